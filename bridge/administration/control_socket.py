@@ -18,11 +18,11 @@ class NoBridge(Exception):
     """No bridge answers at a control socket; the message says where it was looked for."""
 
 
-def ask(path: Path, request: AnyRequest) -> Answer:
+def ask(path: Path, request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Answer:
     """Have a running bridge answer. Raises NoBridge where none does, or none in time."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_TIMEOUT)
+            connection.settimeout(timeout)
             with socket_address(path) as address:
                 connection.connect(address)
             connection.sendall(msgspec.json.encode(request) + b"\n")

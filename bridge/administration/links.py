@@ -11,8 +11,12 @@ class LinkConnectionStatus(msgspec.Struct, kw_only=True):
     mapping: str
     connected: bool
     client_id: str
+    #: seconds since the epoch: when it was connected or disconnected last; 0.0: it was never connected
+    since: float = 0.0
     #: the last thing that went wrong; blank: nothing has
     last_error: str = ""
+    #: seconds since the epoch; 0.0: nothing has gone wrong
+    last_error_at: float = 0.0
 
 
 class LinkStatus(msgspec.Struct, kw_only=True):

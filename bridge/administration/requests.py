@@ -32,6 +32,16 @@ class ShowStatus(Request, tag="status"):
     """Ask how the bridge is, as a whole: `bridge.administration.status.BridgeStatus`."""
 
 
+class ShowCounters(Request, tag="counters"):
+    """Ask for a reading of the counters: `bridge.administration.counters.Counters`.
+
+    Publications are counted from the first such request on, for as long as somebody asks.
+    """
+
+    #: so many of the busiest clients are told at most
+    clients: int = 20
+
+
 class SetLogLevel(Request, tag="log level"):
     """Write the log from this level on, until the bridge ends or reads its configuration file again."""
 
@@ -107,12 +117,12 @@ class PurgeClients(Request, tag="client purge"):
 
 
 class ListTopics(Request, tag="topic list"):
-    """Ask for the levels below a topic: a list of `bridge.administration.topics.TopicNode`. Embedded queue manager only."""
+    """Ask for the levels below a topic: a list of `bridge.administration.topics.TopicNode`, by name."""
 
-    #: topic string whose lower levels are meant; "" is the root
-    below: str = ""
+    #: topic string whose lower levels are meant; None is the root, "" the level without a name in front of `/a`
+    below: str | None = None
     #: only those behind this name: the next page
-    after: str = ""
+    after: str | None = None
     rows: int = 1_000
 
 
@@ -120,7 +130,10 @@ class ShowTopic(Request, tag="topic show"):
     """Ask for retained publications and subscriptions of a filter: `bridge.administration.topics.TopicDetails`."""
 
     topic_filter: str
+    #: so many retained publications, and so many subscriptions, at most
     rows: int = 1_000
+    #: whether the answer has the beginnings of payloads
+    payloads: bool = True
 
 
 class ListLinks(Request, tag="link list"):
@@ -156,6 +169,7 @@ class ResumeMapping(Request, tag="mapping resume"):
 AnyRequest = (
     Reload
     | ShowStatus
+    | ShowCounters
     | SetLogLevel
     | ListChannels
     | StartChannel

@@ -12,20 +12,20 @@ class TopicNode(msgspec.Struct, kw_only=True):
     topic: str
     #: it has a retained publication itself
     retained: bool
-    #: there are retained publications or subscriptions below it
+    #: there are retained publications or subscriptions below it; always, where the queue manager does not say
     has_lower: bool
     #: subscriptions whose filter is this topic
     subscriptions: int
 
 
 class RetainedStatus(msgspec.Struct, kw_only=True):
-    """A retained publication; its size in bytes is that of the payload."""
+    """A retained publication; its size in bytes is that of the payload, -1 where the queue manager does not say."""
 
     topic: str
     size: int
     persistent: bool
     publisher: str
-    #: the beginning of its payload
+    #: the beginning of its payload; blank where it was not asked for, or the queue manager does not say
     payload: bytes
 
 

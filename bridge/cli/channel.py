@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options
+from bridge.cli import completion, options
 from bridge.cli.control import done, shown
 from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
     from bridge.administration.channels import ChannelStatus
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the channel.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the channel.", autocompletion=completion.channels)]
 
 
 def list_(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options
+from bridge.cli import completion, options
 from bridge.cli.control import done, shown
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.period import seconds
@@ -16,9 +16,15 @@ from bridge.cli.table import age, moment, print_table
 if TYPE_CHECKING:
     from bridge.administration.clients import ClientDetails, ClientStatus
 
-ClientId = Annotated[str, typer.Argument(metavar="ID", help="Client identifier.")]
+ClientId = Annotated[str, typer.Argument(metavar="ID", help="Client identifier.", autocompletion=completion.clients)]
 Channel = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only clients of this channel.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Only clients of this channel.",
+        autocompletion=completion.channels,
+        show_default=False,
+    ),
 ]
 Away = Annotated[
     str | None,
@@ -96,7 +102,12 @@ def disconnect(
 
 
 def purge(
-    client_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Client identifier.", show_default=False)] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="Client identifier.", autocompletion=completion.clients, show_default=False
+        ),
+    ] = None,
     channel: Channel = None,
     away: Away = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be ended.")] = False,

@@ -26,6 +26,22 @@ class Commands(typer.core.TyperGroup):
     #: what stands before their names
     PREFIX: ClassVar[str] = ""
 
+    #: heading of the help -> commands and groups below it; without any, all are below one
+    SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        if not self.SECTIONS:
+            super().format_commands(ctx, formatter)
+            return
+        names = self.list_commands(ctx)
+        placed = {name for section in self.SECTIONS.values() for name in section}
+        sections = {**self.SECTIONS, "Commands": tuple(name for name in names if name not in placed)}
+        for heading, section in sections.items():
+            if section:
+                width = formatter.width - 6 - max(map(len, section))
+                with formatter.section(heading):
+                    formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(width)) for name in section])
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list({**self.FUNCTIONS, **self.commands})
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def asked(request: AnyRequest, config: Path | None, data_dir: Path | None) -> Answer:
-    """Have the running bridge answer a request. Raises Failure where no bridge answers."""
-    from bridge.administration.control_socket import NoBridge, ask
+def asked(request: AnyRequest, config: Path | None, data_dir: Path | None, timeout: float | None = None) -> Answer:
+    """Have the running bridge answer a request, within so many seconds. Raises Failure where no bridge answers."""
+    from bridge.administration.control_socket import ANSWER_TIMEOUT, NoBridge, ask
     from bridge.cli.queue_manager import configuration_of
     from bridge.cli.service import configured
 
@@ -29,16 +29,18 @@ def asked(request: AnyRequest, config: Path | None, data_dir: Path | None) -> An
             WRONG_USAGE,
         )
     try:
-        return ask(path, request)
+        return ask(path, request, ANSWER_TIMEOUT if timeout is None else timeout)
     except NoBridge as error:
         raise Failure(str(error)) from error
 
 
-def shown(request: AnyRequest, kind: type[T], config: Path | None, data_dir: Path | None) -> T:
+def shown(
+    request: AnyRequest, kind: type[T], config: Path | None, data_dir: Path | None, timeout: float | None = None
+) -> T:
     """Return what a request asks for. Raises Failure where it is refused, or no bridge answers."""
     import msgspec
 
-    answer = asked(request, config, data_dir)
+    answer = asked(request, config, data_dir, timeout)
     if not answer.ok:
         raise Failure("\n".join(answer.lines), FAILED)
     return msgspec.json.decode(answer.result, type=kind)

@@ -1,5 +1,6 @@
 """The command line: the names of the commands of `mqbridge`, in the order of its help, and where each of them is."""
 
+import os
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -16,6 +17,9 @@ Examples:
   mqbridge mq sub 'sensors/#'                see what MQTT clients publish
   mqbridge mq put commands/reset now --to dev-1
                                              send to the MQTT client dev-1
+
+Exit status: 0 when all was done, 1 when something could not be done, 2 when the command or a configuration file is not
+what it should be. `status` ends with 1 where something is not as it should be, `reload` where nothing was taken over.
 
 "mqbridge COMMAND --help" says more about a command.
 """
@@ -35,9 +39,20 @@ Examples, the bridge running in another terminal:
 class BridgeCommands(Commands):
     """`mqbridge`."""
 
+    SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Run a bridge": ("run", "check", "try", "passwd", "schema"),
+        "Look after a bridge that runs": (
+            "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
+        ),
+        "Be an MQ application": ("mq",),
+        "Archive and Spark": ("audit", "report", "replay", "pipeline"),
+        "The command itself": ("completion", "version"),
+    }  # fmt: skip
+
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "run": "bridge.cli.service:run",
         "status": "bridge.cli.running:status",
+        "top": "bridge.cli.top:top",
         "reload": "bridge.cli.running:reload",
         "mappings": "bridge.cli.running:mappings",
         "check": "bridge.cli.check:check",
@@ -51,6 +66,7 @@ class BridgeCommands(Commands):
         "backup": "bridge.cli.backup:backup",
         "restore": "bridge.cli.backup:restore",
         "schema": "bridge.cli.service:schema",
+        "completion": "bridge.cli.completion:completion",
         "version": "bridge.cli.service:version",
     }
 
@@ -96,7 +112,32 @@ class MappingCommands(Commands):
     PREFIX: ClassVar[str] = "mapping "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.running:list_mappings",
+        "list": "bridge.cli.mapping:list_",
+        "pause": "bridge.cli.mapping:pause",
+        "resume": "bridge.cli.mapping:resume",
+    }
+
+
+class TopicCommands(Commands):
+    """`mqbridge topic`."""
+
+    PREFIX: ClassVar[str] = "topic "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.topic:list_",
+        "show": "bridge.cli.topic:show",
+    }
+
+
+class LinkCommands(Commands):
+    """`mqbridge link`."""
+
+    PREFIX: ClassVar[str] = "link "
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "list": "bridge.cli.link:list_",
+        "show": "bridge.cli.link:show",
+        "test": "bridge.cli.link:test",
     }
 
 
@@ -144,6 +185,8 @@ program = typer.Typer(
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
+    # `mqbridge completion` instead: it changes no file of the user's.
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -189,6 +232,8 @@ def _group(commands: type[Commands], help_: str) -> typer.Typer:
 GROUPS: Mapping[str, type[Commands]] = {
     "channel": ChannelCommands,
     "client": ClientCommands,
+    "topic": TopicCommands,
+    "link": LinkCommands,
     "mapping": MappingCommands,
     "dlq": DeadLetterCommands,
     "log": LogCommands,
@@ -198,8 +243,16 @@ GROUPS: Mapping[str, type[Commands]] = {
 
 program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
 program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
+program.add_typer(_group(TopicCommands, "Topics: what is retained, and who subscribes."), name="topic")
+program.add_typer(_group(LinkCommands, "Links of a running bridge to other MQTT brokers."), name="link")
 program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")
 program.add_typer(_group(DeadLetterCommands, "Letters on the dead-letter queue, as an MQ application."), name="dlq")
 program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")
 program.add_typer(pipeline, name="pipeline")
+
+if "_MQBRIDGE_COMPLETE" in os.environ:
+    # The script of `mqbridge completion` asks. typer makes its shells known only where it has its own options for them.
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()

@@ -1,20 +1,17 @@
-"""Commands for a bridge that runs: how it is, its configuration read again, and what its mappings do."""
+"""Commands for a bridge that runs: how it is, its configuration read again, the level of its log, its mappings."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bridge.cli import options
 from bridge.cli.control import asked, done, shown
 from bridge.cli.failures import FAILED, Failure
-from bridge.cli.table import age, moment, print_table
-
-if TYPE_CHECKING:
-    from bridge.service.mappings.status import Status
+from bridge.cli.table import age
 
 Config = Annotated[
     Path | None,
@@ -83,29 +80,6 @@ def log_level(
 
 def mappings(config: Config = None, data_dir: options.DataDirectory = None, json: options.Json = False) -> None:
     """Show what the mappings do and did, as `mapping list` does."""
-    list_mappings(config, data_dir, json)
+    from bridge.cli.mapping import list_
 
-
-def list_mappings(
-    config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
-) -> None:
-    """Show what the mappings of a running bridge do and did."""
-    from bridge.administration.requests import ListMappings
-    from bridge.service.mappings.status import Status
-
-    statuses = shown(ListMappings(), list[Status], config, data_dir)
-    if json:
-        from bridge.cli.output import write_json
-
-        for status in statuses:
-            write_json(status)
-        return
-    heads = ("mapping", "state", "taken", "moved", "filtered", "cut", "dead letters", "backouts")
-    print_table(heads, [(one.name, str(one.state), *_counts(one)) for one in statuses], "the bridge has no mappings")
-    for one in statuses:
-        if one.last_error_at is not None:
-            typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
-
-
-def _counts(one: Status) -> tuple[int, ...]:
-    return one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts
+    list_(config, data_dir, json)

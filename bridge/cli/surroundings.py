@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-
-#: Seconds for a connection to a broker.
-BROKER_PATIENCE = 10.0
 
 if TYPE_CHECKING:
     from bridge.config import ChannelConfig, Configuration, LinkConfig, ListenerConfig
@@ -54,20 +50,16 @@ def unreachable(configuration: Configuration) -> Iterator[str]:
 
     No CONNECT packet is sent: it would end the session of a bridge that runs. So user and password are not tried.
     """
-    from bridge.config.values import endpoint
-    from bridge.security.client_tls import tls_context
+    from bridge.mqtt.link.trial import TrialFailed, reach
 
     for name, link in _used_links(configuration):
-        try:
-            context = tls_context(link.tls) if link.tls is not None else None
-        except OSError:
+        if any(_of_link(name, link)):
             continue  # `lacking` tells
         try:
-            with socket.create_connection((link.host, link.broker_port), BROKER_PATIENCE) as connection:
-                if context is not None:
-                    context.wrap_socket(connection, server_hostname=link.host).close()
-        except OSError as error:
-            yield f"link {name}: no connection to the broker at {endpoint(link.host, link.broker_port)}: {error}"
+            for _ in reach(link):
+                pass
+        except TrialFailed as error:
+            yield f"link {name}: {error}"
 
 
 def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]]:

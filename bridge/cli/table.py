@@ -25,6 +25,11 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str | int]], nothi
         typer.echo("  ".join(line).rstrip())
 
 
+def printable(text: str) -> str:
+    """Return a text with what a terminal would obey as escapes: clients choose their names and topics."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def moment(seconds: float) -> str:
     """Return a time of seconds since the epoch, in the time zone of this machine; blank for 0.0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""

@@ -80,3 +80,21 @@ def _levels_match(pattern: list[str], levels: list[str]) -> bool:
         else:
             return False
     return all(level == "#" for level in pattern[at:])
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether there is a topic string that both of two topic filters match.
+
+    What stands behind a `#` inside a filter, which only MQ applications use, is left out of account.
+    """
+    if (one.startswith("$") and other[:1] in ("+", "#")) or (other.startswith("$") and one[:1] in ("+", "#")):
+        return False
+    mine, theirs = one.split("/"), other.split("/")
+    for my, their in zip(mine, theirs, strict=False):
+        if my == "#" or their == "#":
+            return True
+        if my != their and my != "+" and their != "+":
+            return False
+    longer = max(mine, theirs, key=len)
+    shared = min(len(mine), len(theirs))
+    return longer[shared : shared + 1] in ([], ["#"])  # a/# names a as well

@@ -41,8 +41,11 @@ class Administration:
         self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
         self._reply_queue = od.ObjectName
 
-    def run(self, command: int, *parameters: PCFParameter) -> list[PcfResponse]:
-        """Run a command. Raises CommandFailed with the reason of the first message of the reply that failed."""
+    def run(self, command: int, *parameters: PCFParameter, most: int | None = None) -> list[PcfResponse]:
+        """Run a command. Raises CommandFailed with the reason of the first message of the reply that failed.
+
+        Of a reply of more messages than `most` the rest is not read: it is gone with the connection, which is of no more use.
+        """
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
             MsgType=cmqc.MQMT_REQUEST,
@@ -69,7 +72,7 @@ class Administration:
                 failure = CommandFailed(header.Reason, f"PCF command {command}", responses)
             values = {one.Parameter: _value(one) for one in found if isinstance(one, MQCFIN | MQCFST)}
             responses.append(PcfResponse(header.Reason, values))
-            if header.Control == cmqcfc.MQCFC_LAST:
+            if header.Control == cmqcfc.MQCFC_LAST or len(responses) == most:
                 break
         if failure is not None:
             raise failure

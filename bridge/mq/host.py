@@ -11,6 +11,7 @@ from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend
 from bridge.mq.mqi import Connection
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
+from bridge.mq.topic_inquiry import TopicInquiry
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 
 
@@ -43,6 +44,8 @@ class Host(Protocol):
 
     #: the telemetry channels: of the file, and by commands
     telemetry_channels: TelemetryChannelRegister
+    #: tells an administrator of its topics
+    topic_inquiry: TopicInquiry
 
     @property
     def backend(self) -> Backend:

@@ -156,6 +156,11 @@ class Worker(ABC, Generic[Job]):
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    @property
+    def ended(self) -> bool:
+        """Return whether it was told to end, and its thread has."""
+        return self._ending and not self._thread.is_alive()
+
     # On the thread ---------------------------------------------------------------------------------------------------
 
     @abstractmethod

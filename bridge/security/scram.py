@@ -92,7 +92,9 @@ class Scram:
             if not entry.scram:
                 continue
             if (one := _read(entry.scram)) is None:
-                log.error("MQB1208E what verifies user %r by SCRAM in %s is malformed: it cannot log in", user[:40], self._file.path)
+                log.error(
+                    "MQB1208E what verifies user %r by SCRAM in %s is malformed: it cannot log in", user[:40], self._file.path
+                )
             else:
                 self._verifiers[user] = one
         self._shapes = sorted((one.iterations, len(one.salt)) for one in self._verifiers.values())

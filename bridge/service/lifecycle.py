@@ -41,6 +41,7 @@ from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
+from bridge.service.watch import Watch
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
@@ -151,12 +152,14 @@ class Bridge:
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
         self.channels = Channels(self.service, self.configuration.limits, self.host.telemetry_channels)
+        self._watch = Watch(self.service, self.host)
         parts = Parts(
             configuration=self._configuration,
             host=self.host,
             service=self.service,
             channels=self.channels,
             mappings=self.mappings,
+            watch=self._watch,
             reload=self._reload,
             started_at=self.started_at,
         )
@@ -243,6 +246,7 @@ class Bridge:
         self.channels.stop_listening()
         self.channels.abort()
         await self.mappings.stop()
+        await self._watch.stop()
         ended = asyncio.get_running_loop().create_future()
         backend = cast("IbmBackend", self.service.backend)  # no other is ever fenced
         backend.abandon(lambda: ended.set_result(None))
@@ -256,6 +260,7 @@ class Bridge:
         self.host.telemetry_channels.running = None
         self.channels.stop_listening()
         await self.mappings.stop()
+        await self._watch.stop()
         await self._idle()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):

@@ -72,10 +72,25 @@ class Observers(Observer):
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._failed: set[str] = set()
+        self._observers = list(observers)
+        self._arrange()
+
+    def add(self, observer: Observer) -> None:
+        """Tell one more from now on."""
+        self._observers.append(observer)
+        self._arrange()
+
+    def remove(self, observer: Observer) -> None:
+        """Tell one of them no more."""
+        self._observers.remove(observer)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Find out who wants which event: to tell nobody costs nothing."""
 
         def wanting(event: Callable[..., None]) -> tuple[Callable[..., None], ...]:
             name = event.__name__
-            return tuple(getattr(one, name) for one in observers if getattr(type(one), name) is not event)
+            return tuple(getattr(one, name) for one in self._observers if getattr(type(one), name) is not event)
 
         self._begin = wanting(Observer.begin)
         self._connected = wanting(Observer.connected)

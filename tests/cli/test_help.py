@@ -30,3 +30,17 @@ def test_the_help_shows_them_and_they_are_commands(command: str) -> None:
             assert done.exit_code == 0, f"{example}: {done.output}"
             known = [word for word in words if word.startswith("--")]
             assert all(word in done.output for word in known), example
+
+
+def test_each_command_is_below_one_heading_that_a_newcomer_understands() -> None:
+    placed = [name for section in BridgeCommands.SECTIONS.values() for name in section]
+    assert sorted(placed) == sorted({*BridgeCommands.FUNCTIONS, *GROUPS})
+    shown = CliRunner().invoke(program, ["--help"]).output
+    for heading, names in BridgeCommands.SECTIONS.items():
+        below = shown.split(f"\n{heading}:\n")[1].split("\n\n")[0]
+        assert [line.split()[0] for line in below.splitlines()] == list(names)
+
+
+def test_the_help_tells_the_exit_statuses() -> None:
+    shown = " ".join(CliRunner().invoke(program, ["--help"]).output.split())
+    assert "Exit status: 0 when all was done, 1 when something could not be done, 2 when the command" in shown

@@ -181,6 +181,9 @@ class FakeBackend:
 
         self._ask(take_effect)
 
+    def flush(self, done: Callable[[], None]) -> None:
+        self._ask(done)
+
     def dead_letter(self, transmission: Any, reason: int) -> None:
         self.dead.append((transmission, reason))
         self._changed.set()

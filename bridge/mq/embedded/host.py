@@ -19,9 +19,11 @@ from bridge.mq.embedded.server.conversation import Language
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
 from bridge.mq.embedded.storage.store import StoreError
+from bridge.mq.embedded.topic_inquiry import EmbeddedTopicInquiry
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.mqi import Connection
+from bridge.mq.topic_inquiry import TopicInquiry
 from bridge.security.authenticators import UnknownAuthenticator
 from bridge.security.tls import TlsError
 
@@ -80,6 +82,7 @@ class EmbeddedHost:
             loop,
             retained_bytes=configuration.limits.retained_bytes,
         )
+        self.topic_inquiry: TopicInquiry = EmbeddedTopicInquiry(self.queue_manager)
         self._loop = loop
         try:
             self._admission = Admission(listener, self.queue_manager.connection_authentication)

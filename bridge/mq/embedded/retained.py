@@ -6,7 +6,7 @@ What a filter names is found by following the filter down the tree: what does no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from bridge.mapping.telemetry.message import PublicationMessage
@@ -21,19 +21,21 @@ OVERHEAD = 512
 PUT_LOOKS = 20
 
 
-class _Level:
+class Level:
+    """A level of the tree of retained publications."""
+
     __slots__ = ("below", "topic")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Level] = {}
+        self.below: dict[str, Level] = {}
         #: the topic string that ends here, where a publication is retained for it
         self.topic: str | None = None
 
-    def lower(self) -> Iterator[_Level]:
+    def lower(self) -> Iterator[Level]:
         """Return an iterator of the levels below as they are now; the tree may change while it is used."""
         return iter(list(self.below.values()))
 
-    def lower_than_root(self) -> Iterator[_Level]:
+    def lower_than_root(self) -> Iterator[Level]:
         """Return an iterator of the levels below whose names do not begin with `$`."""
         return (below for name, below in list(self.below.items()) if not name.startswith("$"))
 
@@ -43,7 +45,7 @@ class RetainedPublications(dict[str, StoredMessage]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._root = _Level()
+        self._root = Level()
         #: client identifier -> bytes, about, that its retained publications take
         self.bytes_of: dict[str, int] = {}
 
@@ -56,7 +58,7 @@ class RetainedPublications(dict[str, StoredMessage]):
             return
         level = self._root
         for word in topic.split("/"):
-            level = level.below.setdefault(word, _Level())
+            level = level.below.setdefault(word, Level())
         level.topic = topic
 
     def __delitem__(self, topic: str) -> None:
@@ -85,6 +87,15 @@ class RetainedPublications(dict[str, StoredMessage]):
         del self[topic]
         return stored
 
+    def level(self, words: Sequence[str]) -> Level | None:
+        """Return the place of the tree at these levels, the root for none; None where nothing is retained at it or below."""
+        level: Level | None = self._root
+        for word in words:
+            if level is None:
+                return None
+            level = level.below.get(word)
+        return level
+
     def _count(self, stored: StoredMessage, sign: int) -> None:
         message = stored.message
         if isinstance(message, PublicationMessage):
@@ -108,7 +119,7 @@ class RetainedPublications(dict[str, StoredMessage]):
             yield from (topic if matches(topic_filter, topic) else None for topic in list(self))
             return
         last = len(words)
-        walks: list[tuple[Iterator[_Level], int]] = [(iter((self._root,)), 0)]
+        walks: list[tuple[Iterator[Level], int]] = [(iter((self._root,)), 0)]
         while walks:
             levels, at = walks[-1]
             level = next(levels, None)

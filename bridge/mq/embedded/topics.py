@@ -7,7 +7,7 @@ one topic string needs to know; it is worked out once and remembered until an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import msgspec
 
@@ -75,11 +75,13 @@ class Route:
         return route
 
 
-class _Level:
+class Level:
+    """A level of the tree of subscriptions."""
+
     __slots__ = ("below", "subscriptions")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Level] = {}
+        self.below: dict[str, Level] = {}
         self.subscriptions: dict[str, Subscription] = {}
 
 
@@ -102,7 +104,7 @@ class TopicTree:
         self.objects: dict[str, dict[str, Value]] = {}
         #: subscription name -> subscription
         self.subscriptions: dict[str, Subscription] = {}
-        self._root = _Level()
+        self._root = Level()
         #: those with `#` before the end or with character-based wildcards, which only MQ applications use
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
@@ -143,7 +145,7 @@ class TopicTree:
         else:
             level = self._root
             for word in levels:
-                level = level.below.setdefault(word, _Level())
+                level = level.below.setdefault(word, Level())
             level.subscriptions[subscription.name] = subscription
         self._forget()
 
@@ -172,6 +174,15 @@ class TopicTree:
                 break
             del above.below[word]
         return subscription
+
+    def level(self, words: Sequence[str]) -> Level | None:
+        """Return the place of the tree at these levels, the root for none; None where no filter goes through it."""
+        level: Level | None = self._root
+        for word in words:
+            if level is None:
+                return None
+            level = level.below.get(word)
+        return level
 
     def route_below(self, topic: str, level: int) -> Route:
         """Return the route of a topic string for publications of a PubLevel. Raises MQError as `route` does."""
@@ -222,7 +233,7 @@ class TopicTree:
         hidden = words[0].startswith("$")
         places = [self._root]
         for word in words:
-            following: list[_Level] = []
+            following: list[Level] = []
             for place in places:
                 below = place.below
                 if not hidden:

@@ -20,6 +20,7 @@ from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.mqi import Connection
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
+from bridge.mq.topic_inquiry import PcfTopicInquiry, TopicInquiry
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
@@ -44,6 +45,7 @@ class IbmHost:
             self._parameters = parameters(settings, os.environ)
         except (LibraryMissing, MQError, OSError) as error:
             raise HostError(str(error)) from error
+        self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect)
         self.backend = IbmBackend(
             self.connect,
             loop,

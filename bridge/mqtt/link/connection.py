@@ -96,6 +96,21 @@ class LinkConnection:
         return self._network.state
 
     @property
+    def client_id(self) -> str:
+        """Return the client identifier at the broker."""
+        return self._network.client_id
+
+    @property
+    def since(self) -> float:
+        """Return when it was connected or disconnected last, in seconds since the epoch; 0.0: it was never connected."""
+        return self._network.since
+
+    @property
+    def last_error(self) -> tuple[str, float]:
+        """Return what went wrong last, and when, in seconds since the epoch; "" and 0.0: nothing has."""
+        return self._network.last_error
+
+    @property
     def counters(self) -> LinkCounters:
         """Return the counters since the start; they go on counting."""
         return self._network.counters

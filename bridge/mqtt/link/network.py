@@ -70,6 +70,10 @@ class Network:
         )
         self.outbox = Outbox(config.in_flight, self._version_5, self.counters, self.submit, self._abandon, allowed)
         self.state = LinkState(LinkPhase.STOPPED)
+        #: seconds since the epoch: when it was connected or disconnected last; 0.0: it was never connected
+        self.since = 0.0
+        #: what went wrong last, and when, in seconds since the epoch; "" and 0.0: nothing has
+        self.last_error: tuple[str, float] = ("", 0.0)
         self.on_state: Callable[[LinkState], None] | None = None
         self.on_session: Callable[[bool], None] | None = None
         #: filters that the session may still be subscribed to beside its own: they are unsubscribed
@@ -181,6 +185,12 @@ class Network:
             raise _Stopped
 
     def _change(self, phase: LinkPhase, error: str = "", pause: float = 0.0) -> None:
+        now = time.time()
+        if (phase is LinkPhase.CONNECTED) != (self.state.phase is LinkPhase.CONNECTED):
+            self.since = now
+        # While the next attempt is under way, the error of before is told once more.
+        if error and (phase is not LinkPhase.CONNECTING or error != self.state.error):
+            self.last_error = (error, now)
         self.state = LinkState(phase, error, pause)
         if self.on_state is not None:
             self.on_state(self.state)

@@ -14,9 +14,13 @@ from bridge.administration.requests import Answer, AnyRequest, Request
 from bridge.security import audit_log
 from bridge.service.administration.channels import list_channels, start_channel, stop_channel
 from bridge.service.administration.clients import disconnect_client, list_clients, purge_clients, show_client
-from bridge.service.administration.mappings import list_mappings
+from bridge.service.administration.counters import show_counters
+from bridge.service.administration.links import list_links, test_link
+from bridge.service.administration.log import set_log_level
+from bridge.service.administration.mappings import list_mappings, pause_mapping, resume_mapping
 from bridge.service.administration.parts import Done, Parts, Refused
 from bridge.service.administration.status import reload, show_status
+from bridge.service.administration.topics import list_topics, show_topic
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,15 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
         requests.ShowClient: show_client,
         requests.DisconnectClient: disconnect_client,
         requests.PurgeClients: purge_clients,
+        requests.ShowCounters: show_counters,
+        requests.SetLogLevel: set_log_level,
+        requests.ListLinks: list_links,
+        requests.TestLink: test_link,
+        requests.ListTopics: list_topics,
+        requests.ShowTopic: show_topic,
         requests.ListMappings: list_mappings,
+        requests.PauseMapping: pause_mapping,
+        requests.ResumeMapping: resume_mapping,
     }
 )
 

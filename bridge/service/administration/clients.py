@@ -15,13 +15,19 @@ from bridge.mqtt.session import Session
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 from bridge.wire.mqtt import ReasonCode
 
+#: What `translate` takes for a wildcard beside `*`: a client identifier may have it.
+_OTHER_WILDCARDS = compiled(r"[?\[]")
 #: Messages that wait for a client and are told of.
 WAITING_SHOWN = 100
+#: Sessions that are ended at once, before these have been committed: each is a unit of work, and ends subscriptions.
+PURGES_AT_A_TURN = 20
+#: Seconds that a commit may take before the answer says that it is not done yet.
+COMMIT_TIMEOUT = 10.0
 
 
 async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]:
     """Return the clients that a request asks for, by client identifier, the first ones where there are more."""
-    wanted = compiled(translate(request.pattern)).match
+    wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
     now, rows = time.time(), min(request.rows, MOST_ROWS)
     found: list[ClientStatus] = []
     async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
@@ -79,12 +85,14 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
     """End sessions: their subscriptions, what waits, their wills; connected clients are disconnected. Raises Refused."""
     if request.client_id is not None:
         session = _session(parts, request.client_id)
-        if not request.dry_run:
-            purge(parts, session)
-        return Done([f"session of client {request.client_id!r} {'would end' if request.dry_run else 'ended'}"])
+        if request.dry_run:
+            return Done([f"session of client {request.client_id!r} would end"])
+        purge(parts, session)
+        return Done([f"session of client {request.client_id!r} ended", *await _committed(parts)])
     if request.channel is None and request.away_for is None:
         raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
     now, ended, waiting = time.time(), 0, 0
+    not_yet: list[str] = []
     async for session in _sessions(parts, lambda _: True):
         if request.channel not in (None, session.channel):
             continue
@@ -92,9 +100,27 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
             continue
         ended += 1
         waiting += len(session.outbox.backlog)
-        if not request.dry_run:
-            purge(parts, session)
-    return Done([f"{ended} sessions {'would end' if request.dry_run else 'ended'}, for which {waiting} messages waited"])
+        if request.dry_run:
+            continue
+        purge(parts, session)
+        if not ended % PURGES_AT_A_TURN and not not_yet:
+            not_yet = await _committed(parts)
+    told = f"{ended} sessions {'would end' if request.dry_run else 'ended'}, for which {waiting} messages waited"
+    if not request.dry_run:
+        not_yet = not_yet or await _committed(parts)
+    return Done([told, *not_yet])
+
+
+async def _committed(parts: Parts) -> list[str]:
+    """Wait until all units of work given so far have ended; a line that says so where that takes long."""
+    ended = asyncio.Event()
+    parts.service.backend.flush(ended.set)
+    try:
+        async with asyncio.timeout(COMMIT_TIMEOUT):
+            await ended.wait()
+    except TimeoutError:
+        return ["the queue manager has not committed all of it yet"]
+    return []
 
 
 def purge(parts: Parts, session: Session) -> None:

@@ -12,6 +12,7 @@ from bridge.mq.host import Host
 from bridge.service.channels import Channels
 from bridge.service.mappings.registry import Mappings
 from bridge.service.telemetry import TelemetryService
+from bridge.service.watch import Watch
 
 #: Rows that are looked at in one turn of the event loop.
 ROWS_AT_A_TURN = 500
@@ -36,7 +37,10 @@ class Parts(msgspec.Struct, kw_only=True):
     service: TelemetryService
     channels: Channels
     mappings: Mappings
+    watch: Watch
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
     #: seconds since the epoch
     started_at: float
     state: BridgeState = BridgeState.STARTING
+    #: a connection to a link's broker is being tried
+    trying_link: bool = False

@@ -48,7 +48,7 @@ def _problems(parts: Parts) -> list[str]:
         what = "takes nothing persistent: its disk is full" if embedded else "does not answer"
         found.append(f"queue manager {parts.host.name} {what}")
     found += parts.channels.problems.values()
-    running = (State.RUNNING, State.STARTING, State.DISABLED)
+    running = (State.RUNNING, State.STARTING, State.DISABLED, State.PAUSED)
     for one in parts.mappings.statuses():
         if one.state not in running:
             found.append(f"mapping {one.name} is {one.state}{f': {one.last_error}' if one.last_error else ''}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.administration.links import LinkConnectionStatus
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.loops import LoopGuard
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT = 10.0
 
 AnyMapping = ToMqMapping | ToMqttMapping
+
+
+class MappingError(Exception):
+    """A mapping cannot be paused or resumed; words for a person."""
 
 
 class Entry(msgspec.Struct):
@@ -81,9 +86,7 @@ class Mappings:
         if not config.enabled:
             entry.status.state = State.DISABLED
             return
-        entry.status.state = State.STARTING
-        entry.runner = self._runner(name, entry)
-        entry.runner.start()
+        self._start(name, entry)
 
     async def _remove(self, name: str) -> None:
         entry = self._entries.pop(name)
@@ -118,6 +121,43 @@ class Mappings:
     def _runner(self, name: str, entry: Entry) -> Runner:
         return runner_of(name, entry.config, entry.link, self._environment, entry.status)
 
+    async def pause(self, name: str) -> str:
+        """Have a mapping take nothing more, once its unit of work has ended; what comes for it waits.
+
+        It stays so until it is resumed or a reload changes it. Returns a line that says so. Raises MappingError.
+        """
+        async with self._changing:
+            entry = self._entry(name)
+            if entry.runner is None:
+                raise MappingError(f"mapping {name} is {entry.status.state} already")
+            if entry.status.state is State.PAUSED:
+                raise MappingError(f"mapping {name} is paused already")
+            await self._stop(name, entry)
+            if not entry.runner.ended:
+                raise MappingError(f"mapping {name} has not ended its unit of work yet; it takes nothing more when it has")
+            entry.status.state = State.PAUSED
+            return f"mapping {name} paused; what comes for it waits"
+
+    async def resume(self, name: str) -> str:
+        """Have a mapping that was paused go on; a line that says so. Raises MappingError."""
+        async with self._changing:
+            entry = self._entry(name)
+            if entry.runner is None or not entry.runner.ended:
+                raise MappingError(f"mapping {name} is not paused: it is {entry.status.state}")
+            self._start(name, entry)
+            return f"mapping {name} goes on"
+
+    def _entry(self, name: str) -> Entry:
+        entry = self._entries.get(name)
+        if entry is None:
+            raise MappingError(f"there is no mapping {name}")
+        return entry
+
+    def _start(self, name: str, entry: Entry) -> None:
+        entry.status.state = State.STARTING
+        entry.runner = self._runner(name, entry)
+        entry.runner.start()
+
     @staticmethod
     async def _stop(name: str, entry: Entry) -> None:
         if entry.runner is None:
@@ -137,6 +177,15 @@ class Mappings:
                 assert entry.runner is not None
                 entry.runner.stop()
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
+
+    def link_connections(self) -> dict[str, list[LinkConnectionStatus]]:
+        """Return, by the name of a link, the connections of mappings to its broker; those that do not run have none."""
+        found: dict[str, list[LinkConnectionStatus]] = {}
+        for entry in self._entries.values():
+            connection = None if entry.runner is None else entry.runner.link_connection()
+            if connection is not None:
+                found.setdefault(link_name(entry.config), []).append(connection)
+        return found
 
     def statuses(self) -> list[Status]:
         """Return the status of each mapping, in the order of the configuration."""

@@ -24,6 +24,8 @@ class State(StrEnum):
     #: not even the dead-letter queue takes a message
     STUCK = "stuck"
     DISABLED = "disabled"
+    #: by an administrator, until it is resumed
+    PAUSED = "paused"
     STOPPED = "stopped"
 
 

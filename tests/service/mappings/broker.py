@@ -95,6 +95,9 @@ class FakeLink:
     """`bridge.mqtt.link.LinkConnection` to such a broker."""
 
     name = "L"
+    client_id = "mqbridge"
+    since = 0.0
+    last_error = ("", 0.0)
 
     def __init__(
         self,

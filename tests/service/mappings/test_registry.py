@@ -13,7 +13,7 @@ from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
 from bridge.service.mappings import from_link
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.registry import MappingError, Mappings
 from bridge.service.mappings.status import State
 from tests.service.mappings.scene import LINK, OWNER, Scene, mapping_config
 from tests.support.patience import happens
@@ -63,6 +63,69 @@ async def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, An
     ]
     await mappings.stop()
     assert all(status.state in (State.STOPPED, State.DISABLED) for status in mappings.statuses())
+
+
+async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
+    """What comes for a paused mapping waits, over a reload that does not touch it, too; resumed, it takes that."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(lambda: running(mappings, "a", "b"))
+    other = threads(mappings)["b"]
+    assert await mappings.pause("a") == "mapping a paused; what comes for it waits"
+    states = {status.name: status.state for status in mappings.statuses()}
+    assert states == {"a": State.PAUSED, "b": State.RUNNING}
+    scene.publish("a/1", b"1", Persistence=1)
+    assert await mappings.apply({"a": A, "b": B}, LINKS) == ["no mapping has changed"]
+    assert mappings.statuses()[0].state is State.PAUSED
+    assert scene.depth("OUT") == 0
+    assert await mappings.resume("a") == "mapping a goes on"
+    await happens(lambda: scene.depth("OUT") == 1)
+    assert threads(mappings)["b"] is other
+    await mappings.stop()
+    assert {status.state for status in mappings.statuses()} == {State.STOPPED}
+
+
+async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:
+    """Whoever writes a mapping anew wants it to run."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, {})
+    await happens(lambda: running(mappings, "a"))
+    await mappings.pause("a")
+    assert await mappings.apply({"a": A.model_copy(update={"backouts": 9})}, {}) == ["mapping a changed"]
+    await happens(lambda: running(mappings, "a"))
+    await mappings.stop()
+
+
+async def test_what_cannot_be_paused_or_resumed(scene: Scene) -> None:
+    """Each refusal says what the mapping is instead."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "off": disabled(C)}, {})
+    await happens(lambda: running(mappings, "a"))
+    for call, words in (
+        (mappings.pause("off"), "mapping off is disabled already"),
+        (mappings.resume("off"), "mapping off is not paused: it is disabled"),
+        (mappings.resume("a"), "mapping a is not paused: it is running"),
+        (mappings.pause("none"), "there is no mapping none"),
+        (mappings.resume("none"), "there is no mapping none"),
+    ):
+        with pytest.raises(MappingError, match=f"^{words}$"):
+            await call
+    await mappings.pause("a")
+    with pytest.raises(MappingError, match="mapping a is paused already"):
+        await mappings.pause("a")
+    await mappings.stop()
+
+
+async def test_the_connections_of_links_are_told(scene: Scene) -> None:
+    """By the name of the link: the mapping, its client identifier and whether it is connected; local mappings have none."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(lambda: running(mappings, "a", "b"))
+    ((link, (connection,)),) = mappings.link_connections().items()
+    assert (link, connection.mapping, connection.connected) == ("L", "b", True)
+    await mappings.pause("b")
+    assert not mappings.link_connections()["L"][0].connected
+    await mappings.stop()
 
 
 async def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:

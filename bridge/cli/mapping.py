@@ -1,0 +1,58 @@
+"""`mqbridge mapping`: the mappings of a running bridge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.cli import completion, options
+from bridge.cli.control import done, shown
+from bridge.cli.table import moment, print_table
+
+if TYPE_CHECKING:
+    from bridge.service.mappings.status import Status
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the mapping.", autocompletion=completion.mappings)]
+
+
+def list_(
+    config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
+) -> None:
+    """Show what the mappings of a running bridge do and did."""
+    from bridge.administration.requests import ListMappings
+    from bridge.service.mappings.status import Status
+
+    statuses = shown(ListMappings(), list[Status], config, data_dir)
+    if json:
+        from bridge.cli.output import write_json
+
+        for status in statuses:
+            write_json(status)
+        return
+    heads = ("mapping", "state", "taken", "moved", "filtered", "cut", "dead letters", "backouts")
+    print_table(heads, [(one.name, str(one.state), *_counts(one)) for one in statuses], "the bridge has no mappings")
+    for one in statuses:
+        if one.last_error_at is not None:
+            typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
+
+
+def pause(name: Name, config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None) -> None:
+    """Have a mapping take nothing more, once its unit of work has ended; what comes for it waits.
+
+    It stays so until it is resumed, or the bridge is started again, or reads a configuration in which it has changed.
+    """
+    from bridge.administration.requests import PauseMapping
+
+    done(PauseMapping(name=name), config, data_dir)
+
+
+def resume(name: Name, config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None) -> None:
+    """Have a mapping that was paused go on, with what has come meanwhile."""
+    from bridge.administration.requests import ResumeMapping
+
+    done(ResumeMapping(name=name), config, data_dir)
+
+
+def _counts(one: Status) -> tuple[int, ...]:
+    return one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts

@@ -1,0 +1,190 @@
+"""`mqbridge status`, `channel`, `mapping`, `topic`, `log` and `top` at a bridge that runs, on both kinds of queue manager."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.administrator import Administrator
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.patience import PATIENCE, until
+from tests.support.raw_client import ConnectionClosed, RawClient
+
+CONFIG = """
+control_socket: {}/control
+channels: [{{name: FIRST, port: 0}}, {{name: SECOND, port: 0}}]
+mappings:
+  out: {{from: {{mqtt: "out/#"}}, to: {{topic: "taken/out"}}}}
+"""
+
+
+@pytest.fixture
+def bridge(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> BridgeProcess:
+    return new_bridge(config=CONFIG.format(tmp_path)).start()
+
+
+@pytest.fixture
+def administrator(bridge: BridgeProcess) -> Administrator:
+    return Administrator(bridge)
+
+
+def test_the_status_of_a_bridge(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """All is well: exit status 0, and the numbers are those of the bridge; without a bridge it is 1."""
+    client = RawClient.connected(bridge.port, "c")
+    (found,) = administrator.json("status")
+    assert (found["state"], found["channels"], found["channels_running"], found["mappings"]) == ("running", 2, 2, 1)
+    assert (found["clients"], found["problems"], found["queue_manager_available"]) == (1, [], True)
+    assert "1 clients are connected" in administrator.does("status")
+    client.ping()
+    bridge.stop()
+    assert "is it running?" in administrator.refused("status")
+
+
+def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """Clients of a stopped channel are disconnected and none is let in; the other channel goes on."""
+    port = bridge.ports["SECOND"]
+    stays, goes = RawClient.connected(bridge.ports["FIRST"], "stays"), RawClient.connected(port, "goes", clean=False)
+    assert administrator.does("channel", "stop", "SECOND") == "channel SECOND stopped; 1 clients disconnected\n"
+    with pytest.raises(ConnectionClosed):
+        goes.receive()
+    stays.ping()
+    with pytest.raises(ConnectionRefusedError):
+        RawClient(port, "late")
+    channels = {one["name"]: one for one in administrator.json("channel", "list")}
+    assert (channels["FIRST"]["state"], channels["SECOND"]["state"]) == ("running", "stopped")
+    assert (channels["FIRST"]["clients"], channels["FIRST"]["connections"]) == (1, 1)
+    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is stopped already\n"
+    assert "SECOND" in administrator.does("channel", "start", "SECOND")
+    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is running already\n"
+    assert "no channel" in administrator.refused("channel", "start", "THIRD")
+    assert administrator.clients("goes")["goes"]["durable"]  # the session has stayed
+
+
+def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """What is published while it is paused waits, and goes on when it is resumed."""
+    watcher = RawClient.connected(bridge.port, "watcher")
+    watcher.subscribe(("taken/#", 1))
+    until(lambda: administrator.json("mapping", "list")[0]["state"] == "running")
+    assert administrator.does("mapping", "pause", "out") == "mapping out paused; what comes for it waits\n"
+    watcher.publish("out/1", b"waits", 1)
+    (paused,) = administrator.json("mapping", "list")
+    assert (paused["state"], paused["taken"]) == ("paused", 0)
+    (status,) = administrator.json("status")
+    assert status["problems"] == []  # somebody wants it so
+    assert administrator.does("mapping", "resume", "out") == "mapping out goes on\n"
+    assert watcher.take().payload == b"waits"
+
+
+def test_topics_are_shown(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """What is retained, and the client that subscribes."""
+    client = RawClient.connected(bridge.port, "c")
+    client.publish("plant/1/temp", b"21.5", 1, retain=True)
+    client.subscribe(("plant/#", 1))
+    levels = {one["name"]: one for one in administrator.json("topic", "list", "plant")}
+    assert "1" in levels
+    (temp,) = administrator.json("topic", "list", "plant/1")
+    assert (temp["topic"], temp["retained"]) == ("plant/1/temp", True)
+    (found,) = administrator.json("topic", "show", "plant/1/temp")
+    assert [one["topic"] for one in found["retained"]] == ["plant/1/temp"]
+    subscriptions = {one["name"]: one for one in found["subscriptions"]}
+    assert subscriptions["c:plant/#"]["client_id"] == "c"
+    assert "plant/1/temp" in administrator.does("topic", "show", "plant/#")
+    assert "a wildcard stands alone" in administrator.refused("topic", "show", "plant#")
+
+
+def test_the_level_of_the_log(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """It counts from then on."""
+    RawClient.connected(bridge.port, "told").disconnect()
+    until(lambda: "'told'" in bridge.log)
+    administrator.does("log", "level", "error")
+    assert administrator.json("status")[0]["log_level"] == "error"
+    RawClient.connected(bridge.port, "quiet").disconnect()
+    administrator.does("log", "level", "info")
+    RawClient.connected(bridge.port, "again").disconnect()
+    until(lambda: "'again'" in bridge.log)
+    assert "'quiet'" not in bridge.log
+    assert "is not one of" in administrator.refused("log", "level", "loud", status=2)
+
+
+@pytest.fixture
+def busy(bridge: BridgeProcess) -> Iterator[None]:
+    """A client publishes all the time, and another one subscribes."""
+    ended = threading.Event()
+    publisher, subscriber = RawClient.connected(bridge.port, "publisher"), RawClient.connected(bridge.port, "subscriber")
+    subscriber.subscribe(("load", 1))
+
+    def work() -> None:
+        while not ended.is_set():
+            publisher.publish("load", b"x", 1)
+            subscriber.take()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    ended.set()
+    thread.join(PATIENCE)
+
+
+@pytest.mark.usefixtures("busy")
+def test_top_tells_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """Each reading is an object; publications, clients, what waits and mappings are in it."""
+    found = administrator.json("top", "--count", "3", "--interval", "1.2")
+    assert len(found) == 3
+    last = found[-1]
+    assert last["received"] > 0 and last["sent"] > 0
+    assert (last["clients"], last["sessions"]) == (2, 2)
+    assert isinstance(last["transmission_queue_depth"], int)
+    channels = {one["name"]: one for one in last["channels"]}
+    assert channels["FIRST"]["received"] > 0 and channels["FIRST"]["unit_seconds"] > 0
+    assert channels["SECOND"]["received"] == 0
+    assert {one["client_id"] for one in last["busiest_clients"]} == {"publisher", "subscriber"}
+    assert [one["name"] for one in last["mappings"]] == ["out"]
+    assert "client, busiest first" in administrator.does("top", "--count", "2", "--interval", "1.2")
+
+
+def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:
+    """It draws a screen, reads a key without Enter, and leaves the terminal as it was."""
+    ours, theirs = pty.openpty()
+    options = [str(one) for one in bridge.data_options()]
+    command = [MQBRIDGE, "top", "--interval", "0.1", "--config", str(bridge.config), *options]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env={**bridge.env, "TERM": "xterm", "COLUMNS": "100"}
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while b"publications in" not in seen:
+            assert select.select([ours], [], [], PATIENCE)[0], seen
+            seen += os.read(ours, 65_536)
+        os.write(ours, b"q")
+        until(lambda: drained(ours) is None or process.poll() is not None)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def drained(descriptor: int) -> bytes | None:
+    """What a terminal was sent, None at its end: one that nobody reads holds up who writes."""
+    if not select.select([descriptor], [], [], 0)[0]:
+        return b""
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:
+        return None
+
+
+def test_every_list_has_json(administrator: Administrator) -> None:
+    """Each line is an object, or there is none."""
+    for words in ("status", "channel list", "client list", "topic list", "link list", "mapping list"):
+        for line in administrator.does(*words.split(), "--json").splitlines():
+            assert isinstance(json.loads(line), dict), words

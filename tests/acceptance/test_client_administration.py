@@ -1,0 +1,197 @@
+"""`mqbridge client`: clients are listed, looked at, disconnected, and their sessions purged (MQSC: PURGE CHANNEL)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bridge.wire.mqtt import ConnectProperties, Disconnect, Will, WillProperties
+from tests.support.administrator import Administrator
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import until
+from tests.support.raw_client import ConnectionClosed, RawClient
+
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+@pytest.fixture
+def bridge(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> BridgeProcess:
+    return new_bridge(config=f"control_socket: {tmp_path / 'control'}\n").start()
+
+
+@pytest.fixture
+def administrator(bridge: BridgeProcess) -> Administrator:
+    return Administrator(bridge)
+
+
+def leave_behind(bridge: BridgeProcess, client_id: str, topic_filter: str, *, level: int = 4) -> None:
+    """Have a client subscribe with a durable session, and leave."""
+    client = RawClient.connected(bridge.port, client_id, clean=False, level=level)
+    client.subscribe((topic_filter, 1))
+    client.disconnect()
+
+
+def away(administrator: Administrator, client_id: str, messages: int) -> Callable[[], bool]:
+    """Whether a client is away and so many messages wait for it."""
+
+    def is_so() -> bool:
+        found = administrator.clients(client_id)[client_id]
+        return not found["connected"] and found["waiting"] == messages
+
+    return is_so
+
+
+@pytest.mark.parametrize("level", [4, 5], ids=["mqtt311", "mqtt5"])
+def test_a_purged_session_leaves_nothing(bridge: BridgeProcess, administrator: Administrator, level: int) -> None:
+    """Messages that wait leave the transmission queue, subscriptions end, and the client comes back as a new one."""
+    leave_behind(bridge, "gone", "t/#", level=level)
+    leave_behind(bridge, "other", "t/#")
+    publisher = RawClient.connected(bridge.port, "publisher")
+    for number in range(3):
+        publisher.publish(f"t/{number}", b"x", 1)
+    until(away(administrator, "gone", 3))
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 6)
+
+    assert administrator.does("client", "purge", "gone", "--dry-run") == "session of client 'gone' would end\n"
+    assert set(administrator.clients("gone")) == {"gone"}
+    assert administrator.does("client", "purge", "gone") == "session of client 'gone' ended\n"
+
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 3)
+    assert administrator.clients("gone") == {}
+    publisher.publish("t/later", b"x", 1)
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 4)  # the other client's alone
+    client = RawClient(bridge.port, "gone", clean=False, level=level)
+    assert not client.connect().session_present
+    client.ping()
+    assert not client.inbox
+    # The other one has lost nothing.
+    with RawClient.connected(bridge.port, "other", clean=False) as other:
+        assert [other.take().topic for _ in range(4)] == ["t/0", "t/1", "t/2", "t/later"]
+    assert administrator.refused("client", "purge", "nobody") == "there is no session of client 'nobody'\n"
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
+def test_the_will_of_a_purged_client_is_not_published(
+    bridge: BridgeProcess, administrator: Administrator, clean: bool
+) -> None:
+    """PURGE CHANNEL deletes the will; disconnecting a client publishes it."""
+    watcher = RawClient.connected(bridge.port, "watcher")
+    watcher.subscribe(("will/#", 1))
+    for client_id in ("purged", "disconnected"):
+        client = RawClient.connected(
+            bridge.port, client_id, clean=clean, will=Will(f"will/{client_id}", b"gone", 1, False)
+        )
+        administrator.does("client", "purge" if client_id == "purged" else "disconnect", client_id)
+        with pytest.raises(ConnectionClosed):
+            client.receive()
+    # Both were published in this order, or the first one was not.
+    assert watcher.take().topic == "will/disconnected"
+
+
+def test_a_will_that_waits_goes_with_the_session(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """A will that waits for its delay is withdrawn by the purge, though the end of a session publishes it otherwise."""
+    watcher = RawClient.connected(bridge.port, "watcher")
+    watcher.subscribe(("will/#", 1))
+    client = RawClient.connected(
+        bridge.port,
+        "delayed",
+        level=5,
+        will=Will("will/delayed", b"gone", 1, False, properties=WillProperties(will_delay_interval=10_000)),
+        properties=ConnectProperties(session_expiry_interval=20_000),
+    )
+    client.vanish()
+    until(away(administrator, "delayed", 0))
+    administrator.does("client", "purge", "delayed")
+    watcher.publish("will/marker", b"", 1)
+    assert watcher.take().topic == "will/marker"
+
+
+def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """`--away` counts from when the client left, not from the start of the bridge; what is connected is not away."""
+    leave_behind(bridge, "old", "t/#")
+    since = administrator.clients("old")["old"]["since"]
+    assert since > 0
+    bridge.restart()
+    found = administrator.clients("old")["old"]
+    assert not found["connected"]
+    assert abs(found["since"] - since) < 1.0
+    connected = RawClient.connected(bridge.port, "here", clean=False)
+    assert set(administrator.clients("--away", "1h")) == set()
+    assert set(administrator.clients("--away", "0s")) == {"old"}
+    assert administrator.does("client", "purge", "--away", "1h") == "0 sessions ended, for which 0 messages waited\n"
+    said = administrator.does("client", "purge", "--away", "0s", "--dry-run")
+    assert said == "1 sessions would end, for which 0 messages waited\n"
+    assert set(administrator.clients()) == {"old", "here"}
+    assert administrator.does("client", "purge", "--away", "0s") == "1 sessions ended, for which 0 messages waited\n"
+    assert set(administrator.clients()) == {"here"}
+    connected.ping()
+    bridge.restart()
+    assert set(administrator.clients()) == {"here"}  # nothing of the other is on record
+
+
+def test_a_member_of_a_share_is_purged(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """What it was sent and has not acknowledged goes to another member; the last one takes the share with it."""
+    share = "$share/s/work/#"
+    first = RawClient.connected(bridge.port, "first", clean=False)
+    first.subscribe((share, 1))
+    publisher = RawClient.connected(bridge.port, "publisher")
+    publisher.publish("work/1", b"", 1)
+    assert first.receive().topic == "work/1"  # type: ignore[union-attr]
+    second = RawClient.connected(bridge.port, "second", clean=False)
+    second.subscribe((share, 1))
+    administrator.does("client", "purge", "first")
+    assert second.take().topic == "work/1"
+    publisher.publish("work/2", b"", 1)
+    assert second.take().topic == "work/2"
+    second.disconnect()
+    publisher.publish("work/3", b"", 1)
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 1)
+    administrator.does("client", "purge", "second")
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
+    publisher.publish("work/4", b"", 1)
+    publisher.ping()
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
+
+
+def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """Lists are by client identifier, page by page; one client is told with subscriptions, what waits and is in flight."""
+    leave_behind(bridge, "pump-1", "a/#")
+    two = RawClient.connected(bridge.port, "pump-2", clean=False, keep_alive=30, will=Will("w", b"", 0, False))
+    two.subscribe(("a/#", 1), ("b/+", 2))
+    two.publish("a/1", b"x", 1)
+    three = RawClient.connected(bridge.port, "pump-[3]")
+    assert list(administrator.clients("pump-*")) == ["pump-1", "pump-2", "pump-[3]"]
+    found = administrator.clients()
+    assert (found["pump-1"]["connected"], found["pump-2"]["connected"]) == (False, True)
+    assert (found["pump-2"]["protocol_level"], found["pump-2"]["subscriptions"]) == (4, 2)
+    assert list(administrator.clients("*[3]")) == ["pump-[3]"]  # * alone stands for others
+    assert list(administrator.clients("pump-?")) == []
+    assert list(administrator.clients("--rows", "1", "--after", "pump-1")) == ["pump-2"]
+    three.ping()
+    assert set(administrator.clients("--disconnected")) == {"pump-1"}
+    until(away(administrator, "pump-1", 1))
+    (details,) = administrator.json("client", "show", "pump-2")
+    assert [one["topic_filter"] for one in details["subscriptions"]] == ["a/#", "b/+"]
+    assert (details["keep_alive"], details["will_topic"]) == (30, "w")
+    assert [(one["topic"], one["qos"]) for one in details["in_flight"]] == [("a/1", 1)]
+    (details,) = administrator.json("client", "show", "pump-1")
+    assert details["waiting"] == ["a/1"]
+    text = administrator.does("client", "show", "pump-2")
+    assert "in flight                     a/1  QoS 1" in text
+    table = administrator.does("client", "list").splitlines()
+    assert table[0].split()[:3] == ["client", "state", "channel"]
+    assert administrator.refused("client", "show", "nobody") == "there is no session of client 'nobody'\n"
+    assert administrator.refused("client", "disconnect", "pump-1") == "client 'pump-1' is not connected\n"
+    assert "expected a client identifier" in administrator.refused("client", "purge", status=2)
+    assert "such as 30d, found '3x'" in administrator.refused("client", "list", "--away", "3x", status=2)
+
+
+def test_a_disconnected_client_of_mqtt_5_is_told_why(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """DISCONNECT has the reason code 0x98, administrative action; the session stays."""
+    client = RawClient.connected(bridge.port, "five", level=5, clean=False)
+    administrator.does("client", "disconnect", "five")
+    assert client.expect(Disconnect).reason_code == 0x98
+    client.expect_closed()
+    assert not administrator.clients("five")["five"]["connected"]

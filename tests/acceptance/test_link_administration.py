@@ -1,0 +1,126 @@
+"""`mqbridge link`: who is connected to which broker, and a connection that is tried step by step."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bridge.config import LinkConfig
+from bridge.mqtt.link import trial
+from bridge.mqtt.link.trial import TrialFailed, try_link
+from tests.support.administrator import Administrator
+from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.certificate_authority import Authority
+from tests.support.patience import until
+
+#: The broker of the links is another bridge.
+BROKER = """
+channels:
+  - {{name: PLAIN, port: 0}}
+  - {{name: TLS, port: 0, tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}}}
+  - {{name: PASSWORD, port: 0, authentication: [{{method: password, file: {0}/clients}}]}}
+"""
+LINKS = """
+links:
+  plain: {{host: 127.0.0.1, port: {PLAIN}, version: "3.1.1"}}
+  secured: {{host: localhost, port: {TLS}, tls: {{ca_file: {0}/ca.pem}}}}
+  untrusted: {{host: localhost, port: {TLS}, tls: {{}}}}
+  known: {{host: 127.0.0.1, port: {PASSWORD}, user: me, password_file: {0}/right}}
+  unknown: {{host: 127.0.0.1, port: {PASSWORD}, user: me, password_file: {0}/wrong}}
+  nowhere: {{host: 127.0.0.1, port: 1}}
+mappings:
+  near: {{from: {{mqtt: "near/#", link: plain}}, to: {{topic: "x/near"}}}}
+  far: {{from: {{mqtt: "far/#", link: nowhere}}, to: {{topic: "x/far"}}}}
+"""
+#: link -> the beginnings of the steps of its trial, without what stands before them, and whether it succeeds
+TRIALS = {
+    "plain": (["resolved: 127.0.0.1", "TCP: connected", "CONNACK: accepted as mqbridge-test-"], True),
+    "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted"], True),
+    "untrusted": (["resolved: localhost is", "TCP: connected", "FAILED: the certificate of localhost:"], False),
+    "known": (["resolved", "TCP: connected", "CONNACK: accepted as"], True),
+    "unknown": (["resolved", "TCP: connected", "FAILED: the broker refused CONNECT: Bad user name or password"], False),
+    "nowhere": (["resolved", "FAILED: no connection to the broker at 127.0.0.1:1: "], False),
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    directory = tmp_path_factory.mktemp("broker")
+    Authority(directory).issue("server")
+    (directory / "right").write_text("correct horse\n")
+    (directory / "wrong").write_text("wrong horse\n")
+    subprocess.run([MQBRIDGE, "passwd", directory / "clients", "me", "--stdin"], input=b"correct horse\n", check=True)
+    made = BridgeProcess(directory / "data", config=BROKER.format(directory))
+    yield made.start()
+    made.discard()
+
+
+@pytest.fixture(scope="module")
+def bridge(broker: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    directory = broker.data_directory.parent
+    made = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=LINKS.format(directory, **broker.ports))
+    yield made.start()
+    made.discard()
+
+
+@pytest.mark.parametrize("link", TRIALS)
+def test_a_trial_says_each_step_and_leaves_nothing_behind(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
+    """Address, TCP, TLS with the facts of the certificate, CONNACK: up to the step that fails; no session stays."""
+    steps, succeeds = TRIALS[link]
+    if succeeds:
+        said = Administrator(bridge).does("link", "test", link)
+    else:
+        said = Administrator(bridge).refused("link", "test", link)
+    lines = said.splitlines()
+    assert len(lines) == len(steps), said
+    for line, step in zip(lines, steps, strict=True):
+        assert line.startswith(f"link {link}: {step}"), said
+    if link == "secured":
+        assert "issued by commonName=" in lines[2] and "; until " in lines[2]
+    until(lambda: not Administrator(broker).clients("mqbridge-test-*"))
+
+
+def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess) -> None:
+    """Each mapping that uses a link is told with its client identifier, since when, and what went wrong last."""
+    administrator = Administrator(bridge)
+
+    def links() -> dict[str, list[dict[str, object]]]:
+        return {one["name"]: one["connections"] for one in administrator.json("link", "list")}
+
+    until(lambda: links()["plain"][0]["connected"] and links()["nowhere"][0]["last_error"])
+    (near,), (far,) = links()["plain"], links()["nowhere"]
+    assert (near["mapping"], near["client_id"], near["last_error"]) == ("near", "mqbridge-near", "")
+    assert near["since"] > 1e9  # type: ignore[operator]
+    assert (far["connected"], far["since"]) == (False, 0.0)
+    assert "cannot connect" in str(far["last_error"])
+    assert links()["secured"] == []
+    assert "127.0.0.1:1 " in administrator.does("link", "list")
+    shown = administrator.does("link", "show", "nowhere")
+    assert "far      NOT CONNECTED  mqbridge-far" in shown
+    assert "far: last error at" in shown
+    assert administrator.refused("link", "show", "none") == "there is no link none\n"
+    assert administrator.refused("link", "test", "none") == "there is no link none\n"
+
+
+def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where TCP connects and no CONNACK comes, the trial ends in time and says so, and its thread has ended."""
+    monkeypatch.setattr(trial, "PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = LinkConfig(host="127.0.0.1", port=silent.getsockname()[1])
+        before = threading.active_count()
+        steps = try_link("silent", config, lambda: None)
+        assert [next(steps).split(":")[0], next(steps).split(":")[0]] == ["resolved", "TCP"]
+        with pytest.raises(TrialFailed, match=r"no CONNACK within 0\.2 s"):
+            next(steps)
+        assert threading.active_count() == before
+
+
+def test_a_host_that_nobody_knows() -> None:
+    """A name that does not resolve is the first step that can fail."""
+    steps = try_link("lost", LinkConfig(host="broker.invalid"), lambda: None)
+    with pytest.raises(TrialFailed, match=r"broker\.invalid is no address, and no name"):
+        next(steps)

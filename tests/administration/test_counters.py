@@ -1,0 +1,59 @@
+"""The rates that two readings of a bridge's counters are."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bridge.administration.counters import ChannelCounters, Counters, MappingCounters, rates
+
+
+def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken: int | None = None) -> Counters:
+    mapping = MappingCounters(name="m", state="running", taken=taken or 0, moved=0, dead_lettered=0)
+    return Counters(
+        time=time,
+        since=since,
+        clients=3,
+        sessions=4,
+        in_flight=5,
+        units_of_work=6,
+        transmission_queue_depth=7,
+        channels=list(channels),
+        busiest_clients=[],
+        mappings=[] if taken is None else [mapping],
+    )
+
+
+def channel(name: str, received: int, sent: int = 0, units: int = 0, seconds: float = 0.0) -> ChannelCounters:
+    return ChannelCounters(name=name, clients=1, received=received, sent=sent, units=units, unit_seconds=seconds)
+
+
+def test_rates_are_for_a_second_and_the_slowest_channel_is_first() -> None:
+    """Two seconds lie between the readings; a channel without a unit of work has no time for one."""
+    before = reading(110.0, channel("A", 10, 1, 5, 1.0), channel("B", 0))
+    after = reading(112.0, channel("A", 30, 5, 7, 1.2), channel("B", 8, 0, 2, 1.0), channel("C", 0))
+    found = rates(before, after)
+    assert (found.interval, found.received, found.sent) == (2.0, 14.0, 2.0)
+    channels = [(one.name, one.received, one.sent) for one in found.channels]
+    assert channels == [("B", 4.0, 0.0), ("A", 10.0, 2.0), ("C", 0.0, 0.0)]
+    assert [one.unit_seconds for one in found.channels] == [0.5, pytest.approx(0.1), None]
+    assert (found.clients, found.sessions, found.in_flight, found.transmission_queue_depth) == (3, 4, 5, 7)
+
+
+def test_a_counting_that_has_begun_anew_counts_from_there() -> None:
+    """A bridge that was started again, or that nobody asked for a while, has no negative rates."""
+    found = rates(reading(110.0, channel("A", 1_000)), reading(120.0, channel("A", 10), since=115.0))
+    assert (found.interval, found.received) == (5.0, 2.0)
+
+
+@pytest.mark.parametrize(("before", "after", "rate"), [(10, 30, 10.0), (None, 30, 0.0), (30, 10, 0.0)])
+def test_a_mapping_that_is_new_or_begun_anew_has_no_rate_yet(before: int | None, after: int, rate: float) -> None:
+    """Its counts are since its start, and not of the interval."""
+    (found,) = rates(reading(110.0, taken=before), reading(112.0, taken=after)).mappings
+    assert found.taken == rate
+
+
+def test_a_reading_survives_the_control_socket() -> None:
+    """It goes as JSON."""
+    before = reading(1.0, channel("A", 1), taken=2)
+    assert msgspec.json.decode(msgspec.json.encode(before), type=Counters) == before

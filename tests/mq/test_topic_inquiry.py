@@ -1,0 +1,178 @@
+"""What a queue manager tells of its topics: from the embedded one's own trees, and by PCF as IBM MQ is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mapping.topic import overlap
+from bridge.mq import topic_inquiry
+from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.topic_inquiry import LOOKS_AT_A_TURN, EmbeddedTopicInquiry
+from bridge.mq.mqi import MQOD
+from bridge.mq.topic_inquiry import PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TopicInquiry
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+RETAINED = ("plant/1/temp", "plant/2/temp", "plant/1", "/lead", "$SYS/x")
+SUBSCRIPTIONS = {"S1": "plant/+/temp", "S2": "plant/#", "S3": "plant/1/temp", "S4": "other"}
+#: filter -> retained publications, subscriptions that overlap
+FILTERS = {
+    "plant/1/temp": (["plant/1/temp"], ["S1", "S2", "S3"]),
+    "plant/+": (["plant/1"], ["S2"]),
+    "plant": ([], ["S2"]),
+    "+/lead": (["/lead"], ["S2"]),
+    "#": (["/lead", "plant/1", "plant/1/temp", "plant/2/temp"], ["S1", "S2", "S3", "S4"]),
+    "nothing/here": ([], []),
+}
+
+
+class Site:
+    """A queue manager with its command server."""
+
+    def __init__(self, directory: Path) -> None:
+        self.itself = QueueManager("MQB1", directory)
+        prepare(self.itself)
+        CommandServer(self.itself).start()
+        self.application = EmbeddedConnection(self.itself)
+
+    def retain(self, topic: str, payload: bytes = b"x", **fields: Any) -> None:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+        self.application.put1(od, Message(MQMD(**fields), payload), cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_RETAIN)
+
+    def subscribe(self, name: str, topic_filter: str, more: str = "") -> None:
+        (response,) = self.application.command(f"DEFINE SUB({name}) TOPICSTR('{topic_filter}') DESTCLAS(MANAGED) {more}")
+        assert response.ok, response.message
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.application.disconnect()
+    made.itself.close()
+
+
+Inquirer = Callable[[Site], TopicInquiry]
+KINDS: dict[str, Inquirer] = {
+    "embedded": lambda site: EmbeddedTopicInquiry(site.itself),
+    "pcf": lambda site: PcfTopicInquiry(lambda _: EmbeddedConnection(site.itself)),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def inquiry(request: pytest.FixtureRequest, site: Site) -> TopicInquiry:
+    for topic in RETAINED:
+        site.retain(topic)
+    for name, topic_filter in SUBSCRIPTIONS.items():
+        site.subscribe(name, topic_filter)
+    return KINDS[request.param](site)
+
+
+@pytest.mark.parametrize(("topic_filter", "expected"), FILTERS.items(), ids=list(FILTERS))
+async def test_a_filter(inquiry: TopicInquiry, topic_filter: str, expected: tuple[list[str], list[str]]) -> None:
+    """What is retained for a filter, and whose filters have a topic in common with it; `$` is named by no wildcard."""
+    found = await inquiry.details(topic_filter, 100, True)
+    names = sorted(one.name for one in found.subscriptions)
+    assert (sorted(one.topic for one in found.retained), names) == expected
+    assert not found.more
+
+
+async def test_the_levels_of_the_tree(inquiry: TopicInquiry) -> None:
+    """Levels come by name, those of filters too; a page begins behind a name; the level in front of `/` has no name."""
+    unnamed = [""] if isinstance(inquiry, EmbeddedTopicInquiry) else []  # which PCF does not tell from the root
+    assert [one.name for one in await inquiry.below(None, None, 100)] == [*unnamed, "$SYS", "other", "plant"]
+    assert [one.topic for one in await inquiry.below("", None, 100)] == ["/lead"]
+    found = {one.topic: one for one in await inquiry.below("plant", None, 100)}
+    assert {"plant/1", "plant/2"} <= set(found)
+    assert (found["plant/1"].retained, found["plant/1"].has_lower, found["plant/2"].retained) == (True, True, False)
+    (temp,) = await inquiry.below("plant/1", None, 100)
+    assert (temp.topic, temp.retained, temp.subscriptions) == ("plant/1/temp", True, 1)
+    assert [one.name for one in await inquiry.below(None, "$SYS", 1)] == ["other"]
+    assert await inquiry.below("not/there", None, 100) == []
+
+
+async def test_more_than_is_shown(inquiry: TopicInquiry) -> None:
+    """Of more than so many rows the first ones are told, and that there are more."""
+    found = await inquiry.details("#", 2, True)
+    assert (len(found.retained), len(found.subscriptions), found.more) == (2, 2, True)
+
+
+async def test_a_retained_publication_in_full(site: Site) -> None:
+    """The embedded queue manager tells size, persistence, publisher and the beginning of the payload, if asked for."""
+    site.retain("a", b"p" * (PAYLOAD_SHOWN + 1), Persistence=cmqc.MQPER_PERSISTENT)
+    inquiry = EmbeddedTopicInquiry(site.itself)
+    (one,) = (await inquiry.details("a", 10, True)).retained
+    assert (one.size, one.persistent, one.publisher) == (PAYLOAD_SHOWN + 1, True, "mqbridge")
+    assert one.payload == b"p" * PAYLOAD_SHOWN
+    (one,) = (await inquiry.details("a", 10, False)).retained
+    assert (one.size, one.payload) == (PAYLOAD_SHOWN + 1, b"")
+
+
+@pytest.mark.parametrize(("topic_filter", "named"), [("a/bc", True), ("a/x", False), ("a/+", True), ("b/+", False)])
+async def test_character_wildcards(site: Site, topic_filter: str, named: bool) -> None:
+    """A subscription of the other scheme is told where its beginning does not exclude the filter."""
+    site.subscribe("CHARS", "a/b*", "WSCHEMA(CHAR)")
+    found = await EmbeddedTopicInquiry(site.itself).details(topic_filter, 10, True)
+    assert [one.name for one in found.subscriptions] == ["CHARS"] * named
+
+
+async def test_the_loop_turns_between_slices(site: Site) -> None:
+    """However many topics there are, so many are looked at in one turn of the event loop."""
+    stored = {f"t/{number:06}": site for number in range(3 * LOOKS_AT_A_TURN)}
+    site.retain("t/last")
+    kept = site.itself.retained["t/last"]
+    for topic in stored:
+        site.itself.retained[topic] = kept
+    inquiry = EmbeddedTopicInquiry(site.itself)
+    for question in (inquiry.below("t", None, 10), inquiry.details("t/+", 3 * LOOKS_AT_A_TURN, True)):
+        turns = 0
+        asking = asyncio.ensure_future(question)
+        while not asking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 3
+
+
+async def test_a_reply_without_bounds_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue manager tells all by PCF; more than so many messages are refused in words, and the rest goes unread."""
+    monkeypatch.setattr(topic_inquiry, "MOST_RESPONSES", 3)
+    for number in range(5):
+        site.retain(f"t/{number}")
+    inquiry = KINDS["pcf"](site)
+    with pytest.raises(TooMany, match="more than 3"):
+        await inquiry.below("t", None, 10)
+    assert len(await inquiry.below(None, None, 10)) == 1
+
+
+OVERLAPS = [
+    ("a", "a", True),
+    ("a", "b", False),
+    ("a/b", "a", False),
+    ("a/#", "a", True),
+    ("a", "a/#", True),
+    ("a/+", "a", False),
+    ("a/+", "+/b", True),
+    ("a/+/c", "a/b/d", False),
+    ("a/+/#", "a/b", True),
+    ("a/+/#", "a", False),
+    ("#", "x/y", True),
+    ("#", "$SYS/x", False),
+    ("+/x", "$SYS/x", False),
+    ("$SYS/#", "$SYS/x", True),
+    ("/a", "+/a", True),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "both"), OVERLAPS)
+def test_filters_that_overlap(one: str, other: str, both: bool) -> None:
+    """Two filters overlap where a topic string matches both, whichever is named first."""
+    assert overlap(one, other) is overlap(other, one) is both

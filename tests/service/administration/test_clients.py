@@ -1,0 +1,99 @@
+"""Thousands of sessions are purged and listed in slices: the event loop turns meanwhile, and clients come back meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from bridge.administration.requests import ListClients, PurgeClients
+from bridge.mq.backend import ClientSubscription, Recovered
+from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, Refused
+
+COUNT = 3 * ROWS_AT_A_TURN
+NAMES = [f"c{number:05}" for number in range(COUNT)]
+
+
+def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
+    """The parts that clients are administered by."""
+    nothing = cast("Any", None)
+    return Parts(
+        configuration=nothing,
+        host=nothing,
+        service=bridge.service,
+        channels=nothing,
+        mappings=nothing,
+        watch=nothing,
+        reload=nothing,
+        started_at=started_at,
+    )
+
+
+@pytest.fixture
+def many(bridge: Any) -> Any:
+    """A bridge that has found so many durable sessions, their clients away."""
+    made = bridge()
+    made.backend.recovered = Recovered([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
+    return made
+
+
+async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: Any) -> None:
+    """Who is back before its turn comes is not away any more; all others are gone, a few in each turn of the loop."""
+    async with many as bridge:
+        purge = asyncio.ensure_future(purge_clients(parts_of(bridge), PurgeClients(away_for=0.0)))
+        seen = []
+        while not purge.done() and len(bridge.service.sessions) > COUNT // 2:
+            await asyncio.sleep(0)
+            seen.append(len(bridge.service.sessions))
+        assert {before - after for before, after in pairwise([COUNT, *seen])} <= {0, PURGES_AT_A_TURN}
+        session = bridge.service.sessions[NAMES[-1]]
+        session.connected, before = True, session.connected  # as CONNECT does, in the middle of it
+        done = await purge
+        session.connected = before
+        assert list(bridge.service.sessions) == [NAMES[-1]]
+        assert done.lines == [f"{COUNT - 1} sessions ended, for which 0 messages waited"]
+        await bridge.backend.until(lambda: len(bridge.backend.unsubscribed) == COUNT - 1)
+        assert (NAMES[-1], "t/#") not in bridge.backend.unsubscribed
+
+
+async def test_a_dry_run_ends_nothing(many: Any) -> None:
+    """The answer says what would be ended, and nothing is."""
+    async with many as bridge:
+        done = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
+        assert done.lines == [f"{COUNT} sessions would end, for which 0 messages waited"]
+        assert len(bridge.service.sessions) == COUNT
+        assert bridge.backend.unsubscribed == []
+
+
+@pytest.mark.parametrize("away_for", [0.0, 3_600.0])
+async def test_of_a_client_without_a_record_it_is_known_that_it_was_away_at_the_start(many: Any, away_for: float) -> None:
+    """What an older bridge has put on record tells no time: then the start of the bridge counts."""
+    async with many as bridge:
+        found = await list_clients(parts_of(bridge, time.time() - 60), ListClients(away_for=away_for, rows=10_000))
+        assert len(found) == (COUNT if away_for < 60 else 0)
+
+
+async def test_pages_follow_one_another(many: Any) -> None:
+    """Each page begins behind the last name of the page before; together they are all."""
+    async with many as bridge:
+        found: list[str] = []
+        while True:
+            request = ListClients(after=found[-1] if found else "", rows=700)
+            page = await list_clients(parts_of(bridge), request)
+            if not page:
+                break
+            assert len(page) <= 700
+            found += [one.client_id for one in page]
+        assert found == NAMES
+
+
+async def test_a_purge_of_nothing_in_particular_is_refused(many: Any) -> None:
+    """Without a client, a channel or a time all sessions would end: that is no slip of the finger."""
+    async with many as bridge:
+        with pytest.raises(Refused, match="which sessions"):
+            await purge_clients(parts_of(bridge), PurgeClients())
+        assert len(bridge.service.sessions) == COUNT

@@ -1,0 +1,126 @@
+"""What clients publish and get is counted while somebody asks, and not a moment longer than need be."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from bridge.service import activity as activity_module
+from bridge.service import watch as watch_module
+from bridge.service.activity import WINDOW, Activity
+from bridge.service.observers import Observer, Observers
+from bridge.service.watch import Watch
+from bridge.wire.mqtt import Puback, Publish, Subscribe
+
+
+class Clock:
+    """Time that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_clients_are_told_busiest_first(bridge: Any) -> None:
+    """Publications count when they are committed, messages when they are acknowledged, or written with QoS 0."""
+    clock = Clock()
+    activity = Activity(clock)
+    async with bridge(observers=[activity]) as running:
+        busy, idle = await running.connect("busy"), await running.connect("idle")
+        for number in range(1, 4):
+            busy.send(Publish("t", b"", 1, False, False, number))
+            assert await busy.receive() == Puback(number)
+        idle.send(Subscribe(1, (("t", 1),)))
+        await idle.receive()
+        running.backend.deliver(running.backend.publication(1, 0, client_id="idle"))
+        await idle.receive()
+        running.backend.deliver(running.backend.publication(2, 1, client_id="idle"))
+        idle.send(Puback((await idle.receive()).message_id))
+        await running.until(lambda: activity.channels[running.config.name].sent == 2)
+        counted = activity.of(running.config.name, 2)
+        assert (counted.received, counted.sent, counted.clients, counted.units) == (3, 2, 2, 3)
+        assert counted.unit_seconds > 0
+        assert activity.busiest(10) == []  # the window is under way
+        clock.now += 2 * WINDOW
+        found = [(one.client_id, one.received, one.sent) for one in activity.busiest(10)]
+        assert found == [("busy", 3 / (2 * WINDOW), 0.0), ("idle", 0.0, 2 / (2 * WINDOW))]
+        assert [one.client_id for one in activity.busiest(1)] == ["busy"]
+        clock.now += WINDOW
+        assert activity.busiest(10) == []  # nothing in the next one
+
+
+async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who connects under ever new identifiers fills no memory; channels count them all the same."""
+    monkeypatch.setattr(activity_module, "MOST_CLIENTS", 2)
+    clock = Clock()
+    activity = Activity(clock)
+    async with bridge(observers=[activity]) as running:
+        for number in range(4):
+            client = await running.connect(f"c{number}")
+            client.send(Publish("t", b"", 1, False, False, 1))
+            await client.receive()
+        clock.now += WINDOW
+        assert len(activity.busiest(10)) == 2
+        assert activity.of(running.config.name, 0).received == 4
+
+
+async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The observer is attached by the first question, and detached after a silence; the next question begins anew."""
+    monkeypatch.setattr(watch_module, "SILENCE", 0.05)
+    async with bridge() as running:
+        watch = Watch(running.service, cast("Any", None))
+        first = watch.asked()
+        assert watch.asked() is first
+        await running.until(lambda: watch.activity is None)
+        client = await running.connect()
+        client.send(Publish("t", b"", 1, False, False, 1))
+        await client.receive()
+        assert first.channels == {}
+        assert watch.asked() is not first
+        await watch.stop()
+        assert watch.activity is None
+
+
+async def test_a_queue_manager_that_does_not_answer_holds_up_nothing(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its depth is not known then, and one question at a time waits for it."""
+    monkeypatch.setattr(watch_module, "DEPTH_TIMEOUT", 0.02)
+    hangs = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    asked = 0
+
+    class Hanging:
+        def connect(self, purpose: str) -> Any:
+            nonlocal asked
+            asked += 1
+            asyncio.run_coroutine_threadsafe(hangs.wait(), loop).result()
+            raise watch_module.MQError(2059, purpose)
+
+    async with bridge() as running:
+        watch = Watch(running.service, cast("Any", Hanging()))
+        assert [await watch.depth(), await watch.depth()] == [None, None]
+        assert asked == 1
+        hangs.set()
+        await watch.stop()
+
+
+def test_observers_come_and_go() -> None:
+    """One that is added is told from then on, one that is removed no more; the others are not disturbed."""
+    told: list[str] = []
+
+    class Noting(Observer):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def dead_lettered(self, transmission: Any, reason: int) -> None:
+            told.append(self.name)
+
+    first, second = Noting("first"), Noting("second")
+    observers = Observers([first])
+    observers.add(second)
+    observers.dead_lettered(cast("Any", None), 0)
+    observers.remove(second)
+    observers.dead_lettered(cast("Any", None), 0)
+    assert told == ["first", "second", "first"]
