@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bridge.mq.backend import Backend
 from bridge.mq.mqi import Connection
+from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 
 
@@ -54,6 +55,9 @@ class Host(Protocol):
 
         The thread disconnects it before `stop`. Raises MQError.
         """
+
+    def inquiry(self) -> QueueManagerInquiry:
+        """Return what looks at the queue manager, for metrics."""
 
     def check_password(self, user: str, password: bytes) -> None:
         """Have the queue manager check a user's password; callable on any thread, may wait.

@@ -277,6 +277,7 @@ class Outbox:
         if again:
             self.sent_before.discard(number)
             outgoing.times_sent = 2
+            in_flight.resent += 1
         protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
         return True
 

@@ -147,6 +147,8 @@ class Session:
         self.since = 0.0
         #: the channel by which its client is, or was last, connected; blank where that is not known
         self.channel = ""
+        #: the protocol level by which its client is, or was last, connected; 0 where that is not known
+        self.level = 0
         #: which topics its channel lets its client use; None: any
         self.topics: TopicAccess | None = None
 

@@ -93,6 +93,7 @@ class Authentication:
     def fail(self, reason_code: ReasonCode, why: str) -> None:
         """Refuse the client, or end its connection: it did not show who it is."""
         client = self._client
+        self._service.observers.authentication_failed(client.channel.name)
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {why}", reason_code)
         elif client.protocol.state < State.CONNECTED:
@@ -140,15 +141,16 @@ async def _identify(
     except AuthenticationFailed as error:
         wrong = packet.password is not None
         code = ConnackCode.BAD_USER_NAME_OR_PASSWORD if wrong else ConnackCode.NOT_AUTHORIZED
+        service.observers.authentication_failed(client.channel.name)
         refuse_late(service, client, code, str(error))
     except AuthenticatorUnavailable as error:
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, str(error))
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, str(error))
     except TimeoutError:
         why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why)
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why)
     except Exception:
         log.exception("channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, "an authenticator fails")
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, "an authenticator fails")
     else:
         if client.protocol.state is State.AUTHENTICATING:
             then(result)
@@ -174,17 +176,19 @@ def refuse_late(
     config = client.channel
     delay = service.failed_connects.delay(client.transport.address, config.failed_connects, config.connect_timeout)
     if not delay:
-        refuse(client, code, why, reason_code)
+        refuse(service, client, code, why, reason_code)
         return
-    client.identification = asyncio.get_running_loop().create_task(_refuse_after(delay, client, code, why, reason_code))
+    late = _refuse_after(service, delay, client, code, why, reason_code)
+    client.identification = asyncio.get_running_loop().create_task(late)
 
 
 async def _refuse_after(
-    delay: float, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None
+    service: Sessions, delay: float, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None
 ) -> None:
     await asyncio.sleep(delay)
     if client.protocol.state < State.CONNECTED:
-        refuse(client, code, f"{why}; answered {delay:g} s late, for others of its address failed before", reason_code)
+        why = f"{why}; answered {delay:g} s late, for others of its address failed before"
+        refuse(service, client, code, why, reason_code)
 
 
 def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:

@@ -36,12 +36,14 @@ from bridge.service.control import ControlServer
 from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
+from bridge.service.observers import Observer
 from bridge.service.reload import LIVE, ConfigurationSource, Reload, ReloadRefused
 from bridge.service.supervisor import Supervisor
 from bridge.service.telemetry import TelemetryService
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
+    from bridge.service.metrics.metrics import Metrics
     from bridge.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -96,6 +98,8 @@ class Bridge:
         #: in which a queue manager checks passwords
         self._passwords = ThreadPoolExecutor(2, "queue-manager-passwords")
         self.archive: Recorder | None = None
+        #: None without an admin port: nothing is counted then
+        self.metrics: Metrics | None = None
         self.status = 0
         self._supervisor = Supervisor()
         self._started = self._hung_up = False
@@ -105,6 +109,10 @@ class Bridge:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
         if self._admin_port is not None:
+            # Imported only where somebody may ask.
+            from bridge.service.metrics.metrics import Metrics
+
+            self.metrics = Metrics(self.configuration, self.started_at, loop.time)
             # Before all else: that a bridge is starting, or stands by, can be asked, too.
             try:
                 for line in await self._admin_port.start():
@@ -121,6 +129,8 @@ class Bridge:
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
+            if self.metrics is not None:
+                self.metrics.begin(self.host)
             self.service = TelemetryService(
                 self.host.backend,
                 self.configuration.limits,
@@ -128,8 +138,9 @@ class Bridge:
                 queue_manager_name=self.host.name,
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
-                observers=[] if self.archive is None else [self.archive],
+                observers=self._observers(),
             )
+            self.service.units.timed = self.metrics is not None
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
@@ -201,6 +212,14 @@ class Bridge:
         if self.administration is not None:
             self.administration.parts.configuration = self.configuration
         return lines
+
+    def _observers(self) -> list[Observer]:
+        found: list[Observer] = []
+        if self.archive is not None:
+            found.append(self.archive)
+        if self.metrics is not None:
+            found.append(self.metrics.traffic)
+        return found
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -347,6 +366,8 @@ class Bridge:
         finally:
             if self._admin_port is not None:
                 await self._admin_port.stop()
+            if self.metrics is not None:
+                self.metrics.stop()
             if self.archive is not None:
                 # Off the loop: what is still waiting may take a while to write.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)

@@ -48,6 +48,8 @@ class Units:
         self.shares = Shares()
         #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
         self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
+        #: the time is noted when acknowledgements come, too: an observer wants to know
+        self.timed = False
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -114,6 +116,8 @@ class Units:
         if work.publications:
             work.received_at = now_us()
             client.hold(len(work.publications))
+        elif self.timed:
+            work.received_at = now_us()
         refused = self.submit(unit, partial(self._committed, session, client, work))
         if refused:
             session.refuse(work, refused)

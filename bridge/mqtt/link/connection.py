@@ -8,7 +8,7 @@ from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mapping.received import Received
 from bridge.mqtt.link.network import Network
-from bridge.mqtt.link.state import Limits, LinkCounters, LinkState, Refusal
+from bridge.mqtt.link.state import Limits, LinkCounters, LinkPhase, LinkState, Refusal
 
 ANSWERS_TIMEOUT = 60.0
 """Seconds that a broker may take to answer a batch."""
@@ -94,6 +94,11 @@ class LinkConnection:
     def state(self) -> LinkState:
         """Return the state at this moment."""
         return self._network.state
+
+    @property
+    def up(self) -> bool:
+        """Return whether it is connected now."""
+        return self.state.phase is LinkPhase.CONNECTED
 
     @property
     def counters(self) -> LinkCounters:
