@@ -91,7 +91,8 @@ METRICS: Final = (
         (*_MESSAGES, "direction"),
     ),
     Metric(
-        "mqbridge_put_seconds", "histogram", "From a PUBLISH received to the end of the unit of work that puts it.", _MESSAGES
+        "mqbridge_put_seconds", "histogram", "From a PUBLISH received to the end of the unit of work that puts it; of the "
+        "first message of each unit.", _MESSAGES,
     ),
     Metric(
         "mqbridge_acknowledgement_seconds", "histogram", "From a PUBLISH sent to PUBACK or PUBREC received; of the first "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, cast
 
 from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
@@ -37,6 +37,11 @@ class Way:
         #: bytes of payloads
         self.size = [0, 0, 0]
 
+    def add(self, qos: int, messages: int, size: int) -> None:
+        """Count so many publications whose payloads have so many bytes."""
+        self.messages[qos] += messages
+        self.size[qos] += size
+
 
 class ClientTraffic:
     """What the clients of one channel and version of MQTT have sent and got; latencies by QoS."""
@@ -51,6 +56,17 @@ class ClientTraffic:
         self.put = (Histogram(), Histogram(), Histogram())
         self.acknowledgement = (Histogram(), Histogram(), Histogram())
         self.delivery = (Histogram(), Histogram(), Histogram())
+
+
+class _Published(Protocol):
+    """A message on the transmission queue that a client has published."""
+
+    message: PublicationMessage
+
+
+def _size(transmission: Transmission) -> int:
+    message = transmission.message
+    return len(message.payload if isinstance(message, PublicationMessage) else message.data)
 
 
 class Traffic(Observer):
@@ -115,20 +131,21 @@ class Traffic(Observer):
 
     def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
         traffic = self._of(session)
-        messages, size = traffic.received.messages, traffic.received.size
-        before = messages.copy()
+        # This is done for each message: nearly always, all of a batch have one QoS.
+        qos, size = publications[0][0].qos, 0
         for message, _ in publications:
-            qos = message.qos
-            messages[qos] += 1
-            size[qos] += len(message.payload)
+            if message.qos != qos:
+                parts = [[one for one in publications if one[0].qos == level] for level in _QOS]
+                for part in filter(None, parts):
+                    traffic.received.add(part[0][0].qos, len(part), sum([len(one.payload) for one, _ in part]))
+                break
+            size += len(message.payload)
+        else:
+            traffic.received.add(qos, len(publications), size)
         if completion.failure:
             self._failed[session.channel, reason_label(completion.failure)] += 1
             return
-        seconds = (now_us() - received) / 1e6
-        for qos in _QOS:
-            count = messages[qos] - before[qos]
-            if count:
-                traffic.put[qos].observe(seconds, count)
+        traffic.put[qos].observe((now_us() - received) / 1e6)
         for reason in completion.refusals.values():
             self._refused[session.channel, reason_label(reason)] += 1
         for reason in completion.diverted.values():
@@ -138,21 +155,22 @@ class Traffic(Observer):
 
     def acknowledged(self, session: Session, work: Work) -> None:
         traffic = self._of(session)
-        messages, size = traffic.sent.messages, traffic.sent.size
         in_flight = session.outbox.in_flight
         first = None
-        for message_id, transmission in work.acknowledged:
-            outgoing = in_flight[message_id]
-            qos = outgoing.qos
-            messages[qos] += 1
-            size[qos] += len(outgoing.payload)
-            if first is None:
-                first = outgoing, transmission
-        for _, outgoing, transmission in work.released:
-            messages[2] += 1
-            size[2] += len(outgoing.payload)
-            if first is None:
-                first = outgoing, transmission
+        if work.acknowledged:
+            message_id, transmission = work.acknowledged[0]
+            first = in_flight[message_id], transmission
+            size, rejected = 0, []
+            for message_id, _ in work.acknowledged:
+                outgoing = in_flight[message_id]
+                size += len(outgoing.payload)
+                if outgoing.qos == 2:
+                    rejected.append(len(outgoing.payload))
+            traffic.sent.add(1, len(work.acknowledged) - len(rejected), size - sum(rejected))
+            traffic.sent.add(2, len(rejected), sum(rejected))
+        if work.released:
+            first = first or work.released[0][1:]
+            traffic.sent.add(2, len(work.released), sum([len(outgoing.payload) for _, outgoing, _ in work.released]))
         if first is None:
             return
         outgoing, transmission = first
@@ -165,25 +183,22 @@ class Traffic(Observer):
             self._take_resent(session)
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
+        if discarded:
+            for why in discarded.values():
+                self._discarded[_DISCARDED[why]] += 1
+            done = [one for one in done if one.msg_number not in discarded]
+            if not done:
+                return
         traffic = self._of(session)
-        written = size = 0
-        first = None
-        for transmission in done:
-            if discarded:
-                why = discarded.get(transmission.msg_number)
-                if why is not None:
-                    self._discarded[_DISCARDED[why]] += 1
-                    continue
-            message = transmission.message
-            written += 1
-            size += len(message.payload if isinstance(message, PublicationMessage) else message.data)
-            if first is None:
-                first = transmission
-        if first is None:
-            return
-        traffic.sent.messages[0] += written
-        traffic.sent.size[0] += size
-        put = put_time_of(first)
+        size = 0
+        try:
+            # This is done for each message: nearly always, all of them are publications.
+            for one in cast("Sequence[_Published]", done):
+                size += len(one.message.payload)
+        except AttributeError:
+            size = sum(map(_size, done))
+        traffic.sent.add(0, len(done), size)
+        put = put_time_of(done[0])
         if put:
             traffic.delivery[0].observe(time.time() - put)
 
