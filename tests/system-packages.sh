@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP; "slow"
-# also PostgreSQL and Chromium, "bench" what compiles the load.
+# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP; promtool;
+# "slow" also PostgreSQL and Chromium, "bench" what compiles the load.
 set -eu
+sh "$(dirname "$0")/promtool.sh"
 missing=
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"

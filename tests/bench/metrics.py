@@ -137,7 +137,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"{'met' if cost <= MOST else 'missed'})"
         )
         print(
-            f"       the least disturbed rounds: {least[0]:.2f} us without, {least[1]:.2f} us with: {least[1] / least[0] - 1:+.1%}"
+            f"       the least disturbed rounds: {least[0]:.2f} us without, {least[1]:.2f} us with: "
+            f"{least[1] / least[0] - 1:+.1%}"
         )
         print(
             f"       {without.rate:,.0f}/s without, {scraped.rate:,.0f}/s with: {statistics.median(rates):.3f} x "
