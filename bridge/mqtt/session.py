@@ -47,6 +47,7 @@ class Work:
         "received_at",
         "recording",
         "refused",
+        "rejected",
         "released",
         "removals",
         "repeated",
@@ -62,6 +63,8 @@ class Work:
         self.removals: list[Transmission] = []
         #: of these, those that the client acknowledged by PUBACK, with their message ids
         self.acknowledged: list[tuple[int, Transmission]] = []
+        #: among these are some with QoS 2, which a PUBREC of MQTT 5 refuses
+        self.rejected = False
         self.answers: list[Answer] = []
         #: message ids to answer by PUBREC although their publications are in an earlier unit of work, unless refused there
         self.repeated: list[int] = []
@@ -254,6 +257,7 @@ class Session:
             self.outbox.in_flight.reject(outgoing)
             work.removals.append(transmission)
             work.acknowledged.append((message_id, transmission))
+            work.rejected = True
 
     def committed(
         self, work: Work, refused: Collection[int], now: float, *, answerable: bool = True, answer_refused: bool = False

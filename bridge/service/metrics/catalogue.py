@@ -87,21 +87,22 @@ METRICS: Final = (
         "written with QoS 0, or acknowledged by PUBACK or PUBREC.", (*_MESSAGES, "direction"),
     ),
     Metric(
-        "mqbridge_publication_bytes_total", "counter", "Bytes of the payloads of these publications.",
+        "mqbridge_publication_bytes_total", "counter", "Bytes of the payloads of these publications; of a message that an "
+        "MQ application has put, all that is behind its MQMD.",
         (*_MESSAGES, "direction"),
     ),
     Metric(
         "mqbridge_put_seconds", "histogram", "From a PUBLISH received to the end of the unit of work that puts it; of the "
-        "first message of each unit.", _MESSAGES,
+        "first message of each unit, and of 100 units a second at most.", _MESSAGES,
     ),
     Metric(
         "mqbridge_acknowledgement_seconds", "histogram", "From a PUBLISH sent to PUBACK or PUBREC received; of the first "
-        "message of each batch of acknowledgements.", _MESSAGES,
+        "message of each batch of acknowledgements, and of 100 batches a second at most.", _MESSAGES,
     ),
     Metric(
         "mqbridge_delivery_seconds", "histogram", "From a message put to its PUBLISH written (QoS 0) or acknowledged (QoS 1 "
-        "and 2), waiting included; of the first message of each batch. Clocks of two machines are compared where the queue "
-        "manager is elsewhere.", _MESSAGES,
+        "and 2), waiting included; of the first message of each batch, and of 100 batches a second at most. "
+        "Clocks of two machines are compared where the queue manager is elsewhere.", _MESSAGES,
     ),
     Metric(
         "mqbridge_publications_refused_total", "counter", "Publications of clients that the queue manager refuses, by MQRC.",

@@ -29,7 +29,7 @@ class Metrics:
         #: what hears of messages and sessions, as an observer of the service
         self.traffic = Traffic(loop_time)
         self._sessions = SessionCount(loop_time)
-        self._lag = EventLoopLag(self.traffic.set_clock)
+        self._lag = EventLoopLag(self.traffic.tick)
         self._commits: Sequence[Commits] = ()
         self._watch: QueueManagerWatch | None = None
 

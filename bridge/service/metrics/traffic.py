@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, cast
+from typing import Final
 
 from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.outbox import EXPIRED, FULL, OWN, SLOW
@@ -17,6 +16,7 @@ from bridge.mqtt.session import Session, Work
 from bridge.service.metrics.put_time import put_time_of
 from bridge.service.metrics.reasons import connack_label, reason_label, version_label
 from bridge.service.metrics.samples import Samples
+from bridge.service.metrics.sizes import MIXED, acknowledged_size, received_size, sent_size
 from bridge.service.observers import Observer, Publications
 from bridge.wire.mqtt import ReasonCode
 
@@ -25,6 +25,9 @@ _DISCARDED: Final = {EXPIRED: "expired", SLOW: "slow_client", FULL: "waiting_ful
 _SESSION_ENDED: Final = "session_ended"
 _NO_SESSION: Final = "no_session"
 _QOS: Final = (0, 1, 2)
+#: Batches of a channel and version whose latency is measured between two ticks, at most, each way: at full load the others
+#: are only counted.
+TIMED: Final = 50
 
 
 class Way:
@@ -46,7 +49,17 @@ class Way:
 class ClientTraffic:
     """What the clients of one channel and version of MQTT have sent and got; latencies by QoS."""
 
-    __slots__ = ("acknowledgement", "clients", "connects", "delivery", "put", "received", "sent")
+    __slots__ = (
+        "acknowledgement",
+        "clients",
+        "connects",
+        "deliveries_timed",
+        "delivery",
+        "put",
+        "puts_timed",
+        "received",
+        "sent",
+    )
 
     def __init__(self) -> None:
         self.clients = 0
@@ -56,17 +69,9 @@ class ClientTraffic:
         self.put = (Histogram(), Histogram(), Histogram())
         self.acknowledgement = (Histogram(), Histogram(), Histogram())
         self.delivery = (Histogram(), Histogram(), Histogram())
-
-
-class _Published(Protocol):
-    """A message on the transmission queue that a client has published."""
-
-    message: PublicationMessage
-
-
-def _size(transmission: Transmission) -> int:
-    message = transmission.message
-    return len(message.payload if isinstance(message, PublicationMessage) else message.data)
+        #: batches whose latency was measured since the last tick
+        self.puts_timed = 0
+        self.deliveries_timed = 0
 
 
 class Traffic(Observer):
@@ -74,8 +79,8 @@ class Traffic(Observer):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._offset = 0.0
-        self.set_clock()
+        #: what the time of day is ahead of the clock
+        self._offset = time.time() - clock()
         #: by channel and protocol level
         self._clients: dict[tuple[str, int], ClientTraffic] = {}
         #: by channel and reason
@@ -90,9 +95,11 @@ class Traffic(Observer):
         #: by reason
         self._discarded: Counter[str] = Counter()
 
-    def set_clock(self) -> None:
-        """Note what the time of day is by the service's clock: called from time to time, as the first may be set."""
+    def tick(self) -> None:
+        """Measure latencies anew; called twice a second. The time of day may have been set meanwhile."""
         self._offset = time.time() - self._clock()
+        for traffic in self._clients.values():
+            traffic.puts_timed = traffic.deliveries_timed = 0
 
     def _of(self, session: Session) -> ClientTraffic:
         key = session.channel, session.level
@@ -131,54 +138,51 @@ class Traffic(Observer):
 
     def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
         traffic = self._of(session)
-        # This is done for each message: nearly always, all of a batch have one QoS.
-        qos, size = publications[0][0].qos, 0
-        for message, _ in publications:
-            if message.qos != qos:
-                parts = [[one for one in publications if one[0].qos == level] for level in _QOS]
-                for part in filter(None, parts):
-                    traffic.received.add(part[0][0].qos, len(part), sum([len(one.payload) for one, _ in part]))
-                break
-            size += len(message.payload)
-        else:
+        qos = publications[0][0].qos
+        size = received_size(publications, qos)
+        if size != MIXED:
             traffic.received.add(qos, len(publications), size)
+        else:
+            for message, _ in publications:
+                traffic.received.add(message.qos, 1, len(message.payload))
         if completion.failure:
             self._failed[session.channel, reason_label(completion.failure)] += 1
             return
-        traffic.put[qos].observe((now_us() - received) / 1e6)
-        for reason in completion.refusals.values():
-            self._refused[session.channel, reason_label(reason)] += 1
-        for reason in completion.diverted.values():
-            self._dead_letters["in", reason_label(reason)] += 1
+        if traffic.puts_timed < TIMED:
+            traffic.puts_timed += 1
+            traffic.put[qos].observe((now_us() - received) / 1e6)
+        if completion.refusals:
+            for reason in completion.refusals.values():
+                self._refused[session.channel, reason_label(reason)] += 1
+        if completion.diverted:
+            for reason in completion.diverted.values():
+                self._dead_letters["in", reason_label(reason)] += 1
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
     def acknowledged(self, session: Session, work: Work) -> None:
         traffic = self._of(session)
         in_flight = session.outbox.in_flight
-        first = None
-        if work.acknowledged:
-            message_id, transmission = work.acknowledged[0]
-            first = in_flight[message_id], transmission
-            size, rejected = 0, []
-            for message_id, _ in work.acknowledged:
+        acknowledged, released = work.acknowledged, work.released
+        if acknowledged and not work.rejected:
+            traffic.sent.add(1, len(acknowledged), acknowledged_size(acknowledged))
+        else:
+            for message_id, transmission in acknowledged:
+                traffic.sent.add(in_flight[message_id].qos, 1, sent_size((transmission,)))
+        if released:
+            traffic.sent.add(2, len(released), sent_size([transmission for _, _, transmission in released]))
+        if traffic.deliveries_timed < TIMED:
+            traffic.deliveries_timed += 1
+            if acknowledged:
+                message_id, transmission = acknowledged[0]
                 outgoing = in_flight[message_id]
-                size += len(outgoing.payload)
-                if outgoing.qos == 2:
-                    rejected.append(len(outgoing.payload))
-            traffic.sent.add(1, len(work.acknowledged) - len(rejected), size - sum(rejected))
-            traffic.sent.add(2, len(rejected), sum(rejected))
-        if work.released:
-            first = first or work.released[0][1:]
-            traffic.sent.add(2, len(work.released), sum([len(outgoing.payload) for _, outgoing, _ in work.released]))
-        if first is None:
-            return
-        outgoing, transmission = first
-        received = work.received_at / 1e6
-        traffic.acknowledgement[outgoing.qos].observe(received - self._offset - outgoing.sent_at)
-        put = put_time_of(transmission)
-        if put:
-            traffic.delivery[outgoing.qos].observe(received - put)
+            else:
+                _, outgoing, transmission = released[0]
+            received = work.received_at / 1e6
+            traffic.acknowledgement[outgoing.qos].observe(received - self._offset - outgoing.sent_at)
+            put = put_time_of(transmission)
+            if put:
+                traffic.delivery[outgoing.qos].observe(received - put)
         if in_flight.resent:
             self._take_resent(session)
 
@@ -190,17 +194,12 @@ class Traffic(Observer):
             if not done:
                 return
         traffic = self._of(session)
-        size = 0
-        try:
-            # This is done for each message: nearly always, all of them are publications.
-            for one in cast("Sequence[_Published]", done):
-                size += len(one.message.payload)
-        except AttributeError:
-            size = sum(map(_size, done))
-        traffic.sent.add(0, len(done), size)
-        put = put_time_of(done[0])
-        if put:
-            traffic.delivery[0].observe(time.time() - put)
+        traffic.sent.add(0, len(done), sent_size(done))
+        if traffic.deliveries_timed < TIMED:
+            traffic.deliveries_timed += 1
+            put = put_time_of(done[0])
+            if put:
+                traffic.delivery[0].observe(time.time() - put)
 
     def unclaimed(self, transmission: Transmission) -> None:
         self._discarded[_NO_SESSION] += 1
