@@ -140,7 +140,8 @@ class Bridge:
                 channel_authentication=self.host.channel_authentication,
                 observers=self._observers(),
             )
-            self.service.units.timed = self.metrics is not None
+            if self.metrics is not None:
+                self.service.units.traffic = self.metrics.traffic
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
@@ -218,7 +219,7 @@ class Bridge:
         if self.archive is not None:
             found.append(self.archive)
         if self.metrics is not None:
-            found.append(self.metrics.traffic)
+            found.append(self.metrics.events)
         return found
 
     def _recorder(self) -> Recorder | None:

@@ -153,7 +153,7 @@ def test_what_is_sent_again(bridge: BridgeProcess) -> None:
         assert again.dup
         client.acknowledge(again)
         client.ping()
-        eventually(lambda: Scrape(bridge).get("mqbridge_messages_resent_total", channel=CHANNEL), before + 1)
+        eventually(lambda: Scrape(bridge).total("mqbridge_messages_resent_total", channel=CHANNEL), before + 1)
         client.unsubscribe("again")
 
 

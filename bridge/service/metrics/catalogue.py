@@ -120,7 +120,7 @@ METRICS: Final = (
         "mqbridge_messages_discarded_total", "counter", "Messages for clients that were not sent: expired, slow_client (QoS "
         "0), waiting_full, no_local, session_ended, no_session.", ("reason",),
     ),
-    Metric("mqbridge_messages_resent_total", "counter", "PUBLISH sent again, with DUP set.", _CHANNEL),
+    Metric("mqbridge_messages_resent_total", "counter", "PUBLISH sent again, with DUP set.", _CLIENTS),
     # Queue manager
     Metric(
         "ibmmq_qmgr_status", "gauge", "Queue manager: 2 (MQQMSTA_RUNNING) where it answers, 0 where it does not.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import bridge
@@ -14,10 +15,12 @@ from bridge.mq.host import Host
 from bridge.service.administration.parts import Parts
 from bridge.service.mappings.status import State
 from bridge.service.metrics.event_loop import EventLoopLag
+from bridge.service.metrics.events import Events
 from bridge.service.metrics.queue_manager import QueueManagerWatch
+from bridge.service.metrics.reasons import reason_label, version_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.metrics.sessions import SessionCount
-from bridge.service.metrics.traffic import Traffic
+from bridge.service.traffic import Traffic
 
 
 class Metrics:
@@ -26,8 +29,10 @@ class Metrics:
     def __init__(self, configuration: Configuration, started_at: float, loop_time: Callable[[], float]) -> None:
         self._configuration = configuration
         self._started_at = started_at
-        #: what hears of messages and sessions, as an observer of the service
+        #: what is told of messages by the service's units of work
         self.traffic = Traffic(loop_time)
+        #: what hears of all else, as an observer of the service
+        self.events = Events(self.traffic)
         self._sessions = SessionCount(loop_time)
         self._lag = EventLoopLag(self.traffic.tick)
         self._commits: Sequence[Commits] = ()
@@ -59,7 +64,8 @@ class Metrics:
             await self._watch.gather(samples, configuration)
         if parts is not None:
             samples.add("mqbridge_units_of_work", parts.service.units.under_way)
-            self.traffic.gather(samples)
+            self.events.gather(samples)
+            _gather_traffic(samples, self.traffic)
             await self._sessions.gather(samples, parts.service.sessions)
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
@@ -76,6 +82,35 @@ class Metrics:
         samples.add("mqbridge_committed_units_of_work_total", total.units)
         if self._configuration.queue_manager.type == "embedded":
             samples.add("mqbridge_recovery_log_written_bytes_total", total.size)
+
+
+def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
+    for (channel, level), one in traffic.clients.items():
+        clients = channel, version_label(level)
+        samples.add("mqbridge_clients", one.clients, *clients)
+        samples.add("mqbridge_connects_total", one.connects, *clients)
+        samples.add("mqbridge_messages_resent_total", one.resent, *clients)
+        for qos in (0, 1, 2):
+            for direction, way in (("in", one.received), ("out", one.sent)):
+                labels = (*clients, str(qos), direction)
+                samples.add("mqbridge_publications_total", way.messages[qos], *labels)
+                samples.add("mqbridge_publication_bytes_total", way.size[qos], *labels)
+            for step, histogram in (
+                ("put", one.put[qos]),
+                ("acknowledgement", one.acknowledgement[qos]),
+                ("delivery", one.delivery[qos]),
+            ):
+                if histogram.count:
+                    samples.add(f"mqbridge_{step}_seconds", histogram, *clients, str(qos))
+    for name, counts in (
+        ("mqbridge_publications_refused_total", traffic.refused),
+        ("mqbridge_units_of_work_failed_total", traffic.failed),
+    ):
+        by_label: Counter[tuple[str, str]] = Counter()
+        for (channel, reason), count in counts.items():
+            by_label[channel, reason_label(reason)] += count
+        for (channel, label), count in by_label.items():
+            samples.add(name, count, channel, label)
 
 
 def _gather_channels(samples: Samples, parts: Parts) -> None:
