@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from bridge.config import Configuration
+from bridge.mq.embedded.host import EmbeddedHost
+from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import CATALOGUE
 from bridge.wire.mqtt import Connack, Connect, Disconnect, Publish, encode
 from tests.support.bridge_process import BridgeProcess
@@ -276,16 +281,30 @@ def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_
     )
 
 
-def test_without_an_admin_port_nothing_is_counted(own_bridge: Callable[[str], BridgeProcess]) -> None:
-    """A bridge without an admin port imports nothing that counts or serves metrics."""
-    bridge = own_bridge("log: {level: info}\n")
-    assert bridge.process is not None
-    loaded = Path(f"/proc/{bridge.process.pid}/maps").read_text()
-    assert "uvloop" in loaded
-    with pytest.raises(StopIteration):
-        admin_url(bridge.printed)
-    with RawClient.connected(bridge.port, "c") as client:
-        client.publish("t", b"x", 1)
+async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
+    """A bridge without an admin port has no metrics, nor does anything count for them."""
+    configuration = Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
+    )
+    bridge = Bridge(configuration, announce=lambda _: None)
+    await bridge.start()
+    assert bridge.metrics is None
+    assert bridge.service.units.traffic is None
+    assert isinstance(bridge.host, EmbeddedHost)
+    assert bridge.host.queue_manager.recovery_log.commits is None
+    await bridge.stop()
+    await bridge.host.stop()
+
+
+def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
+    """A bridge that nobody asks does not pay for it with its memory, either."""
+    program = (
+        "import sys, bridge.service.lifecycle\n"
+        "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
+        "print([one for one in sys.modules if one.startswith(kinds)])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], BridgeProcess]) -> None:
