@@ -138,7 +138,9 @@ class Traffic:
         size = 0
         if work.acknowledged and not work.rejected:
             for _, transmission in work.acknowledged:
-                size += _size(transmission)
+                message = transmission.message
+                # As `_size` does, without the call.
+                size += len(message.payload) if type(message) is PublicationMessage else message.length
             way.messages[1] += len(work.acknowledged)
             way.size[1] += size
         else:
@@ -150,7 +152,8 @@ class Traffic:
         if work.released:
             size = 0
             for _, _, transmission in work.released:
-                size += _size(transmission)
+                message = transmission.message
+                size += len(message.payload) if type(message) is PublicationMessage else message.length
             way.messages[2] += len(work.released)
             way.size[2] += size
         if in_flight.resent:
@@ -182,7 +185,8 @@ class Traffic:
         traffic = self.of(session)
         size = 0
         for transmission in done:
-            size += _size(transmission)
+            message = transmission.message
+            size += len(message.payload) if type(message) is PublicationMessage else message.length
         traffic.sent.messages[0] += len(done)
         traffic.sent.size[0] += size
         if traffic.deliveries_timed < TIMED:
