@@ -1,6 +1,6 @@
 """All metrics of the bridge: name, type, meaning and labels, in one table.
 
-What a scrape holds is checked against it, and `deploy/alerts.yaml`, `deploy/grafana.json` and the README name nothing else.
+What a scrape holds is checked against it, and `deploy/alerts.yaml` and `deploy/grafana.json` name nothing else.
 Names that begin with `ibmmq_` are those of ibm-messaging/mq-metric-samples. No label is a client identifier, a topic or
 anything else that clients choose.
 """
@@ -215,3 +215,24 @@ METRICS: Final = (
 )  # fmt: skip
 
 CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})
+
+
+def table() -> str:
+    """Return the catalogue for people, as deploy/metrics.md has it."""
+    lines = [
+        "# Metrics",
+        "",
+        "What `/metrics` of the admin port holds, beside those of the process and of Python. Made by",
+        "`python -m bridge.service.metrics.catalogue > deploy/metrics.md`.",
+        "",
+        "| metric | type | labels | what it tells |",
+        "|---|---|---|---|",
+    ]
+    for one in METRICS:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
