@@ -55,6 +55,7 @@ class IbmInquiry:
 
     def close(self) -> None:
         connection, self._connection, self._administration = self._connection, None, None
+        self._ageless = False
         if connection is not None:
             with contextlib.suppress(MQError):
                 connection.disconnect()
