@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
 
-#: Upper bounds of buckets in seconds, for what takes a millisecond on a good day and is a fault at ten seconds.
-SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+#: Upper bounds of buckets in seconds, for what takes a millisecond on a good day and is a fault at ten seconds. (As a Final it
+#: would never be set: mypyc.)
+SECONDS: Sequence[float] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Histogram:
@@ -15,10 +15,11 @@ class Histogram:
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
-    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
-        self._bounds = bounds
+    def __init__(self, bounds: Sequence[float] | None = None) -> None:
+        """Begin with none; without bounds, those are of SECONDS."""
+        self._bounds: Sequence[float] = SECONDS if bounds is None else bounds
         #: the last one is of values above all bounds
-        self._counts = [0] * (len(bounds) + 1)
+        self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:

