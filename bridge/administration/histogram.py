@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-#: Upper bounds of buckets in seconds, for what takes a millisecond on a good day and is a fault at ten seconds. (As a Final it
-#: would never be set: mypyc.)
+#: Upper bounds of buckets in seconds, for what takes a millisecond on a good day and is a fault at ten seconds. As a Final it
+#: would never be set, where mypyc has compiled it.
 SECONDS: Sequence[float] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 

@@ -1,6 +1,8 @@
-"""Traffic: what clients and the bridge send one another, counted a batch at a time where there are metrics.
+"""Traffic: what clients and the bridge send one another, where there are metrics.
 
-It is told by `bridge.service.units` itself and is no observer: this is done for each message, and is compiled.
+Publications are counted by sessions as they pass (`bridge.mqtt.publication_counts`): later, what each holds would have to be
+fetched again from memory. What becomes of them is told by `bridge.service.units` a batch at a time; this is no observer, for
+observers are not compiled.
 """
 
 from __future__ import annotations
@@ -12,26 +14,16 @@ from typing import Final
 
 from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.in_flight import Outgoing
+from bridge.mqtt.publication_counts import PublicationCounts
 from bridge.mqtt.session import Session, Work
 from bridge.service.put_time import put_time_of
 
 #: Batches of a channel and version whose latency is measured between two ticks, at most, each way: at full load the others
-#: are only counted.
+#: go by.
 TIMED: Final = 50
-
-
-class Way:
-    """Publications of one direction, and the bytes of their payloads, by QoS."""
-
-    __slots__ = ("messages", "size")
-
-    def __init__(self) -> None:
-        self.messages = [0, 0, 0]
-        self.size = [0, 0, 0]
 
 
 class ClientTraffic:
@@ -41,13 +33,12 @@ class ClientTraffic:
         "acknowledgement",
         "clients",
         "connects",
+        "counts",
         "deliveries_timed",
         "delivery",
         "put",
         "puts_timed",
-        "received",
         "resent",
-        "sent",
     )
 
     def __init__(self) -> None:
@@ -55,8 +46,8 @@ class ClientTraffic:
         self.clients = 0
         #: that were let in
         self.connects = 0
-        self.received = Way()
-        self.sent = Way()
+        #: what passes
+        self.counts = PublicationCounts()
         #: PUBLISH with DUP set
         self.resent = 0
         self.put = [Histogram(), Histogram(), Histogram()]
@@ -101,28 +92,14 @@ class Traffic:
         return found
 
     def published(self, session: Session, work: Work, completion: Completion) -> None:
-        """Count publications of a client whose unit of work has ended."""
-        traffic = self.of(session)
-        publications, way = work.publications, traffic.received
-        qos: int = publications[0][0].qos
-        size = 0
-        for message, _ in publications:
-            if message.qos != qos:
-                # Seldom: a batch has one QoS nearly always.
-                size = 0
-                for one, _ in publications:
-                    way.messages[one.qos] += 1
-                    way.size[one.qos] += len(one.payload)
-                break
-            size += len(message.payload)
-        else:
-            way.messages[qos] += len(publications)
-            way.size[qos] += size
+        """Note publications of a client whose unit of work has ended."""
         if completion.failure:
             self.failed[session.channel, completion.failure] += 1
             return
+        traffic = self.of(session)
         if traffic.puts_timed < TIMED:
             traffic.puts_timed += 1
+            qos: int = work.publications[0][0].qos
             traffic.put[qos].observe((now_us() - work.received_at) / 1e6)
         if completion.refusals:
             for reason in completion.refusals.values():
@@ -131,33 +108,11 @@ class Traffic:
             self.diverted.update(completion.diverted.values())
 
     def acknowledged(self, session: Session, work: Work) -> None:
-        """Count messages that a client has acknowledged; the session has not forgotten yet what they are."""
-        traffic = self.of(session)
-        way = traffic.sent
+        """Note messages that a client has acknowledged; the session has not forgotten yet what they are."""
         in_flight = session.outbox.in_flight
-        size = 0
-        if work.acknowledged and not work.rejected:
-            for _, transmission in work.acknowledged:
-                message = transmission.message
-                # As `_size` does, without the call.
-                size += len(message.payload) if type(message) is PublicationMessage else message.length
-            way.messages[1] += len(work.acknowledged)
-            way.size[1] += size
-        else:
-            for message_id, transmission in work.acknowledged:
-                rejected = in_flight.get(message_id)
-                level = 1 if rejected is None else rejected.qos
-                way.messages[level] += 1
-                way.size[level] += _size(transmission)
-        if work.released:
-            size = 0
-            for _, _, transmission in work.released:
-                message = transmission.message
-                size += len(message.payload) if type(message) is PublicationMessage else message.length
-            way.messages[2] += len(work.released)
-            way.size[2] += size
         if in_flight.resent:
             self.resent(session)
+        traffic = self.of(session)
         if traffic.deliveries_timed >= TIMED:
             return
         traffic.deliveries_timed += 1
@@ -176,34 +131,19 @@ class Traffic:
             traffic.delivery[outgoing.qos].observe(received - put_time)
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
-        """Count messages that wait for no acknowledgement; those that are `discarded`, by number, were not sent."""
+        """Note messages that wait for no acknowledgement; those that are `discarded`, by number, were not sent."""
         if discarded:
             self.discarded.update(discarded.values())
-            done = [one for one in done if one.msg_number not in discarded]
-            if not done:
-                return
+            return
         traffic = self.of(session)
-        size = 0
-        for transmission in done:
-            message = transmission.message
-            size += len(message.payload) if type(message) is PublicationMessage else message.length
-        traffic.sent.messages[0] += len(done)
-        traffic.sent.size[0] += size
         if traffic.deliveries_timed < TIMED:
             traffic.deliveries_timed += 1
             put_time = put_time_of(done[0])
             if put_time:
                 traffic.delivery[0].observe(time.time() - put_time)
 
-
     def resent(self, session: Session) -> None:
         """Count what a client was sent again since the last time."""
         in_flight = session.outbox.in_flight
         self.of(session).resent += in_flight.resent
         in_flight.resent = 0
-
-
-def _size(transmission: Transmission) -> int:
-    """Return the bytes of a message for a client; of one that no client has published, all behind its MQMD."""
-    message = transmission.message
-    return len(message.payload) if type(message) is PublicationMessage else message.length

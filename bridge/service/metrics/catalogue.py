@@ -83,12 +83,11 @@ METRICS: Final = (
     ),
     # Messages
     Metric(
-        "mqbridge_publications_total", "counter", "Publications: in, from clients, put, refused or failed; out, to clients, "
-        "written with QoS 0, or acknowledged by PUBACK or PUBREC.", (*_MESSAGES, "direction"),
+        "mqbridge_publications_total", "counter", "Publications: in, received from clients, whether they are put or refused; "
+        "out, sent to clients; neither counts those that come again.", (*_MESSAGES, "direction"),
     ),
     Metric(
-        "mqbridge_publication_bytes_total", "counter", "Bytes of the payloads of these publications; of a message that an "
-        "MQ application has put, all that is behind its MQMD.",
+        "mqbridge_publication_bytes_total", "counter", "Bytes of the payloads of these publications.",
         (*_MESSAGES, "direction"),
     ),
     Metric(

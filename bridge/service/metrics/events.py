@@ -48,6 +48,7 @@ class Events(Observer):
 
     def connected(self, session: Session) -> None:
         traffic = self._traffic.of(session)
+        session.counts = session.outbox.counts = traffic.counts
         traffic.clients += 1
         traffic.connects += 1
 

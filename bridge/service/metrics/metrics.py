@@ -91,10 +91,14 @@ def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
         samples.add("mqbridge_connects_total", one.connects, *clients)
         samples.add("mqbridge_messages_resent_total", one.resent, *clients)
         for qos in (0, 1, 2):
-            for direction, way in (("in", one.received), ("out", one.sent)):
+            counts = one.counts
+            for direction, messages, sizes in (
+                ("in", counts.received, counts.received_size),
+                ("out", counts.sent, counts.sent_size),
+            ):
                 labels = (*clients, str(qos), direction)
-                samples.add("mqbridge_publications_total", way.messages[qos], *labels)
-                samples.add("mqbridge_publication_bytes_total", way.size[qos], *labels)
+                samples.add("mqbridge_publications_total", messages[qos], *labels)
+                samples.add("mqbridge_publication_bytes_total", sizes[qos], *labels)
             for step, histogram in (
                 ("put", one.put[qos]),
                 ("acknowledgement", one.acknowledgement[qos]),
@@ -102,12 +106,12 @@ def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
             ):
                 if histogram.count:
                     samples.add(f"mqbridge_{step}_seconds", histogram, *clients, str(qos))
-    for name, counts in (
+    for name, reasons in (
         ("mqbridge_publications_refused_total", traffic.refused),
         ("mqbridge_units_of_work_failed_total", traffic.failed),
     ):
         by_label: Counter[tuple[str, str]] = Counter()
-        for (channel, reason), count in counts.items():
+        for (channel, reason), count in reasons.items():
             by_label[channel, reason_label(reason)] += count
         for (channel, label), count in by_label.items():
             samples.add(name, count, channel, label)
