@@ -99,7 +99,7 @@ def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> Figu
         before = processor_time(process)
         figures = measure(
             "load", timeout=options.seconds + MARGIN, core=None, port=server.port, pid=server.pid, qos=qos, durable=False,
-            messages=int(options.seconds * 150_000), publishers=options.publishers, payload=options.payload,
+            messages=int(options.seconds * 1_000_000), publishers=options.publishers, payload=options.payload,
             window=options.window, backlog=BACKLOG[qos], seconds=options.seconds,
         )  # fmt: skip
         if figures["failure"] or figures["lost"]:

@@ -16,6 +16,7 @@ from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import CATALOGUE
 from bridge.wire.mqtt import Connack, Connect, Disconnect, Publish, encode
 from tests.support.bridge_process import BridgeProcess
+from tests.support.mosquitto import Mosquitto
 from tests.support.patience import eventually
 from tests.support.promtool import promtool
 from tests.support.raw_client import ConnectionClosed, RawClient
@@ -316,3 +317,26 @@ def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], Bridge
             second.receive()
         first.ping()
         assert Scrape(bridge).get("mqbridge_connections_refused_total", channel="SMALL") == 1
+
+
+def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
+    """Messages that a mapping moves are counted, and so is what its link takes; a broker that is gone shows."""
+    broker = Mosquitto(tmp_path).start()
+    try:
+        bridge = own_bridge(
+            f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
+            "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"
+        )
+        link, mapping = {"link": "plant", "mapping": "up"}, {"mapping": "up"}
+        eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 1)
+        eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="running", **mapping), 1)
+        with RawClient.connected(bridge.port, "c") as client:
+            client.publish("up/1", b'{"keep": 1}', 1)
+            client.publish("up/2", b"{}", 1)
+        eventually(lambda: Scrape(bridge).get("mqbridge_mapping_messages_total", outcome="moved", **mapping), 1)
+        eventually(lambda: Scrape(bridge).get("mqbridge_mapping_messages_total", outcome="filtered", **mapping), 1)
+        assert Scrape(bridge).get("mqbridge_link_publications_total", direction="out", **link) == 1
+    finally:
+        broker.stop()
+    eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 0)
+    eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="waiting for the link", **mapping), 1)
