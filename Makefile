@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-metrics bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -127,6 +127,10 @@ bench-transports: $(VENV)/.ready-bench
 bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.archive
 	@$(BIN)/python -m tests.bench.audit
+
+# What metrics cost, with a scraper that asks every second.
+bench-metrics: $(VENV)/.ready-bench $(VENV)/.ready-test
+	@$(BIN)/python -m tests.bench.metrics $(ARGS)
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP; systemd,
+# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP; promtool; systemd,
 # of which only the programs are used that look at units; "slow" also PostgreSQL and Chromium, strace, and debootstrap, in
 # whose system the Debian package is installed; "bench" what compiles the load.
 set -eu
+sh "$(dirname "$0")/promtool.sh"
 missing=
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"

@@ -50,6 +50,11 @@ async def _turn() -> None:
 
 
 async def _why_not(bridge: Bridge) -> list[str]:
+    return why_not_ready(bridge)
+
+
+def why_not_ready(bridge: Bridge) -> list[str]:
+    """Return why clients are not served, none where they are; on the event loop of the bridge."""
     if bridge.administration is None or bridge.state is not BridgeState.RUNNING:
         return [str(bridge.state)]
     parts = bridge.administration.parts

@@ -16,6 +16,7 @@ from bridge.config.queues import STATE_QUEUE
 from bridge.mapping.telemetry.session_record import StateRecord
 from bridge.mapping.telemetry.subscription import SubscriptionData
 from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mq.commits import Commits
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
@@ -73,6 +74,9 @@ class Backend(Protocol):
     @property
     def available(self) -> bool:
         """Return whether the queue manager answers, and takes what is persistent."""
+
+    def count_commits(self) -> Sequence[Commits]:
+        """Count commits from now on; return where, for each thread that makes them."""
 
     async def caught_up(self) -> None:
         """Return when what lay on the transmission queue at `start` is handed over."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend
 from bridge.mq.mqi import Connection
+from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.topic_inquiry import TopicInquiry
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
@@ -62,6 +63,9 @@ class Host(Protocol):
 
         The thread disconnects it before `stop`. Raises MQError.
         """
+
+    def inquiry(self) -> QueueManagerInquiry:
+        """Return what looks at the queue manager, for metrics."""
 
     def check_password(self, user: str, password: bytes) -> None:
         """Have the queue manager check a user's password; callable on any thread, may wait.

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from bridge.mq.commits import Commits
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection
 from bridge.wire import cmqc
@@ -106,6 +107,8 @@ class Worker(ABC, Generic[Job]):
         #: and that the queue manager is there, but not all that the worker opens
         self._lacks = False
         self.connection: Connection | None = None
+        #: counts what `commit_units` does, where somebody wants to know
+        self.commits: Commits | None = None
         #: called on the thread, with a sentence, when an error of the bridge itself ends it
         self.on_crash: Callable[[str], None] = log.critical
         #: called on the thread when the connection is lost, and when there is one again
@@ -114,6 +117,20 @@ class Worker(ABC, Generic[Job]):
         #: called on the thread, with a sentence, when another bridge has taken over; the worker ends
         self.on_fenced: Callable[[str], None] = log.critical
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def commit_units(self, connection: Connection, units: int) -> None:
+        """Commit so many units of work of the bridge by one MQCMIT. Raises MQError."""
+        commits = self.commits
+        if commits is None:
+            connection.commit()
+            return
+        began = time.perf_counter()
+        try:
+            connection.commit()
+        except MQError:
+            commits.fail()
+            raise
+        commits.count(units, 0, time.perf_counter() - began)
 
     def start(self) -> None:
         """Begin; the first connection is made on the thread."""

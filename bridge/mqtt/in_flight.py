@@ -50,13 +50,15 @@ class Outgoing(Held):
 class InFlight(dict[int, Outgoing]):
     """Messages in flight by message id, in the order they were sent."""
 
-    __slots__ = ("unacknowledged", "unfinished")
+    __slots__ = ("resent", "unacknowledged", "unfinished")
 
     def __init__(self) -> None:
         #: of these, those that neither PUBACK nor PUBREC has come for: they count for the window
         self.unacknowledged = 0
         #: those that the client still owes PUBACK or PUBCOMP for, which count for a Receive Maximum (MQTT 5 section 4.9)
         self.unfinished = 0
+        #: how often PUBLISH went out with DUP set; whoever counts takes it
+        self.resent = 0
 
     def _step(self, message_id: int, packet: int) -> tuple[Outgoing | None, Phase | Step]:
         """Return what is in flight under a message id, and the step that a packet takes. Raises WrongAcknowledgement."""
@@ -139,6 +141,7 @@ class InFlight(dict[int, Outgoing]):
                 continue
             if outgoing.phase in (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC):
                 outgoing.publish(protocol, message_id, now, dup=True)
+                self.resent += 1
             elif outgoing.phase is Phase.AWAITING_PUBCOMP:
                 protocol.release(message_id)
                 outgoing.sent_at = now

@@ -23,6 +23,7 @@ from bridge.mapping.telemetry.transmission import Transmission, message_expiry_i
 from bridge.mqtt.acknowledgement import SENT, Phase
 from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
+from bridge.mqtt.publication_counts import PublicationCounts
 from bridge.mqtt.requests import Requests, is_request_queue
 from bridge.mqtt.waiting import Waiting
 from bridge.wire import cmqc
@@ -113,6 +114,8 @@ class Outbox:
         #: messages that were sent since the client connected, and the clock's time at the last of them
         self.messages_sent = 0
         self.last_sent = 0.0
+        #: counts what is sent; None: nothing does
+        self.counts: PublicationCounts | None = None
         #: publications with QoS 0 that a connected client was too slow for
         self.dropped = 0
         #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; whoever tells takes it
@@ -255,12 +258,17 @@ class Outbox:
             # Whatever it is, it is this message's alone: those behind it go on.
             refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
             return True
-        self._room -= len(publication.payload) + _MESSAGE_BYTES
+        size = len(publication.payload)
+        self._room -= size + _MESSAGE_BYTES
         self.messages_sent += 1
         self.last_sent = now
         if publication.properties is not None:
             self._room -= size_of_properties(publication.properties)
         qos = publication.qos
+        counts = self.counts
+        if counts is not None:
+            counts.sent[qos] += 1
+            counts.sent_size[qos] += size
         if not qos:
             protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
             done.append(transmission)
@@ -282,6 +290,7 @@ class Outbox:
         if again:
             self.sent_before.discard(number)
             outgoing.times_sent = 2
+            in_flight.resent += 1
         protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
         return True
 

@@ -66,7 +66,7 @@ Answer = tuple[PacketType, int]
 #: A reason code of MQTT 5, and in words why; "" for no words.
 Reason = tuple[ReasonCode, str]
 #: Return codes of CONNACK before MQTT 5, as reason codes.
-_REASON_CODES: Final = {
+REASON_CODES: Final = {
     ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION: ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
     ConnackCode.IDENTIFIER_REJECTED: ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
     ConnackCode.SERVER_UNAVAILABLE: ReasonCode.SERVER_UNAVAILABLE,
@@ -140,7 +140,7 @@ class Output:
         """
         if self.level == LEVEL_MQTT_5:
             told = ConnackProperties(reason_string=why) if why else None
-            self._write(Connack(reason_code or _REASON_CODES[code], properties=told))
+            self._write(Connack(reason_code or REASON_CODES[code], properties=told))
         else:
             self._out.append(encode(Connack(code), self.byte_order))
         self.disconnect()

@@ -20,6 +20,7 @@ from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.output import Answer
+from bridge.mqtt.publication_counts import PublicationCounts
 from bridge.mqtt.requests import Requests
 from bridge.mqtt.waiting import Waiting
 from bridge.security.topic_access import TopicAccess
@@ -150,6 +151,10 @@ class Session:
         #: messages that its client has sent since it connected, and when the last of them came, in microseconds
         self.messages_received = 0
         self.last_received_at = 0
+        #: the protocol level by which its client is, or was last, connected; 0 where that is not known
+        self.level = 0
+        #: counts what its client publishes; None: nothing does
+        self.counts: PublicationCounts | None = None
         #: which topics its channel lets its client use; None: any
         self.topics: TopicAccess | None = None
 
@@ -173,7 +178,7 @@ class Session:
         """Take packets; what follows a packet that breaks a rule, which `violation` tells, is not taken."""
         work = Work()
         publications, answers = work.publications, work.answers
-        identity, outbox = self.identity, self.outbox
+        identity, outbox, counts = self.identity, self.outbox, self.counts
         try:
             for packet in packets:
                 if type(packet) is Publish:
@@ -183,6 +188,9 @@ class Session:
                             return work
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
+                    if counts is not None:
+                        counts.received[qos] += 1
+                        counts.received_size[qos] += len(packet.payload)
                     if packet.properties is not None and self.requests.add(packet.properties):
                         self.record = True
                     if qos:
@@ -231,6 +239,9 @@ class Session:
                 return False
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
+            if self.counts is not None:
+                self.counts.received[2] += 1
+                self.counts.received_size[2] += len(publish.payload)
             if publish.properties is not None:
                 self.requests.add(publish.properties)
             self.record = self.durable

@@ -11,6 +11,7 @@ from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
+from bridge.mqtt.output import REASON_CODES
 from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
 from bridge.mqtt.session import NEVER
 from bridge.mqtt.transport.peer import Peer
@@ -148,7 +149,9 @@ def connack_properties(packet: Connect, client: Client, client_id: str, limits: 
     )
 
 
-def refuse(client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
+def refuse(
+    service: Sessions, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
+) -> None:
     """Answer with a CONNACK that refuses, say so in the log, and close; `reason_code` is of MQTT 5, where it says more."""
     log.warning(
         "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
@@ -159,5 +162,6 @@ def refuse(client: Client, code: ConnackCode, why: str, reason_code: ReasonCode 
         why,
     )
     audit_log.note("refused", client.peer, channel=client.channel.name, code=int(code), why=why)
+    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

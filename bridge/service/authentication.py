@@ -39,6 +39,7 @@ class Authentication:
 
     def __init__(
         self,
+        service: Sessions,
         client: Client,
         connect: Connect,
         exchange: Exchange,
@@ -48,6 +49,7 @@ class Authentication:
         self.connect = connect
         #: what the client is told at the end
         self.data: bytes | None = None
+        self._service = service
         self._client = client
         self._exchange = exchange
         self._then = then
@@ -94,10 +96,12 @@ class Authentication:
     def fail(self, reason_code: ReasonCode, why: str) -> None:
         """Refuse the client, or end its connection: it did not show who it is."""
         client = self._client
+        self._service.observers.authentication_failed(client.channel.name)
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {why}", reason_code)
         elif client.protocol.state < State.CONNECTED:
-            refuse(client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code)
+            service = self._service
+            refuse(service, client, ConnackCode.NOT_AUTHORIZED, f"it did not authenticate itself: {why}", reason_code)
 
 
 def authenticate(service: Sessions, client: Client, packet: Connect, then: Callable[[Authenticated], None]) -> None:
@@ -137,14 +141,15 @@ async def _identify(
         async with asyncio.timeout(seconds):
             result = await authentication.authenticate(presented_by(client, packet), shown)
     except AuthenticationFailed as error:
-        refuse(client, refused_code(service, client, packet), str(error))
+        service.observers.authentication_failed(client.channel.name)
+        refuse(service, client, refused_code(service, client, packet), str(error))
     except AuthenticatorUnavailable as error:
-        _refuse_unjudged(client, str(error))
+        _refuse_unjudged(service, client, str(error))
     except TimeoutError:
-        _refuse_unjudged(client, f"to find out who it is takes longer than {seconds:g} s (connect_timeout)")
+        _refuse_unjudged(service, client, f"to find out who it is takes longer than {seconds:g} s (connect_timeout)")
     except Exception:
         log.exception("MQB1203E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
-        _refuse_unjudged(client, "an authenticator fails")
+        _refuse_unjudged(service, client, "an authenticator fails")
     else:
         if client.protocol.state is State.AUTHENTICATING:
             then(result)
@@ -170,7 +175,7 @@ def judge(service: Sessions, client: Client, packet: Connect, begin: Callable[[]
     attempt = service.failed_connects.begin(address, user, config.failed_connects, config.connect_timeout)
     if attempt is None:
         why = "too many of its address wait to be judged, for others have failed before (failed_connects)"
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.CONNECTION_RATE_EXCEEDED)
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.CONNECTION_RATE_EXCEEDED)
         return
     client.attempt = attempt
     if not attempt.delay:
@@ -199,11 +204,11 @@ def refused_code(service: Sessions, client: Client, packet: Connect) -> ConnackC
     return ConnackCode.NOT_AUTHORIZED
 
 
-def _refuse_unjudged(client: Client, why: str) -> None:
+def _refuse_unjudged(service: Sessions, client: Client, why: str) -> None:
     """Refuse a client of which nothing can be found out now; it has not failed."""
     if client.attempt is not None:
         client.attempt.end(True)
-    refuse(client, ConnackCode.SERVER_UNAVAILABLE, why)
+    refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why)
 
 
 def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:
@@ -259,5 +264,5 @@ def _begin(service: Sessions, client: Client, packet: Connect, then: Callable[[A
     assert packet.properties is not None
     methods = service.authentication.get(client.channel.name, BELIEVED).methods
     exchange = methods[packet.properties.authentication_method or ""].begin(presented_by(client, packet))
-    client.authentication = begun = Authentication(client, packet, exchange, then)
+    client.authentication = begun = Authentication(service, client, packet, exchange, then)
     return begun

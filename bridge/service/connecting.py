@@ -47,9 +47,9 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     admit = partial(_admit, service, client, packet)
     refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
     if refusal is not None:
-        refuse(client, *refusal)
+        refuse(service, client, *refusal)
     elif blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
-        refuse(client, ConnackCode.NOT_AUTHORIZED, blocked)
+        refuse(service, client, ConnackCode.NOT_AUTHORIZED, blocked)
     elif client.protocol.authentication_method is not None:
         then = partial(identify, service, client, packet, admit)
         judge(service, client, packet, partial(authenticate, service, client, packet, then))
@@ -65,7 +65,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
         identity, client.user_name = admitted_identity(service, client, packet, shown)
     except Barred as error:
         # Who guesses passwords is not to see by the answer which one is right.
-        refuse(client, refused_code(service, client, packet), str(error))
+        refuse(service, client, refused_code(service, client, packet), str(error))
         return
     if client.attempt is not None:
         client.attempt.end(True)
@@ -80,7 +80,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
             if reason == cmqc.MQRC_NOT_AUTHORIZED:
                 code = ConnackCode.NOT_AUTHORIZED
             what = f"user {user!r} may not receive messages: put to {service.backend.transmission_queue}"
-            refuse(client, code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
+            refuse(service, client, code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
         else:
             _arrive(service, client, identity, packet)
 
@@ -99,7 +99,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         return
     if len(service.sessions) >= service.limits.sessions and client_id not in service.sessions:
         why = f"there are {len(service.sessions)} sessions already (limits.sessions)"
-        refuse(client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.QUOTA_EXCEEDED)
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.QUOTA_EXCEEDED)
         return
     old = service.clients.get(client_id)
     if old is not None:
@@ -122,7 +122,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     durable = session.durable
     service.clients[client_id] = client
     session.connected = True
-    session.since, session.channel = time.time(), client.channel.name
+    session.since, session.channel, session.level = time.time(), client.channel.name, client.protocol.level
 
     def committed(completion: Completion) -> None:
         failure = completion.failure
@@ -132,7 +132,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         if service.clients.get(client_id) is not client:
             return  # taken over by another connection before this one was answered
         if failure:
-            refuse(client, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(failure))
+            refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(failure))
         if failure or client.protocol.state is not State.AUTHENTICATING:
             del service.clients[client_id]
             session.detach(time.time())

@@ -37,6 +37,7 @@ from bridge.service.control import ControlServer
 from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
+from bridge.service.observers import Observer
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.takeover import Takeover
@@ -45,6 +46,7 @@ from bridge.service.watch import Watch
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
+    from bridge.service.metrics.metrics import Metrics
     from bridge.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,8 @@ class Bridge:
         #: in which a queue manager checks passwords
         self._passwords = ThreadPoolExecutor(2, "queue-manager-passwords")
         self.archive: Recorder | None = None
+        #: None without an admin port: nothing is counted then
+        self.metrics: Metrics | None = None
         self.status = 0
         self._supervisor = Supervisor()
         self._started = self._hung_up = False
@@ -113,6 +117,10 @@ class Bridge:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
         if self._admin_port is not None:
+            # Imported only where somebody may ask.
+            from bridge.service.metrics.metrics import Metrics
+
+            self.metrics = Metrics(self.configuration, self.started_at, loop.time)
             # Before all else: that a bridge is starting, or stands by, can be asked, too.
             try:
                 for line in await self._admin_port.start():
@@ -129,6 +137,8 @@ class Bridge:
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
+            if self.metrics is not None:
+                self.metrics.begin(self.host)
             self.service = TelemetryService(
                 self.host.backend,
                 self.configuration.limits,
@@ -136,8 +146,10 @@ class Bridge:
                 queue_manager_name=self.host.name,
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
-                observers=[] if self.archive is None else [self.archive],
+                observers=self._observers(),
             )
+            if self.metrics is not None:
+                self.service.units.traffic = self.metrics.traffic
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
@@ -176,6 +188,14 @@ class Bridge:
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
         await self._let_control_in()
+
+    def _observers(self) -> list[Observer]:
+        found: list[Observer] = []
+        if self.archive is not None:
+            found.append(self.archive)
+        if self.metrics is not None:
+            found.append(self.metrics.events)
+        return found
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -326,6 +346,8 @@ class Bridge:
         finally:
             if self._admin_port is not None:
                 await self._admin_port.stop()
+            if self.metrics is not None:
+                self.metrics.stop()
             if self.archive is not None:
                 # Off the loop: what is still waiting may take a while to write.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)

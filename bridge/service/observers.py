@@ -15,6 +15,7 @@ from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.session import Session, Work
+from bridge.wire.mqtt import ReasonCode
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,12 @@ class Observer:
         """Note that the service has the transmission queue to itself, and has found these subscriptions."""
 
     # Sessions
+
+    def connect_refused(self, channel: str, reason: ReasonCode) -> None:
+        """Note that a client of a channel is refused by CONNACK; the reason is as MQTT 5 names it."""
+
+    def authentication_failed(self, channel: str) -> None:
+        """Note that a client of a channel did not show who it is."""
 
     def connected(self, session: Session) -> None:
         """Note that CONNACK 0 is sent."""
@@ -93,6 +100,8 @@ class Observers(Observer):
             return tuple(getattr(one, name) for one in self._observers if getattr(type(one), name) is not event)
 
         self._begin = wanting(Observer.begin)
+        self._connect_refused = wanting(Observer.connect_refused)
+        self._authentication_failed = wanting(Observer.authentication_failed)
         self._connected = wanting(Observer.connected)
         self._disconnected = wanting(Observer.disconnected)
         self._subscribed = wanting(Observer.subscribed)
@@ -117,6 +126,14 @@ class Observers(Observer):
     def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
         for tell in self._begin:
             self._tell(tell, subscriptions)
+
+    def connect_refused(self, channel: str, reason: ReasonCode) -> None:
+        for tell in self._connect_refused:
+            self._tell(tell, channel, reason)
+
+    def authentication_failed(self, channel: str) -> None:
+        for tell in self._authentication_failed:
+            self._tell(tell, channel)
 
     def connected(self, session: Session) -> None:
         for tell in self._connected:

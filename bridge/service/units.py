@@ -26,6 +26,7 @@ from bridge.security import audit_log
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
+from bridge.service.traffic import Traffic
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, PacketType, ReasonCode
 
@@ -48,6 +49,8 @@ class Units:
         self.shares = Shares()
         #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
         self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
+        #: counts messages, where somebody wants to know
+        self.traffic: Traffic | None = None
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -116,6 +119,8 @@ class Units:
             client.hold(len(work.publications))
             session.messages_received += len(work.publications)
             session.last_received_at = work.received_at
+        elif self.traffic is not None:
+            work.received_at = now_us()
         refused = self.submit(unit, partial(self._committed, session, client, work))
         if refused:
             session.refuse(work, refused)
@@ -132,6 +137,8 @@ class Units:
         if done:
             discarded, outbox.discarded = outbox.discarded, {}
             self.observers.finished(session, done, discarded)
+            if self.traffic is not None:
+                self.traffic.finished(session, done, discarded)
             if outbox.waiting is not None and (given_up := sum(why is FULL for why in discarded.values())):
                 log.warning(
                     "MQB2401W %d messages that have waited longest for client %r are given up: %s, %d bytes "
@@ -179,6 +186,8 @@ class Units:
         if work.publications:
             client.release(len(work.publications))
             self.observers.published(session, work.publications, completion, work.received_at)
+            if self.traffic is not None:
+                self.traffic.published(session, work, completion)
         if completion.failure:
             session.failed(work)
             if not session.connected:
@@ -193,6 +202,8 @@ class Units:
             return
         if work.acknowledged or work.released:
             self.observers.acknowledged(session, work)
+            if self.traffic is not None:
+                self.traffic.acknowledged(session, work)
         present = client if client.session is session else self.attached(session)
         refusals = completion.refusals
         # A look at the clock costs as much as the rest: it is for messages that are released.

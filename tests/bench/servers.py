@@ -129,8 +129,11 @@ class Server:
 class Announced(Server):
     """A server that chooses its port itself and prints its address."""
 
+    #: what is printed where clients of MQTT connect
+    address = ADDRESS
+
     def _ready(self) -> bool:
-        match = ADDRESS.search((self.folder / "log").read_text(errors="replace"))
+        match = self.address.search((self.folder / "log").read_text(errors="replace"))
         if match:
             self.port = int(match[1])
         return match is not None and super()._ready()

@@ -15,6 +15,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
+from bridge.mq.commits import Commits
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
 from bridge.mq.embedded.client_subscriptions import client_subscriptions, refusal_to_receive, subscribe, unsubscribe
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -77,6 +78,10 @@ class EmbeddedBackend:
     @property
     def available(self) -> bool:
         return not self._queue_manager.recovery_log.reserve.full
+
+    def count_commits(self) -> Sequence[Commits]:
+        commits = self._queue_manager.recovery_log.commits = Commits()
+        return (commits,)
 
     async def open(self) -> Recovered:
         queue = self._queue()

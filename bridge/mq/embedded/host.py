@@ -10,6 +10,7 @@ from pathlib import Path
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
 from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.inquiry import EmbeddedInquiry
 from bridge.mq.embedded.mqsc.script import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -23,6 +24,7 @@ from bridge.mq.embedded.topic_inquiry import EmbeddedTopicInquiry
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.mqi import Connection
+from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.mq.topic_inquiry import TopicInquiry
 from bridge.security.authenticators import UnknownAuthenticator
 from bridge.security.tls import TlsError
@@ -121,6 +123,9 @@ class EmbeddedHost:
 
     def connect(self, purpose: str) -> Connection:
         return EmbeddedConnection(self.queue_manager)
+
+    def inquiry(self) -> QueueManagerInquiry:
+        return EmbeddedInquiry(self.queue_manager)
 
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()

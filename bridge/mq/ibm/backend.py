@@ -20,6 +20,7 @@ import msgspec
 from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
+from bridge.mq.commits import Commits
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
@@ -167,6 +168,13 @@ class IbmBackend:
     @property
     def available(self) -> bool:
         return all(worker.connection is not None for worker in self._workers)
+
+    def count_commits(self) -> Sequence[Commits]:
+        workers: list[Worker[Any]] = [*self._publishers, self._remover]
+        counted = [Commits() for _ in workers]
+        for worker, commits in zip(workers, counted, strict=True):
+            worker.commits = commits
+        return counted
 
     async def open(self) -> Recovered:
         self._remover.start()

@@ -15,10 +15,12 @@ from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
+from bridge.mq.ibm.inquiry import IbmInquiry
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.mqi import Connection
+from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.topic_inquiry import PcfTopicInquiry, TopicInquiry
 from bridge.mq.worker import LOST
@@ -83,6 +85,9 @@ class IbmHost:
 
     def connect(self, purpose: str) -> Connection:
         return IbmConnection(self._library, self._parameters)
+
+    def inquiry(self) -> QueueManagerInquiry:
+        return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
 
     def check_password(self, user: str, password: bytes) -> None:
         as_user = msgspec.structs.replace(self._parameters, user=user, password=password.decode("utf-8", "replace"))

@@ -235,7 +235,7 @@ class Publisher(Worker[Part]):
         batch.receipt = self._state.receipt(options)
         if options:
             self._check_unanswered(connection)
-        connection.commit()
+        self.commit_units(connection, len(batch.parts))
         self._committed(batch)
         self._batch = None
 

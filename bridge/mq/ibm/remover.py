@@ -180,7 +180,7 @@ class Remover(Worker[Removal]):
         self._changes = self.records.write(self.state, states, 0)
         self.state.spend(self._old_receipt)
         self._receipt = self.state.receipt()
-        connection.commit()
+        self.commit_units(connection, len(batch))
         self._batch = []
         self._committed(batch, self._changes, self._receipt)
 

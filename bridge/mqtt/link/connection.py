@@ -8,7 +8,7 @@ from bridge.config.link import LinkConfig
 from bridge.mapping.publication import Publication
 from bridge.mapping.received import Received
 from bridge.mqtt.link.network import Network
-from bridge.mqtt.link.state import Limits, LinkCounters, LinkState, Refusal
+from bridge.mqtt.link.state import Limits, LinkCounters, LinkPhase, LinkState, Refusal
 
 ANSWERS_TIMEOUT = 60.0
 """Seconds that a broker may take to answer a batch."""
@@ -109,6 +109,11 @@ class LinkConnection:
     def last_error(self) -> tuple[str, float]:
         """Return what went wrong last, and when, in seconds since the epoch; "" and 0.0: nothing has."""
         return self._network.last_error
+
+    @property
+    def up(self) -> bool:
+        """Return whether it is connected now."""
+        return self.state.phase is LinkPhase.CONNECTED
 
     @property
     def counters(self) -> LinkCounters:

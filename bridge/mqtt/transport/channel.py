@@ -57,6 +57,8 @@ class Channel:
         self.connections: set[StreamConnection] = set()
         #: of these, those that had sent no CONNECT at the last look, the oldest first
         self.silent: dict[StreamConnection, None] = {}
+        #: how many were refused for there was no room, or they came by no proxy
+        self.refused = 0
         #: address and port where it listens; None on a Unix socket
         self.endpoint: tuple[str, int] | None = None
         #: None where it has no TLS
@@ -122,6 +124,7 @@ class Channel:
         if header.common_name is not None:
             connection.certificate = Certificate(f"CN={escaped(header.common_name)}", header.common_name)
         if why := self.locate(connection):
+            self.refused += 1
             raise LayerError(why)
 
     def _sweep(self) -> None:
@@ -146,6 +149,11 @@ class Channel:
 
     def admit(self, connection: StreamConnection) -> str:
         """Take a new connection in; why there is no room for it, or ""."""
+        why = self._admit(connection)
+        self.refused += bool(why)
+        return why
+
+    def _admit(self, connection: StreamConnection) -> str:
         if self._networks and not _is_among(connection.address, self._networks):
             return "it is none of the proxies of this channel (proxies)"
         config = self.config

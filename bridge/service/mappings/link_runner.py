@@ -17,6 +17,11 @@ class LinkRunner(Runner):
     _link: LinkConnection
     _link_name: str
 
+    @property
+    def link(self) -> LinkConnection:
+        """Return the connection to the broker."""
+        return self._link
+
     def start(self) -> None:
         self._link.start()
         super().start()

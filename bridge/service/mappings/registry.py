@@ -18,6 +18,7 @@ from bridge.service.mappings.status import State, Status
 
 # What runs a mapping, and the client of brokers, are imported by the functions that need them: many a bridge has no mapping.
 if TYPE_CHECKING:
+    from bridge.mqtt.link import LinkConnection
     from bridge.service.mappings.runner import Runner
 
 log = logging.getLogger(__name__)
@@ -190,6 +191,11 @@ class Mappings:
     def statuses(self) -> list[Status]:
         """Return the status of each mapping, in the order of the configuration."""
         return [entry.status for entry in self._entries.values()]
+
+    def links(self) -> list[tuple[str, LinkConnection]]:
+        """Return the connections to brokers, each with the name of its mapping."""
+        runners = [(name, entry.runner) for name, entry in self._entries.items() if entry.runner is not None]
+        return [(name, link) for name, runner in runners if (link := runner.link) is not None]
 
 
 def runner_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Generic, Never, TypeVar
+from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
 from bridge.administration.links import LinkConnectionStatus
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
@@ -23,6 +23,10 @@ from bridge.mq.worker import LOST, Worker
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.wire import cmqc
+
+# The client of brokers is imported where there is a link.
+if TYPE_CHECKING:
+    from bridge.mqtt.link import LinkConnection
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +77,11 @@ class MessageRefused(Exception):
 
 class Runner(Worker[Never]):
     """What the threads of all mappings have in common: a connection of their own, their status, and how they wait."""
+
+    @property
+    def link(self) -> LinkConnection | None:
+        """Return the connection to the broker of the mapping's link; None where it has none."""
+        return None
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
         super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"))

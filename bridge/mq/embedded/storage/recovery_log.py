@@ -10,10 +10,12 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from bridge.mq.commits import Commits
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.row import Row
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put
@@ -41,6 +43,8 @@ class RecoveryLog:
         self.queues: Callable[[], Iterable[Queue]] = tuple
         #: room on the disk for what makes room
         self.reserve = Reserve(store)
+        #: counts groups, where somebody wants to know
+        self.commits: Commits | None = None
         self._waiting: list[Unit] = []
         self._busy = False
         self._ending = False
@@ -106,15 +110,21 @@ class RecoveryLog:
     ) -> None:
         """Write a group of units to disk, and have them end. On the recovery log's thread."""
         row, reason = None, cmqc.MQRC_NONE
+        commits = self.commits
+        began = 0.0 if commits is None else time.perf_counter()
         try:
             row_id, size = self._write(batch, definitions, dead)
             row = Row(row_id, size) if batch is not None else None
+            if commits is not None:
+                commits.count(len(units), size, time.perf_counter() - began)
         except sqlite3.Error as error:
             log.error("MQB3005E %s cannot be written: %s; units of work are backed out", self._store.path, error)
             reason = cmqc.MQRC_RESOURCE_PROBLEM
         except Exception:
             log.exception("MQB3006E %s cannot be written; units of work are backed out", self._store.path)
             reason = cmqc.MQRC_UNEXPECTED_ERROR
+        if commits is not None and reason:
+            commits.fail()
         self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
         self.reserve.check_log()
 

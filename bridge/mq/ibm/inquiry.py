@@ -1,0 +1,112 @@
+"""A look at queues of a queue manager elsewhere: by MQINQ, and by PCF for the age of the oldest message."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+from bridge.mq.administration import Administration
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, Connection
+from bridge.mq.queue_manager_status import QueueManagerStatus, QueueStatus
+from bridge.mq.worker import LOST
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq.pcf import MQCFST
+
+log = logging.getLogger(__name__)
+
+_INQUIRE = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+_ATTRIBUTES = (
+    cmqc.MQIA_Q_TYPE,
+    cmqc.MQIA_USAGE,
+    cmqc.MQIA_CURRENT_Q_DEPTH,
+    cmqc.MQIA_MAX_Q_DEPTH,
+    cmqc.MQIA_OPEN_INPUT_COUNT,
+    cmqc.MQIA_OPEN_OUTPUT_COUNT,
+)
+
+
+class IbmInquiry:
+    """`bridge.mq.queue_manager_status.QueueManagerInquiry` over a connection, which is kept from one look to the next."""
+
+    interval = 15.0
+
+    def __init__(self, connect: Callable[[], Connection], dead_letter_queue: str) -> None:
+        self._connect = connect
+        self._dead_letter_queue = dead_letter_queue
+        self._connection: Connection | None = None
+        self._administration: Administration | None = None
+        #: the age of messages cannot be asked for, which the log has said
+        self._ageless = False
+
+    def look(self, queues: Sequence[str]) -> QueueManagerStatus:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            connection = self._connection
+            dead_letter_queue = self._dead_letter_queue or _dead_letter_queue(connection)
+            names = dict.fromkeys(filter(None, [*queues, dead_letter_queue]))
+            found = [self._queue(connection, name) for name in names]
+        except MQError:
+            self.close()
+            raise
+        return QueueManagerStatus(queues=[one for one in found if one is not None])
+
+    def close(self) -> None:
+        connection, self._connection, self._administration = self._connection, None, None
+        self._ageless = False
+        if connection is not None:
+            with contextlib.suppress(MQError):
+                connection.disconnect()
+
+    def _queue(self, connection: Connection, name: str) -> QueueStatus | None:
+        """Return the status of a queue; None for one that is not local, not there, or that the bridge may not inquire."""
+        try:
+            handle = connection.open(MQOD(ObjectName=name), _INQUIRE)
+            try:
+                (kind, usage, depth, max_depth, inputs, outputs), _ = connection.inquire(handle, _ATTRIBUTES)
+            finally:
+                connection.close(handle)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            log.debug("queue %s is in no metric: %s", name, error)
+            return None
+        if kind != cmqc.MQQT_LOCAL:
+            return None
+        return QueueStatus(
+            name=name,
+            transmission=usage == cmqc.MQUS_TRANSMISSION,
+            depth=depth,
+            max_depth=max_depth,
+            oldest_message_age=self._age(connection, name) if depth else None,
+            input_handles=inputs,
+            output_handles=outputs,
+        )
+
+    def _age(self, connection: Connection, name: str) -> float | None:
+        if self._ageless:
+            return None
+        try:
+            if self._administration is None:
+                self._administration = Administration(connection)
+            queue = MQCFST(cmqc.MQCA_Q_NAME, name.encode())
+            responses = self._administration.run(cmqcfc.MQCMD_INQUIRE_Q_STATUS, queue)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            self._ageless = True
+            log.warning("MQB9103W the age of messages on queues is in no metric: the command server refuses: %s", error)
+            return None
+        age = responses[0].parameters.get(cmqcfc.MQIACF_OLDEST_MSG_AGE)
+        return float(age) if isinstance(age, int) and age != cmqc.MQMON_NOT_AVAILABLE else None
+
+
+def _dead_letter_queue(connection: Connection) -> str:
+    handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), _INQUIRE)
+    try:
+        _, (name,) = connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME,))
+    finally:
+        connection.close(handle)
+    return name.strip()

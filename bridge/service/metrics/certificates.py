@@ -1,0 +1,59 @@
+"""When certificates of listeners end to be valid: read from their files, again where these have changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from cryptography import x509
+
+from bridge.config import Configuration, EmbeddedQueueManagerConfig
+from bridge.config.listener_tls import ListenerTlsConfig
+from bridge.service.metrics.samples import Samples
+
+log = logging.getLogger(__name__)
+
+
+class Certificates:
+    """What the files of certificates said at the last look."""
+
+    def __init__(self) -> None:
+        #: by file: when it was changed, and what it said
+        self._known: dict[Path, tuple[int, float | None]] = {}
+
+    def gather(self, samples: Samples, configuration: Configuration) -> None:
+        """Add when each certificate expires; one whose file cannot be read is left out. Reads files."""
+        for listener, channel, tls in _listeners(configuration):
+            expiry = self._expiry(tls.certificate_file)
+            if expiry is not None:
+                samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, listener, channel)
+
+    def _expiry(self, file: Path) -> float | None:
+        """Return when the first certificate of a file expires, in seconds since the epoch."""
+        try:
+            changed = file.stat().st_mtime_ns
+            known = self._known.get(file)
+            if known is not None and known[0] == changed:
+                return known[1]
+            expiry = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
+        except (OSError, ValueError) as error:
+            log.debug("certificate file %s: %s", file, error)
+            self._known.pop(file, None)
+            return None
+        self._known[file] = changed, expiry
+        return expiry
+
+
+def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, ListenerTlsConfig]]:
+    """Yield the listeners that have TLS: what each is, and the name of a channel."""
+    for channel in configuration.channels:
+        if channel.tls is not None:
+            yield "channel", channel.name, channel.tls
+    if configuration.admin.tls is not None:
+        yield "admin", "", configuration.admin.tls
+    settings = configuration.queue_manager
+    if isinstance(settings, EmbeddedQueueManagerConfig) and settings.listener is not None:
+        tls = settings.listener.tls
+        if tls is not None:
+            yield "queue_manager", "", tls

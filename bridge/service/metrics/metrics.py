@@ -1,0 +1,147 @@
+"""All that a running bridge counts, and how it is gathered when somebody asks."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import bridge
+from bridge.administration.status import BridgeState
+from bridge.compilation import PURE
+from bridge.config import Configuration
+from bridge.mq.commits import Commits
+from bridge.mq.host import Host
+from bridge.service.administration.parts import Parts
+from bridge.service.mappings.status import State
+from bridge.service.metrics.event_loop import EventLoopLag
+from bridge.service.metrics.events import Events
+from bridge.service.metrics.queue_manager import QueueManagerWatch
+from bridge.service.metrics.reasons import reason_label, version_label
+from bridge.service.metrics.samples import Samples
+from bridge.service.metrics.sessions import SessionCount
+from bridge.service.traffic import Traffic
+
+
+class Metrics:
+    """The metrics of one bridge. Everything is called on its event loop."""
+
+    def __init__(self, configuration: Configuration, started_at: float, loop_time: Callable[[], float]) -> None:
+        self._configuration = configuration
+        self._started_at = started_at
+        #: what is told of messages by the service's units of work
+        self.traffic = Traffic(loop_time)
+        #: what hears of all else, as an observer of the service
+        self.events = Events(self.traffic)
+        self._sessions = SessionCount(loop_time)
+        self._lag = EventLoopLag(self.traffic.tick)
+        self._commits: Sequence[Commits] = ()
+        self._watch: QueueManagerWatch | None = None
+
+    def begin(self, host: Host) -> None:
+        """Count what the queue manager of a host commits, too."""
+        self._commits = host.backend.count_commits()
+        self._watch = QueueManagerWatch(host)
+
+    def stop(self) -> None:
+        """End."""
+        self._lag.stop()
+        if self._watch is not None:
+            self._watch.stop()
+
+    async def gather(self, state: BridgeState, parts: Parts | None) -> Samples:
+        """Return all there is to say; of a bridge that has not all its parts yet, what it has."""
+        samples = Samples()
+        build = bridge.__version__, platform.python_version(), "false" if PURE else "true"
+        samples.add("mqbridge_build_info", 1, *build)
+        for one in BridgeState:
+            samples.add("mqbridge_state", one is state, self._configuration.queue_manager.name, one.value)
+        samples.add("mqbridge_start_time_seconds", self._started_at)
+        self._lag.gather(samples)
+        self._gather_commits(samples)
+        if self._watch is not None:
+            configuration = self._configuration if parts is None else parts.configuration
+            await self._watch.gather(samples, configuration)
+        if parts is not None:
+            samples.add("mqbridge_units_of_work", parts.service.units.under_way)
+            self.events.gather(samples)
+            _gather_traffic(samples, self.traffic)
+            await self._sessions.gather(samples, parts.service.sessions)
+            _gather_channels(samples, parts)
+            _gather_mappings(samples, parts)
+        return samples
+
+    def _gather_commits(self, samples: Samples) -> None:
+        if not self._commits:
+            return
+        total = Commits()
+        for one in self._commits:
+            total.add(one)
+        samples.add("mqbridge_commit_seconds", total.seconds)
+        samples.add("mqbridge_commits_failed_total", total.failures)
+        samples.add("mqbridge_committed_units_of_work_total", total.units)
+        if self._configuration.queue_manager.type == "embedded":
+            samples.add("mqbridge_recovery_log_written_bytes_total", total.size)
+
+
+def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
+    for (channel, level), one in traffic.clients.items():
+        clients = channel, version_label(level)
+        samples.add("mqbridge_clients", one.clients, *clients)
+        samples.add("mqbridge_connects_total", one.connects, *clients)
+        samples.add("mqbridge_messages_resent_total", one.resent, *clients)
+        for qos in (0, 1, 2):
+            counts = one.counts
+            for direction, messages, sizes in (
+                ("in", counts.received, counts.received_size),
+                ("out", counts.sent, counts.sent_size),
+            ):
+                labels = (*clients, str(qos), direction)
+                samples.add("mqbridge_publications_total", messages[qos], *labels)
+                samples.add("mqbridge_publication_bytes_total", sizes[qos], *labels)
+            for step, histogram in (
+                ("put", one.put[qos]),
+                ("acknowledgement", one.acknowledgement[qos]),
+                ("delivery", one.delivery[qos]),
+            ):
+                if histogram.count:
+                    samples.add(f"mqbridge_{step}_seconds", histogram, *clients, str(qos))
+    for name, reasons in (
+        ("mqbridge_publications_refused_total", traffic.refused),
+        ("mqbridge_units_of_work_failed_total", traffic.failed),
+    ):
+        by_label: Counter[tuple[str, str]] = Counter()
+        for (channel, reason), count in reasons.items():
+            by_label[channel, reason_label(reason)] += count
+        for (channel, label), count in by_label.items():
+            samples.add(name, count, channel, label)
+
+
+def _gather_channels(samples: Samples, parts: Parts) -> None:
+    for config in parts.channels.configs:
+        channel = parts.channels.get(config.name)
+        samples.add("mqbridge_channel_up", channel is not None, config.name)
+        if channel is not None:
+            samples.add("mqbridge_connections", len(channel.connections), config.name)
+            samples.add("mqbridge_connections_refused_total", channel.refused, config.name)
+
+
+def _gather_mappings(samples: Samples, parts: Parts) -> None:
+    for status in parts.mappings.statuses():
+        name = status.name
+        for state in State:
+            samples.add("mqbridge_mapping_state", status.state is state, name, state.value)
+        for outcome in ("moved", "filtered", "cut", "dead_lettered"):
+            samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
+        samples.add("mqbridge_mapping_commits_total", status.commits, name)
+        samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
+        if status.last_error_at is not None:
+            samples.add("mqbridge_mapping_last_error_timestamp_seconds", status.last_error_at, name)
+    for mapping, link in parts.mappings.links():
+        labels = link.name, mapping
+        counters = link.counters
+        samples.add("mqbridge_link_up", link.up, *labels)
+        samples.add("mqbridge_link_reconnects_total", counters.reconnects, *labels)
+        samples.add("mqbridge_link_publications_total", counters.received, *labels, "in")
+        samples.add("mqbridge_link_publications_total", counters.sent, *labels, "out")
+        samples.add("mqbridge_link_publications_refused_total", counters.refused, *labels)

@@ -1,0 +1,68 @@
+"""Sessions are counted in slices, and not at each scrape."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mqtt.session import Session
+from bridge.service.metrics.samples import Samples
+from bridge.service.metrics.sessions import SessionCount
+
+
+def sessions_of(count: int) -> dict[str, Session]:
+    found = {}
+    for number in range(count):
+        session = Session(ClientIdentity(f"c{number}", b""), durable=number % 2 == 0, window=20)
+        session.channel, session.connected = "A", number % 4 == 0
+        session.filters = {"a", "b"}
+        found[session.client_id] = session
+    return found
+
+
+def values(samples: Samples, name: str) -> dict[tuple[str, ...], float]:
+    return {labels: value for metric, found in samples if metric.name == name for labels, value in found}
+
+
+async def test_sessions_by_what_they_are() -> None:
+    samples = Samples()
+    await SessionCount(lambda: 0.0).gather(samples, sessions_of(2_000))
+    assert values(samples, "mqbridge_sessions") == {
+        ("A", "true", "true"): 500,
+        ("A", "true", "false"): 500,
+        ("A", "false", "false"): 1_000,
+    }
+    assert values(samples, "mqbridge_subscriptions") == {("A",): 4_000}
+
+
+async def test_others_have_their_turn_meanwhile() -> None:
+    """The event loop turns while many sessions are counted."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await SessionCount(lambda: 0.0).gather(Samples(), sessions_of(5_000))
+    task.cancel()
+    assert turns >= 10
+
+
+async def test_a_count_is_good_for_a_while() -> None:
+    """Scrapes that follow one another get the same count; later ones a new one."""
+    now = 100.0
+    count = SessionCount(lambda: now)
+
+    async def counted(number: int) -> float:
+        samples = Samples()
+        await count.gather(samples, sessions_of(number))
+        return sum(values(samples, "mqbridge_sessions").values())
+
+    assert await counted(4) == 4
+    now += 9.9
+    assert await counted(8) == 4
+    now += 0.2
+    assert await counted(8) == 8

@@ -1,0 +1,139 @@
+"""What is counted of a batch, where its messages differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.archive.events import now_us
+from bridge.mapping.message import Message
+from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mq.unit_of_work import Completion
+from bridge.mqtt.acknowledgement import Phase
+from bridge.mqtt.in_flight import Outgoing
+from bridge.mqtt.outbox import EXPIRED
+from bridge.mqtt.session import Session, Work
+from bridge.service.metrics.reasons import OTHER, reason_label
+from bridge.service.put_time import put_time_of
+from bridge.service.traffic import TIMED, Traffic
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import Publish
+from tests.service.conftest import Queued
+
+IDENTITY = ClientIdentity("c", b"u")
+#: When all messages were put, by the clock of `traffic` and by the time of day.
+PUT = 1_000.0
+
+
+@pytest.fixture
+def session() -> Session:
+    session = Session(IDENTITY, durable=False, window=20)
+    session.channel, session.level = "A", 5
+    return session
+
+
+@pytest.fixture
+def traffic() -> Traffic:
+    return Traffic(lambda: PUT)
+
+
+def message(qos: int, payload: bytes) -> PublicationMessage:
+    return to_mq(Publish("t", payload, qos, False, False, 1 if qos else 0), IDENTITY)
+
+
+def queued(number: int, payload: bytes, put_time: float = PUT) -> Queued:
+    return Queued("c", number, message(1, payload), put_time=put_time)
+
+
+def work_of(*messages: PublicationMessage) -> Work:
+    work = Work()
+    work.publications = [(one, False) for one in messages]
+    work.received_at = now_us()
+    return work
+
+
+def test_publications_are_counted_as_they_come(traffic: Traffic, session: Session) -> None:
+    """Each counts with its own QoS; one with QoS 2 that comes again is the same one."""
+    session.counts = traffic.of(session).counts
+    again = Publish("t", b"dddd", 2, False, True, 3)
+    packets = [Publish("t", b"a", 1, False, False, 1), Publish("t", b"ccc", 0, False, False, 0), again, again]
+    session.receive([*packets, Publish("t", b"bb", 1, False, False, 2)])
+    counts = traffic.clients["A", 5].counts
+    assert counts.received == [1, 2, 1]
+    assert counts.received_size == [3, 3, 4]
+
+
+def test_a_unit_of_work_that_failed(traffic: Traffic, session: Session) -> None:
+    """It is counted by its reason, and has no latency."""
+    traffic.published(session, work_of(message(1, b"a")), Completion(1, failure=cmqc.MQRC_Q_MGR_STOPPING))
+    assert traffic.of(session).put[1].count == 0
+    assert traffic.failed == {("A", cmqc.MQRC_Q_MGR_STOPPING): 1}
+
+
+def test_refused_and_diverted_publications(traffic: Traffic, session: Session) -> None:
+    completion = Completion(1, refusals={0: cmqc.MQRC_Q_FULL, 1: cmqc.MQRC_Q_FULL}, diverted={2: cmqc.MQRC_NOT_AUTHORIZED})
+    traffic.published(session, work_of(*[message(1, b"a")] * 3), completion)
+    assert traffic.refused == {("A", cmqc.MQRC_Q_FULL): 2}
+    assert traffic.diverted == {cmqc.MQRC_NOT_AUTHORIZED: 1}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_an_acknowledgement_tells(traffic: Traffic, session: Session, qos: int) -> None:
+    """PUBACK and PUBREC each tell how long the client took, and how long the message was on its way."""
+    outgoing = Outgoing(None, qos, b"", b"x", False, Phase.ACKNOWLEDGED, PUT)
+    session.outbox.in_flight.add(1, outgoing)
+    work = Work()
+    work.received_at = now_us()
+    if qos == 1:
+        work.acknowledged.append((1, queued(1, b"x")))
+    else:
+        work.released.append((1, outgoing, queued(1, b"x")))
+    traffic.acknowledged(session, work)
+    found = traffic.clients["A", 5]
+    assert [one.count for one in found.acknowledgement] == [0, qos == 1, qos == 2]
+    assert found.delivery[qos].sum == pytest.approx(work.received_at / 1e6 - PUT)
+
+
+def test_what_is_discarded_is_counted_by_why(traffic: Traffic, session: Session) -> None:
+    traffic.finished(session, [queued(1, b"a"), queued(2, b"bb")], {1: EXPIRED})
+    assert traffic.discarded == {EXPIRED: 1}
+
+
+def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
+    """Between two ticks so many batches are measured, and no more."""
+    for _ in range(TIMED + 10):
+        traffic.published(session, work_of(message(1, b"a")), Completion(1))
+    counts = traffic.clients["A", 5]
+    assert counts.put[1].count == TIMED
+    traffic.tick()
+    traffic.published(session, work_of(message(1, b"a")), Completion(1))
+    assert counts.put[1].count == TIMED + 1
+
+
+@pytest.mark.parametrize(
+    ("date", "time", "expected"),
+    [
+        (b"19700102", b"00000150", 86_401.5),
+        (b"20261124", b"08330000", 1_795_509_180.0),
+        (b"", b"", 0.0),
+        (b"20261324", b"08330000", 0.0),
+        (b"2026112x", b"08330000", 0.0),
+        (b"\xb2\xb2\xb2\xb2\xb2\xb2\xb2\xb2", b"08330000", 0.0),
+    ],
+)
+def test_when_a_message_was_put(date: bytes, time: bytes, expected: float) -> None:
+    """The MQMD says it where nobody else does; what is no time there is none."""
+    one = Queued("c", 1, Message(MQMD(PutDate=date, PutTime=time), b""))
+    assert put_time_of(one) == expected
+    one.put_time = PUT
+    assert put_time_of(one) == PUT
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [(cmqc.MQRC_Q_FULL, "MQRC_Q_FULL"), (cmqc.MQRC_SELECTOR_ERROR, OTHER), (999_999, OTHER)],
+)
+def test_reasons_are_few(reason: int, label: str) -> None:
+    assert reason_label(reason) == label
