@@ -40,9 +40,10 @@ class BridgeCommands(Commands):
     """`mqbridge`."""
 
     SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Run a bridge": ("run", "check", "try", "passwd", "schema"),
+        "Run a bridge": ("run", "check", "try", "passwd", "schema", "install-service"),
         "Look after a bridge that runs": (
             "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
+            "dlq", "backup", "restore", "explain",
         ),
         "Be an MQ application": ("mq",),
         "Archive and Spark": ("audit", "report", "replay", "pipeline"),

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.service.observers import Observer, Observers
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 
 EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 
@@ -71,6 +71,9 @@ async def test_what_is_told(bridge: Any) -> None:
         running.backend.refused["bad"] = cmqc.MQRC_Q_FULL
         refused.send(Publish("bad", b"x", 1, False, False, 1))
         assert await refused.rest() == []
+        unnamed = await running.open()
+        unnamed.send(Connect("", clean_session=False))
+        assert [type(one) for one in await unnamed.rest()] == [Connack]
         running.backend.deliver(running.backend.publication(9, 1, client_id="gone"))
         running.backend.deliver(running.backend.direct(10, client_id="nobody"))
         await running.until(lambda: "c" not in running.service.sessions and not running.service.sessions)
@@ -78,7 +81,8 @@ async def test_what_is_told(bridge: Any) -> None:
     assert [name for name in notes.names if name in ("connected", "disconnected", "ended")] == [
         "connected", "disconnected", "ended", "connected", "disconnected", "ended",
     ]  # fmt: skip
-    assert set(notes.names) == set(EVENTS)
+    # Nobody is asked who he is here: tests/acceptance/test_authentication.py does that.
+    assert set(notes.names) == set(EVENTS) - {"authentication_failed"}
 
 
 async def test_an_observer_that_fails_costs_nothing_and_is_logged_once(

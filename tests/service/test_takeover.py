@@ -39,7 +39,7 @@ class Applied:
         self.noted: list[str] = []
         host = SimpleNamespace(
             telemetry_channels=self.register,
-            channel_authentication=SimpleNamespace(use_file=lambda _: self.noted.append("records")),
+            channel_authentication=SimpleNamespace(use_file=lambda *_: self.noted.append("records")),
             use_limits=lambda _: self.noted.append("limits"),
         )
         service = SimpleNamespace(authentication={}, limits=configuration.limits)

@@ -175,7 +175,7 @@ class AuthorizationService:
         self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")
         if not self.is_administrator(user) and self.is_administrator(as_mq_has_it(identifier)):
             detail = f"user {user!r} would be taken for {as_mq_has_it(identifier)!r}"
-            log.warning(detail)
+            log.warning("MQB3210W %s", detail)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def _acting(self, user: str | None, alternate: str | None) -> str | None:
