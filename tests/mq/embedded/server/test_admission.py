@@ -26,6 +26,7 @@ from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.security.client_tls import tls_context
+from bridge.security.failed_connects import FailedConnects
 from bridge.wire import cmqc
 from tests.support.certificate_authority import Authority
 from tests.support.patience import PATIENCE
@@ -153,7 +154,7 @@ def test_a_file_that_cannot_be_read(file: Path, caplog: pytest.LogCaptureFixture
     assert f"{file}:1" in caplog.text and f"{file} cannot be read" in caplog.text
 
 
-def test_who_fails_again_and_again_is_answered_late(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_fails_again_and_again_is_judged_late(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -161,6 +162,7 @@ def test_who_fails_again_and_again_is_answered_late(file: Path, monkeypatch: pyt
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     admission = Admission(ListenerConfig(password_file=file, failed_connects=2))
+    monkeypatch.setattr(admission, "_failed", FailedConnects(lambda: sum(slept)))
     for _ in range(5):
         admitted(admission, "plain", "two")
     assert slept == [0, 0, 1, 2, 4]
