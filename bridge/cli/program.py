@@ -42,7 +42,7 @@ class BridgeCommands(Commands):
     SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Run a bridge": ("run", "check", "try", "passwd", "schema"),
         "Look after a bridge that runs": (
-            "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
+            "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "explain", "reload",
         ),
         "Be an MQ application": ("mq",),
         "Archive and Spark": ("audit", "report", "replay", "pipeline"),
