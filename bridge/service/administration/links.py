@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from bridge.administration.links import LinkStatus
+from bridge.administration.links import LinkConnectionStatus, LinkStatus
 from bridge.administration.requests import Answer, ListLinks, TestLink
 from bridge.config import LinkConfig
 from bridge.config.values import endpoint
 from bridge.service.administration.parts import Parts, Refused
+
+# The client of brokers is imported where there is a link.
+if TYPE_CHECKING:
+    from bridge.mqtt.link import LinkConnection
 
 #: Seconds that a trial may take in all.
 TRIAL_TIMEOUT = 45.0
@@ -16,7 +21,9 @@ TRIAL_TIMEOUT = 45.0
 
 async def list_links(parts: Parts, request: ListLinks) -> list[LinkStatus]:
     """Return the links, in the order of the configuration, and who is connected to each."""
-    connections = parts.mappings.link_connections()
+    connections: dict[str, list[LinkConnectionStatus]] = {}
+    for mapping, connection in parts.mappings.links():
+        connections.setdefault(connection.name, []).append(_status(mapping, connection))
     return [
         LinkStatus(
             name=name,
@@ -27,6 +34,18 @@ async def list_links(parts: Parts, request: ListLinks) -> list[LinkStatus]:
         )
         for name, link in parts.configuration.links.items()
     ]
+
+
+def _status(mapping: str, connection: LinkConnection) -> LinkConnectionStatus:
+    error, at = connection.last_error
+    return LinkConnectionStatus(
+        mapping=mapping,
+        connected=connection.up,
+        client_id=connection.client_id,
+        since=connection.since,
+        last_error=error,
+        last_error_at=at,
+    )
 
 
 async def test_link(parts: Parts, request: TestLink) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bridge.administration.links import LinkConnectionStatus
 from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.status import State
@@ -29,18 +28,6 @@ class LinkRunner(Runner):
     def join(self, timeout: float) -> bool:
         ended = super().join(timeout)
         return self._link.stop(FAREWELL) and ended
-
-    def link_connection(self) -> LinkConnectionStatus:
-        link = self._link
-        error, at = link.last_error
-        return LinkConnectionStatus(
-            mapping=self.mapping,
-            connected=link.state.phase is LinkPhase.CONNECTED,
-            client_id=link.client_id,
-            since=link.since,
-            last_error=error,
-            last_error_at=at,
-        )
 
     def _link_state(self, state: LinkState) -> None:
         if state.error:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bridge.administration.links import LinkConnectionStatus
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.loops import LoopGuard
@@ -178,15 +177,6 @@ class Mappings:
                 assert entry.runner is not None
                 entry.runner.stop()
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
-
-    def link_connections(self) -> dict[str, list[LinkConnectionStatus]]:
-        """Return, by the name of a link, the connections of mappings to its broker; those that do not run have none."""
-        found: dict[str, list[LinkConnectionStatus]] = {}
-        for entry in self._entries.values():
-            connection = None if entry.runner is None else entry.runner.link_connection()
-            if connection is not None:
-                found.setdefault(link_name(entry.config), []).append(connection)
-        return found
 
     def statuses(self) -> list[Status]:
         """Return the status of each mapping, in the order of the configuration."""

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
-from bridge.administration.links import LinkConnectionStatus
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
@@ -101,10 +100,6 @@ class Runner(Worker[Never]):
         #: loops cut
         self._cuts = 0
         self._observer = environment.observer(name)
-
-    def link_connection(self) -> LinkConnectionStatus | None:
-        """Return how its connection to a broker is; None for a mapping that has none. Callable on any thread."""
-        return None
 
     def leave_source(self) -> None:
         """End the mapping's subscription at the queue manager, if it has one. Not called while the thread runs."""

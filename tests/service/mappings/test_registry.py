@@ -11,6 +11,7 @@ import pytest
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
+from bridge.mqtt.link import LinkPhase
 from bridge.service.mappings import from_link
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import MappingError, Mappings
@@ -117,14 +118,14 @@ async def test_what_cannot_be_paused_or_resumed(scene: Scene) -> None:
 
 
 async def test_the_connections_of_links_are_told(scene: Scene) -> None:
-    """By the name of the link: the mapping, its client identifier and whether it is connected; local mappings have none."""
+    """Each with its mapping, whether it is connected or, paused, is not; mappings of local clients have none."""
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "b": B}, LINKS)
     await happens(lambda: running(mappings, "a", "b"))
-    ((link, (connection,)),) = mappings.link_connections().items()
-    assert (link, connection.mapping, connection.connected) == ("L", "b", True)
+    ((mapping, connection),) = mappings.links()
+    assert (mapping, connection.name, connection.state.phase) == ("b", "L", LinkPhase.CONNECTED)
     await mappings.pause("b")
-    assert not mappings.link_connections()["L"][0].connected
+    assert mappings.links()[0][1].state.phase is LinkPhase.STOPPED
     await mappings.stop()
 
 
