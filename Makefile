@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-metrics bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-metrics bench-console bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -55,7 +55,7 @@ stand-in: $(VENV)/.ready
 	@MAKEFLAGS= sh tests/mqi/environments.sh $(BIN)/python
 
 mqtt-js: $(VENV)/.ready-test
-	@sh tests/mqtt_js/environment.sh $(BIN)/python
+	@sh tests/node-packages.sh $(BIN)/python mqtt_js
 
 check: $(VENV)/.ready-test
 	@$(BIN)/ruff check bridge tests deploy
@@ -79,6 +79,7 @@ COMPILED_TESTS := tests/wire tests/mapping tests/mqtt tests/mq tests/service tes
 # examples of each property; the newest releases.
 test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 	@sh tests/system-packages.sh slow
+	@sh tests/node-packages.sh $(BIN)/python browser
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 	@$(MAKE) --no-print-directory compile
 	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 -m 'slow or not slow' $(COMPILED_TESTS)
@@ -131,6 +132,10 @@ bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
 # What metrics cost, with a scraper that asks every second.
 bench-metrics: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.metrics $(ARGS)
+
+# How long pages of the console take with 10,000 sessions and 1,000 queues.
+bench-console: $(VENV)/.ready-bench
+	@$(BIN)/python -m tests.bench.console
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench

@@ -55,8 +55,9 @@ def put(
 
     Prints the MsgId, or with --json the MQMD, as the queue manager filled it in.
     """
-    from bridge.cli.body import as_answer, as_request, descriptor, properties_in, read_body
+    from bridge.cli.body import as_answer, as_request, properties_in, read_body
     from bridge.cli.queue_manager import connected
+    from bridge.mapping.made_message import descriptor
     from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
@@ -84,8 +85,9 @@ def pub(
 
     Prints the MsgId, or with --json the MQMD, as the queue manager filled it in.
     """
-    from bridge.cli.body import descriptor, properties_in, read_body
+    from bridge.cli.body import properties_in, read_body
     from bridge.cli.queue_manager import connected
+    from bridge.mapping.made_message import descriptor
     from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
@@ -100,9 +102,9 @@ def pub(
 def _put(
     connection: Connection, od: MQOD, md: MQMD, data: bytes, pmo: int, properties: dict[str, str], json: bool
 ) -> None:
-    from bridge.cli.message_view import md_json
     from bridge.cli.output import write, write_json
     from bridge.mapping.message import Message
+    from bridge.mapping.message_view import md_json
     from bridge.mq.mqi import Property
     from bridge.wire import cmqc
 
@@ -224,8 +226,8 @@ def _print_all(
     verbose: bool,
 ) -> int:
     """Print messages of a queue, and commit each one that was taken as soon as it is printed. Returns how many."""
-    from bridge.cli.message_view import MessageView
     from bridge.cli.output import write, write_json
+    from bridge.mapping.message_view import MessageView
 
     printed = 0
     for got in _messages(connection, handle, count, wait, browse):

@@ -13,8 +13,6 @@ from bridge.mapping.rules.rendered import identifier, queue_name
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-CCSID_UTF8 = 1208
-
 
 def read_body(argument: str | None) -> bytes:
     """Return the body that an argument gives: the argument in UTF-8, or standard input for `-` and for none."""
@@ -33,29 +31,6 @@ def properties_in(written: list[str]) -> dict[str, str]:
         if not name or not equals:
             raise Failure(f"--property: expected NAME=VALUE, found {one!r}", WRONG_USAGE)
     return properties
-
-
-def descriptor(
-    body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None
-) -> MQMD:
-    """Make the MQMD of a body: text (MQFMT_STRING) in the CCSID given, or in UTF-8 if it is that, else MQFMT_NONE.
-
-    What is not asked for is left to the attributes of the queue or topic. `expiry` is in tenths of a second.
-    """
-    format_ = cmqc.MQFMT_STRING
-    if ccsid is None:
-        try:
-            body.decode()
-            ccsid = CCSID_UTF8
-        except UnicodeDecodeError:
-            format_, ccsid = cmqc.MQFMT_NONE, cmqc.MQCCSI_Q_MGR
-    return MQMD(
-        Format=format_,
-        CodedCharSetId=ccsid,
-        Persistence=cmqc.MQPER_PERSISTENT if persistent else cmqc.MQPER_PERSISTENCE_AS_Q_DEF,
-        Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF if priority is None else priority,
-        Expiry=cmqc.MQEI_UNLIMITED if expiry is None else expiry,
-    )
 
 
 def as_request(md: MQMD, reply_to: str | None) -> MQMD:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge.administration.times import moment
 from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.period import seconds
-from bridge.cli.table import moment, print_table
+from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
     from bridge.config import Configuration
@@ -95,8 +96,8 @@ def show(
     config: options.ConfigurationFile = None,
 ) -> None:
     """Show letters whole: the reason in words and what to do, the MQMD, the headers and the body."""
-    from bridge.cli.message_view import MessageView
     from bridge.cli.output import write, write_json
+    from bridge.mapping.message_view import MessageView
 
     selection = _selection(ids)
     found = False
@@ -135,10 +136,13 @@ def retry(
     refused again stays where it is.
     Exit status 1 when one did, or when there was none.
     """
+    from bridge.mq.letter_destination import sources_of
+
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     done = failed = 0
     with _opened(queue, data_dir, config) as (letters, configuration):
-        for one in letters.retry(selection, count=count, to=to, sources=_sources(configuration)):
+        sources = {} if configuration is None else sources_of(configuration.mappings)
+        for one in letters.retry(selection, count=count, to=to, sources=sources):
             done, failed = done + (not one.failure), failed + bool(one.failure)
             if json:
                 from bridge.cli.output import write_json
@@ -288,18 +292,6 @@ def _selection(
     if everything is False and selection.is_everything:
         raise Failure("expected which letters: an ID, --reason or another option that chooses; or --all", WRONG_USAGE)
     return selection
-
-
-def _sources(configuration: Configuration | None) -> dict[str, str]:
-    """Return the queue that each mapping takes from, "" where it takes from none, by its name as an MQDLH has it."""
-    from bridge.mq.letter import put_application
-
-    if configuration is None:
-        return {}
-    return {
-        put_application(name): getattr(mapping.source, "queue", None) or ""
-        for name, mapping in configuration.mappings.items()
-    }
 
 
 def _row(letter: Letter) -> tuple[str | int, ...]:

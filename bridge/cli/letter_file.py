@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-import msgspec
-
-from bridge.cli.message_view import MessageView
+from bridge.mq.letter_export import exported
 
 if TYPE_CHECKING:
     from bridge.mq.letter import Letter
@@ -31,8 +28,7 @@ class Export:
 
     def write(self, letter: Letter, md: MQMD, data: bytes) -> None:
         """Write a letter: JSON as `mqbridge mq get --json` prints it, with its facts and its bytes. Raises OSError."""
-        view = {"letter": letter, **MessageView(md, data).json(), "data": base64.b64encode(data).decode()}
-        line = msgspec.json.encode(view) + b"\n"
+        line = exported(letter, md, data)
         if self._file is not None:
             self._file.write(line)
             return

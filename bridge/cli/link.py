@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge.administration.times import age, moment
 from bridge.cli import completion, options
 from bridge.cli.control import done, shown
 from bridge.cli.failures import FAILED, Failure
-from bridge.cli.table import age, moment, print_table
+from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
     from bridge.administration.links import LinkConnectionStatus, LinkStatus

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge.administration.times import moment
 from bridge.cli import completion, options
 from bridge.cli.control import done, shown
-from bridge.cli.table import moment, print_table
+from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
     from bridge.service.mappings.status import Status

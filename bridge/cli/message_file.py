@@ -9,10 +9,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from bridge.cli.body import CCSID_UTF8, descriptor
 from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.mapping.made_message import message_of
 from bridge.mapping.message import Message
-from bridge.mapping.property_name import property_name
 from bridge.mapping.rules.scope import BYTE_FIELDS
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
 
@@ -34,29 +33,6 @@ def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
         if isinstance(view, dict) and isinstance(view.get("md"), dict):
             return _message_of(view, file)
     return message_of(data, format_, ccsid)
-
-
-def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
-    """Make a message of these data: of this Format and CCSID, or as `mqbridge mq put` would put it."""
-    md = descriptor(data, persistent=False, priority=None, expiry=None)
-    if format_ is not None:
-        md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
-    if ccsid is not None:
-        md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
-    return Message(md, data)
-
-
-def with_properties(message: Message, properties: dict[str, str]) -> Message:
-    """Return the message with these message properties, in an RFH2 in front of its data."""
-    md = message.md
-    header = RFH2(
-        Format=md.Format,
-        Encoding=md.Encoding,
-        CodedCharSetId=md.CodedCharSetId,
-        folders=(Folder.build("usr", {property_name(name): value for name, value in properties.items()}),),
-    )
-    format_, encoding, ccsid, data = encode_chain([header], message.data)
-    return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)
 
 
 def _message_of(view: dict[str, Any], file: Path) -> Message:

@@ -14,10 +14,7 @@ from bridge.cli.output import write, write_json
 from bridge.cli.pipeline import chosen_of, configuration_of, environment_of
 
 if TYPE_CHECKING:
-    from bridge.config import PipelineConfig
     from bridge.pipeline.flow.administration.request import Request
-    from bridge.pipeline.flow.administration.status import Status
-    from bridge.pipeline.flow.environment import PipelineEnvironment
 
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME…", help="Pipelines; without any, all.", show_default=False)
@@ -50,8 +47,13 @@ def show(
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)
     chosen = chosen_of(configuration, names) if names else configuration.pipelines
+    from bridge.pipeline.flow.administration.condition import StatusDamaged, condition
+
     now = time.time()
-    found = {name: _looked_at(name, one, environment, now) for name, one in chosen.items()}
+    try:
+        found = {name: condition(name, one, environment, now) for name, one in chosen.items()}
+    except StatusDamaged as damaged:
+        raise Failure(str(damaged), WRONG_USAGE) from damaged
     if json:
         for one in found.values():
             write_json(one)
@@ -207,6 +209,7 @@ def _size(text: str) -> int:
 
 
 def _end(names: list[str], request: Request, config: Path | None, data_dir: Path | None) -> None:
+    from bridge.pipeline.flow.administration.condition import state_of
     from bridge.pipeline.flow.administration.request import ask
     from bridge.pipeline.flow.administration.status import read_status, runs
 
@@ -229,7 +232,7 @@ def _end(names: list[str], request: Request, config: Path | None, data_dir: Path
             sentence = f"{name}: process {process} has not ended it within {patience:g} s; kill -9 {process} ends all of its"
             raise Failure(f"{sentence} pipelines, and nothing is lost", FAILED)
         status = read_status(directory)
-        state = _state(status, None)
+        state = state_of(status, None)
         write(f"{name}: {'drained' if (request, state) == ('drain', 'done') else state}")
         if state not in ("stopped", "done"):
             failed.append(name)
@@ -252,57 +255,6 @@ def _ended(directory: Path, process: str | None, request: Request, patience: flo
             asked = now
         time.sleep(_LOOK)
     return True
-
-
-def _looked_at(name: str, config: PipelineConfig, environment: PipelineEnvironment, now: float) -> dict[str, Any]:
-    """Return what there is to say of a pipeline, as `--json` has it."""
-    import msgspec
-
-    from bridge.mq.errors import MQError
-    from bridge.pipeline.errors import OptionError
-    from bridge.pipeline.flow.administration.lag import waiting
-    from bridge.pipeline.flow.administration.status import Status, read_status, runs
-    from bridge.pipeline.mqtt.frame import SpoolDamaged
-
-    directory = environment.directory_of(name, config)
-    process = runs(directory)
-    try:
-        status = read_status(directory)
-    except msgspec.DecodeError as error:
-        raise Failure(f"{directory}: status.json is damaged, and may be removed: {error}", WRONG_USAGE) from error
-    left, unknown = None, None
-    try:
-        left = waiting(name, config, environment)
-    except (MQError, OSError, OptionError, SpoolDamaged) as error:
-        unknown = str(error)
-    if left is None and status is not None and process is not None and status.last_batch is not None:
-        left = status.last_batch.waiting
-    # As the last batch has told, of what waits behind it: nobody looks at the messages of a queue for that here.
-    oldest = status.last_batch.oldest if left and status is not None and status.last_batch is not None else None
-    rates = (0.0, 0.0) if status is None or process is None else status.rate(now)
-    fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(Status.__struct_fields__)
-    fields.pop("recent")
-    return {
-        "name": name,
-        **fields,
-        "state": _state(status, process),
-        "process": None if process is None else int(process) if process.isdecimal() else process,
-        "rows_in_per_second": round(rates[0], 1),
-        "rows_out_per_second": round(rates[1], 1),
-        "waiting": left,
-        "oldest": oldest,
-        "waiting_unknown": unknown,
-        "directory": str(directory),
-    }
-
-
-def _state(status: Status | None, process: str | None) -> str:
-    """Return the state of a pipeline in words; `process` runs it."""
-    if process is not None:
-        return "starting" if status is None or status.until is not None else status.state
-    if status is None:
-        return "never run"
-    return "killed" if status.until is None else status.state
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from bridge.administration.times import age
 from bridge.cli import options
 from bridge.cli.control import asked, done, shown
 from bridge.cli.failures import FAILED, Failure
-from bridge.cli.table import age
 
 Config = Annotated[
     Path | None,

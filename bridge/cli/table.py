@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import typer
-
-#: Seconds of each unit in which an age is told, the longest first.
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str | int]], nothing: str) -> None:
@@ -28,21 +24,3 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str | int]], nothi
 def printable(text: str) -> str:
     """Return a text with what a terminal would obey as escapes: clients choose their names and topics."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def moment(seconds: float) -> str:
-    """Return a time of seconds since the epoch, in the time zone of this machine; blank for 0.0."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
-
-
-def age(seconds: float) -> str:
-    """Return a time span in its two largest units, such as `3 d 4 h`."""
-    left = int(seconds)
-    words: list[str] = []
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or (unit == "s" and not words):
-            words.append(f"{count} {unit}")
-        if len(words) == 2:
-            break
-    return " ".join(words)

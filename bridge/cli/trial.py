@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,9 +12,8 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
-    from bridge.config import LinkConfig
     from bridge.mapping.publication import MappedMessage, Publication
-    from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule
+    from bridge.mapping.rules.trial import Trial
 
 Made = TypeVar("Made")
 
@@ -88,37 +85,31 @@ def try_mapping(
     Exit status 1 when the mapping refuses the message, which would then go to the dead-letter queue; 3 when it
     does not take it, so that it would pass it by.
     """
-    rule, publisher, link = _rule(mapping, config)
+    trial = _trial(mapping, config)
     body = _payload(payload, payload_file)
     from bridge.mapping.rules.rule import ToMqRule
 
-    if isinstance(rule, ToMqRule):
+    if isinstance(trial.rule, ToMqRule):
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
         from bridge.mapping.publication import Publication
-        from bridge.mapping.rules.guarantee import received_qos
 
-        if link is not None:
-            qos = received_qos(rule.config.guarantee, qos)
-        _print_message(
-            rule,
-            Publication(
-                topic=topic,
-                payload=body or b"",
-                qos=qos,
-                retain=retain,
-                message_id=1 if qos else 0,
-                client_id=publisher if client_id is None else client_id,
-                user=user.encode()[:12],
-                expiry=expiry,
-                response_topic=response_topic,
-                correlation_data=correlation_data.encode(),
-                content_type=content_type,
-                properties=properties_in(properties or []),
-            ),
-            json,
+        publication = Publication(
+            topic=topic,
+            payload=body or b"",
+            qos=qos,
+            retain=retain,
+            message_id=1 if qos else 0,
+            client_id=trial.publisher if client_id is None else client_id,
+            user=user.encode()[:12],
+            expiry=expiry,
+            response_topic=response_topic,
+            correlation_data=correlation_data.encode(),
+            content_type=content_type,
+            properties=properties_in(properties or []),
         )
+        _print_message(_made(mapping, lambda: trial.message(publication)), json)
         return
     if (message is None) == (body is None):
         raise Failure(
@@ -130,32 +121,22 @@ def try_mapping(
         options_ = "--qos, --retain, --client-id, --user, --response-topic, --correlation-data and --content-type"
         raise Failure(f"mapping {mapping} is one to MQTT: {options_} are of publications to MQ", WRONG_USAGE)
     from bridge.cli.body import properties_in
-    from bridge.cli.message_file import message_in, message_of, with_properties
-    from bridge.mapping.rules.guarantee import published_qos
+    from bridge.cli.message_file import message_in
+    from bridge.mapping.made_message import message_of, with_properties
 
-    made = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
-    made = made if not properties else with_properties(made, properties_in(properties))
+    tried = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
+    tried = tried if not properties else with_properties(tried, properties_in(properties))
     asked = message_in(request, None, None) if request is not None else None
-
-    def publish() -> Publication | None:
-        publication = rule.map(made, topic=topic, request=asked)
-        if publication is not None and link is not None:
-            publication.qos = published_qos(rule.config.guarantee, publication.qos, link.maximum_qos)
-        return publication
-
-    _print_publication(rule, publish, json)
+    made = _made(mapping, lambda: trial.publication(tried, topic, asked))
+    _print_publication(trial.rule.config.destination.link, made, json)
 
 
-def _rule(name: str, file: Path | None) -> tuple[Rule, str, LinkConfig | None]:
-    """Return the mapping, the client identifier of what comes to it, and its link; None for the bridge's own clients.
-
-    A broker does not tell whose a publication is.
-    """
+def _trial(name: str, file: Path | None) -> Trial:
+    """Return the mapping of that name, to be tried. Raises Failure."""
     from bridge.cli.output import note
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_of
-    from bridge.config import LOCAL, ToMqMapping
     from bridge.config.problems import suggestion
-    from bridge.mapping.rules.rule import rule_of
+    from bridge.mapping.rules.trial import trial_of
 
     configuration = configuration_of(file, None)
     if configuration is None:
@@ -166,9 +147,7 @@ def _rule(name: str, file: Path | None) -> tuple[Rule, str, LinkConfig | None]:
         raise Failure(f"no mapping {name} in the configuration ({known})", WRONG_USAGE)
     if not config.enabled:
         note(f"mapping {name} is not enabled: what comes for it waits")
-    link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
-    publisher = "mqbridge-try" if link == LOCAL else link
-    return rule_of(name, config, configuration.queue_manager.name), publisher, configuration.links.get(link)
+    return trial_of(name, configuration)
 
 
 def _payload(text: str | None, file: Path | None) -> bytes | None:
@@ -179,61 +158,35 @@ def _payload(text: str | None, file: Path | None) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if text is not None else None
 
 
-def _print_message(rule: ToMqRule, publication: Publication, json: bool) -> None:
+def _made(name: str, make: Callable[[], Made]) -> Made:
+    """Return what a mapping makes of a message. Raises Failure where it refuses the message, or does not take it."""
+    from bridge.mapping.publication import Unmappable
+    from bridge.mapping.rules.trial import NotTaken
+    from bridge.wire import cmqc
+
+    try:
+        return make()
+    except Unmappable as error:
+        reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
+        text = f"mapping {name} refuses it: {error}\nit would go to the dead-letter queue with {reason}"
+        raise Failure(text, FAILED) from error
+    except NotTaken as error:
+        raise Failure(f"mapping {name} does not take it: {error}", NOT_TAKEN) from error
+
+
+def _print_message(mapped: MappedMessage, json: bool) -> None:
     from bridge.cli.output import write, write_json
 
-    mapped = _mapped(rule, partial(rule.map, publication))
-    if mapped is None:
-        from bridge.mapping.rules.topic_pattern import TopicPattern
-
-        source = rule.config.source.mqtt
-        if not TopicPattern(source).matches(publication.topic):
-            raise _not_taken(rule, f"topic {publication.topic} does not match {source}")
-        raise _not_taken(rule, "its filter does not let it through")
     if json:
-        write_json(_message_json(mapped))
+        from bridge.mapping.rules.trial import message_json
+
+        write_json(message_json(mapped))
         return
     write("\n".join(_message_lines(mapped)))
 
 
-def _mapped(rule: Rule, map_message: Callable[[], Made | None]) -> Made | None:
-    """Return what the rule makes of a message; None where it does not take the message.
-
-    Raises Failure where the rule refuses the message.
-    """
-    from bridge.mapping.publication import Unmappable
-    from bridge.wire import cmqc
-
-    try:
-        return map_message()
-    except Unmappable as error:
-        reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
-        text = f"mapping {rule.name} refuses it: {error}\nit would go to the dead-letter queue with {reason}"
-        raise Failure(text, FAILED) from error
-
-
-def _not_taken(rule: Rule, why: str) -> Failure:
-    return Failure(f"mapping {rule.name} does not take it: {why}", NOT_TAKEN)
-
-
-def _message_json(mapped: MappedMessage) -> dict[str, Any]:
-    from bridge.cli.message_view import MessageView
-
-    to = mapped.destination
-    where = {"topic": to.name} if to.is_topic else {"queue": to.name, "queueManager": to.queue_manager}
-    view = MessageView(mapped.message.md, mapped.message.data)
-    return {
-        "destination": where,
-        "retain": mapped.retain,
-        "clear": mapped.clear,
-        "requestsQueue": mapped.kept.queue if mapped.kept is not None else "",
-        "properties": mapped.properties,
-        **view.json(),
-    }
-
-
 def _message_lines(mapped: MappedMessage) -> Iterator[str]:
-    from bridge.cli.message_view import MessageView
+    from bridge.mapping.message_view import MessageView
 
     to = mapped.destination
     manager = f" at queue manager {to.queue_manager}" if to.queue_manager else ""
@@ -250,19 +203,16 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
     yield MessageView(mapped.message.md, mapped.message.data).text(verbose=True, defaults=False)
 
 
-def _print_publication(rule: ToMqttRule, publish: Callable[[], Publication | None], json: bool) -> None:
+def _print_publication(link: str, publication: Publication, json: bool) -> None:
     from bridge.cli.output import write, write_json
+    from bridge.mapping.rules.trial import publication_json
 
-    publication = _mapped(rule, publish)
-    if publication is None:
-        raise _not_taken(rule, "its topic or its filter does not let it through")
-    link = rule.config.destination.link
-    view = _publication_json(link, publication)
+    view = publication_json(link, publication)
     if json:
         write_json(view)
         return
-    from bridge.cli.message_view import body_text
     from bridge.config import LOCAL
+    from bridge.mapping.message_view import body_text
 
     where = "" if link == LOCAL else f" of link {link}"
     said = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
@@ -276,26 +226,3 @@ def _print_publication(rule: ToMqttRule, publish: Callable[[], Publication | Non
 
 #: What the text form of a publication says elsewhere.
 _APART = ("topic", "link", "properties", "userProperties", "body", "bodyEncoding")
-
-
-def _publication_json(link: str, publication: Publication) -> dict[str, Any]:
-    view: dict[str, Any] = {
-        "topic": publication.topic,
-        "link": link,
-        "qos": publication.qos,
-        "retain": publication.retain,
-        "expiry": publication.expiry,
-        "responseTopic": publication.response_topic,
-        "correlationData": publication.correlation_data.hex().upper(),
-        "contentType": publication.content_type,
-        "payloadFormatIndicator": publication.payload_format,
-        "clientId": publication.client_id,
-        "properties": publication.properties,
-        "hops": ",".join(publication.hops),
-    }
-    if publication.user_property:
-        view["userProperties"] = publication.user_property_with(publication.properties)
-    try:
-        return {**view, "body": publication.payload.decode(), "bodyEncoding": "utf-8"}
-    except UnicodeDecodeError:
-        return {**view, "body": base64.b64encode(publication.payload).decode(), "bodyEncoding": "base64"}

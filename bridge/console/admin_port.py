@@ -12,13 +12,18 @@ import uvicorn
 from bridge.config.values import endpoint
 from bridge.console.application import application
 from bridge.console.bridge_access import BridgeAccess
+from bridge.console.console import Console
+from bridge.console.http_protocol import HttpProtocol
+from bridge.console.tokens import make_token_file
 from bridge.security.tls import ListenerTls
 from bridge.service.lifecycle import Bridge
+from bridge.service.log_tail import LogTail
 
 #: Connections that wait to be accepted, and requests that are answered at a time.
 BACKLOG, MOST_REQUESTS = 64, 64
 #: Seconds that requests under way have to end when the bridge stops.
 STOP_TIMEOUT = 2.0
+
 
 class AdminPort:
     """`bridge.service.lifecycle.AdminPort`; called on the bridge's event loop."""
@@ -26,22 +31,30 @@ class AdminPort:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._config = bridge.configuration.admin
+        self._tail = LogTail()
+        self._console: Console | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
     async def start(self) -> list[str]:
-        """Listen; return a line that says where. Raises OSError or TlsError."""
+        """Listen; return lines that say where, and how to log in. Raises OSError or TlsError."""
         config = self._config
         tls = None if config.tls is None else ListenerTls("the admin port", config.tls, ["http/1.1"])
+        login = self._let_in()
         listener = _bound(config.address, config.port or 0)
+        self._tail.begin()
+        self._console = Console(BridgeAccess(self._bridge), self._tail)
         settings = uvicorn.Config(
-            application(BridgeAccess(self._bridge)),
+            application(self._console),
             loop="asyncio",
-            lifespan="off",
+            http=HttpProtocol,
+            lifespan="on",
             log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
+            # An address that a header claims is nobody's.
+            proxy_headers=False,
             limit_concurrency=MOST_REQUESTS,
             timeout_graceful_shutdown=int(STOP_TIMEOUT),
         )
@@ -51,13 +64,31 @@ class AdminPort:
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="admin port", daemon=True)
         self._thread.start()
         where = endpoint(*listener.getsockname()[:2])
-        return [f"console, metrics and health at {'http' if tls is None else 'https'}://{where}/"]
+        return [f"console, metrics and health at {'http' if tls is None else 'https'}://{where}/", login]
+
+    def _let_in(self) -> str:
+        """Return in words how to log in; a token file that is not configured is made. Raises OSError."""
+        path = self._bridge.configuration.token_file_path
+        if path is not None and self._config.token_file is None:
+            try:
+                make_token_file(path)
+            except OSError as error:
+                raise OSError(error.errno, f"token file {path}: {error.strerror}") from error
+        ways = [] if path is None else [f"with a token in {path}"]
+        if self._config.authentication:
+            ways.append("with user and password, as admin.authentication says")
+        if not ways:
+            return "nobody can log in to the console: write admin.token_file or admin.authentication"
+        return f"log in to the console {', or '.join(ways)}"
 
     async def stop(self) -> None:
         """Listen no more; requests under way have a moment to end."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             await asyncio.to_thread(self._thread.join, 2 * STOP_TIMEOUT)
+        if self._console is not None:
+            await self._console.queue_manager.stop()
+        self._tail.end()
 
 
 def _bound(address: str, port: int) -> socket.socket:
@@ -84,4 +115,3 @@ def _current(tls: ListenerTls) -> ssl.SSLContext:
 
     first.sni_callback = choose
     return first
-

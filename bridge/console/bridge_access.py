@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from bridge.administration.requests import Answer, AnyRequest
+from bridge.mq.mqi import Connection
+from bridge.security.authenticator import Authenticated, Presented
 from bridge.service.lifecycle import Bridge
 
 T = TypeVar("T")
@@ -33,3 +35,19 @@ class BridgeAccess:
         if administration is None:
             raise NotRunning(f"the bridge is {self.bridge.state}")
         return await self.run(lambda: administration.answer(request, user))
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        """Return who somebody is, as `admin.authentication` says.
+
+        Raises NotRunning, AuthenticationFailed, AuthenticatorUnavailable.
+        """
+        authentication = self.bridge.admin_authentication
+        if authentication is None:
+            raise NotRunning(f"the bridge is {self.bridge.state}")
+        return await self.run(lambda: authentication.authenticate(presented))
+
+    def connect(self) -> Connection:
+        """Make an MQ connection for a thread of the console; callable on any thread. Raises NotRunning, MQError."""
+        if self.bridge.administration is None:
+            raise NotRunning(f"the bridge is {self.bridge.state}")
+        return self.bridge.administration.parts.host.connect("console")

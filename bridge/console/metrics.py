@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -30,7 +30,7 @@ from bridge.service.metrics.samples import Distribution, Samples, Value
 class MetricsPage:
     """`/metrics` of one bridge; `may_read` says who may have it."""
 
-    def __init__(self, access: BridgeAccess, may_read: Callable[[Request], bool]) -> None:
+    def __init__(self, access: BridgeAccess, may_read: Callable[[Request], Awaitable[bool]]) -> None:
         self._access = access
         self._may_read = may_read
         self._certificates = Certificates()
@@ -42,7 +42,7 @@ class MetricsPage:
 
     async def answer(self, request: Request) -> Response:
         """Answer a scrape; 503 where the event loop of the bridge does not turn, and nothing can be told."""
-        if not self._may_read(request):
+        if not await self._may_read(request):
             headers = {"WWW-Authenticate": "Bearer"}
             return PlainTextResponse("a token is needed (admin.open_metrics is false)\n", 401, headers)
         bridge = self._access.bridge

@@ -6,17 +6,23 @@ from collections.abc import Mapping
 
 import msgspec
 
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination
 from bridge.mapping.telemetry.folders import is_set
 from bridge.mq.dead_letters import as_name
 from bridge.mq.errors import MQError
-from bridge.mq.letter import Letter, characters, content_of, transmitted
+from bridge.mq.letter import Letter, characters, content_of, put_application, transmitted
 from bridge.mq.mapping_subscription import names
 from bridge.mq.message_producer import name_of
 from bridge.mq.mqi import Connection
 from bridge.mq.worker import LOST
 from bridge.wire.mq import RFH2, MalformedHeader, decode_chain, encode_chain
+
+
+def sources_of(mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> dict[str, str]:
+    """Return the queue that each mapping takes from, "" where it takes from none, by its name as an MQDLH has it."""
+    return {put_application(name): getattr(one.source, "queue", None) or "" for name, one in mappings.items()}
 
 
 class NoDestination(Exception):

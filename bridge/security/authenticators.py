@@ -11,6 +11,7 @@ from unicodedata import category
 
 import msgspec
 
+from bridge.config.admin import AdminConfig
 from bridge.config.authentication import (
     AuthenticationConfig,
     CertificateAuthenticationConfig,
@@ -103,6 +104,10 @@ class Authenticators:
 
         by_file = PasswordAuthenticator(PasswordFile(listener.password_file, plain=True), self._hashes)
         return ChannelAuthentication(True, [by_file, *found.authenticators], {}, found.anonymous)
+
+    def of_admin(self, admin: AdminConfig) -> ChannelAuthentication:
+        """Return the authentication of the admin port. Raises UnknownAuthenticator."""
+        return self._of(admin.authentication, {})
 
     def close(self) -> None:
         """End the thread in which hashes are computed."""

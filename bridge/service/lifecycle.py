@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import uvloop
@@ -27,7 +28,7 @@ from bridge.mq.host import Events, Host, HostError
 from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
 from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
-from bridge.security.authenticators import Authenticators, UnknownAuthenticator
+from bridge.security.authenticators import Authenticators, ChannelAuthentication, UnknownAuthenticator
 from bridge.security.tls import TlsError
 from bridge.service.administration.administration import Administration
 from bridge.service.administration.commanded_channels import CommandedChannels
@@ -91,6 +92,8 @@ class Bridge:
         self.started_at = time.time()
         #: None until all its parts are there
         self.administration: Administration | None = None
+        #: how users of the admin port show who they are; None until the queue manager is there, which may have to judge
+        self.admin_authentication: ChannelAuthentication | None = None
         self._admin_port = None if admin_port is None else admin_port(self)
         self.announce = announce
         self._source = source
@@ -113,6 +116,11 @@ class Bridge:
         """Return the configuration as it was at the start, or as the last reload has left it."""
         return self._configuration if self.administration is None else self.administration.parts.configuration
 
+    @property
+    def file(self) -> Path | None:
+        """Return the configuration file; None where there is none."""
+        return None if self._source is None else self._source.path
+
     async def start(self) -> None:
         """Bring everything up. Raises StartError."""
         loop = asyncio.get_running_loop()
@@ -134,6 +142,7 @@ class Bridge:
                 partial(QueueManagerAuthenticator, self.host.check_password, self._passwords)
             )
             authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
+            self.admin_authentication = authenticators.of_admin(self.configuration.admin)
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
@@ -370,7 +379,7 @@ class Bridge:
             return
         address, port = listening[0]
         host = "" if address in ("127.0.0.1", "0.0.0.0") else f" -h {address}"
-        hint = self.host.hint(self._source.path if self._source is not None else None)
+        hint = self.host.hint(self.file)
         self.announce("try next, each in a terminal of its own:")
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
         command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.cli.message_view import MessageView
 from bridge.cli.trial import NOT_TAKEN
+from bridge.mapping.message_view import MessageView
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, encode_chain
 
 CONFIGURATION = """\

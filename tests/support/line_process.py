@@ -17,14 +17,19 @@ class LineProcess:
     """A child process; `line` waits for its next line of standard output and error, which are read together."""
 
     def __init__(
-        self, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        command: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         self.command = [str(word) for word in command]
         self.seen: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
             self.command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

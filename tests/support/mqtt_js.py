@@ -27,7 +27,7 @@ class MqttJs:
     def __init__(self, port: int, client_id: str, version: int, steps: Steps, **options: Any) -> None:
         connect = {"connect": {"clientId": client_id, "protocolVersion": version, **options}}
         command = [str(NODE), str(CLIENT), str(INSTALLED), str(port), json.dumps([connect, *steps])]
-        assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test` makes it (tests/mqtt_js/environment.sh)"
+        assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test` makes it (tests/node-packages.sh)"
         self._process = LineProcess(command)
         self._results: list[Any] = []
 

@@ -70,20 +70,25 @@ def cell(value: Any) -> str:
     return number(value) if isinstance(value, int | float) else str(value)
 
 
-def _section(section: Section) -> str:
-    title = escape(section.title)
-    if not section.rows:
-        return f"<section><h2>{title}</h2><p>none</p></section>"
+def drawn(section: Section) -> str:
+    """Return the chart of a section that has rows, as SVG."""
     labels = [f"QoS {row[0]}" if section.columns[0] == "qos" else cell(row[0]) for row in section.rows]
     places = [section.columns.index(name) for name in section.chart]
     series = [[row[place] or 0 for row in section.rows] for place in places]
     draw = columns if section.key == "hour" else bars
+    return draw(section.title, labels, series)
+
+
+def _section(section: Section) -> str:
+    title = escape(section.title)
+    if not section.rows:
+        return f"<section><h2>{title}</h2><p>none</p></section>"
     legend = "".join(
         f'<span><i class="s{index}" style="background: var(--s{index})"></i>{escape(name)}</span>'
         for index, name in enumerate(section.chart)
     )
     return f"""<section><h2>{title}</h2><div class="both">
-<div><div class="legend" aria-hidden="true">{legend}</div>{draw(section.title, labels, series)}</div>
+<div><div class="legend" aria-hidden="true">{legend}</div>{drawn(section)}</div>
 <div class="scroll">{_table(section)}</div></div></section>"""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.cli.message_view import MessageView
 from bridge.mapping.envelope import publication_of
 from bridge.mapping.message import Message
+from bridge.mapping.message_view import MessageView
 from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import PublicationMessage

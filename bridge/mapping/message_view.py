@@ -58,19 +58,25 @@ class MessageView:
         body = body_text(self.body)
         if not verbose:
             return body
+        lines = []
+        for title, view in self.parts(defaults=defaults):
+            lines += [title, *(f"  {name:<20} {value}".rstrip() for name, value in fields(view))]
+        return "\n".join([*lines, f"body ({len(self.body)} bytes)", body])
+
+    def parts(self, *, defaults: bool = True) -> Iterator[tuple[str, Json]]:
+        """Yield the MQMD and the headers, each with its name; `defaults` is as in `text`."""
         md, usual = md_json(self.md), {} if defaults else md_json(MQMD())
-        lines = ["MQMD", *_lines({name: value for name, value in md.items() if usual.get(name) != value})]
+        yield "MQMD", {name: value for name, value in md.items() if usual.get(name) != value}
         for header in self.headers:
             match header:
                 case RFH2():
-                    lines += ["MQRFH2", *_lines(_rfh2(header))]
+                    yield "MQRFH2", _rfh2(header)
                 case MQXQH():
-                    lines += ["MQXQH", *_lines(_xqh(header))]
+                    yield "MQXQH", _xqh(header)
                 case MQDLH():
-                    lines += ["MQDLH", *_lines(_dlh(header))]
+                    yield "MQDLH", _dlh(header)
                 case MQMDE():
-                    lines += ["MQMDE", *_lines(_structure(header, MQMDE_LAYOUT.fields))]
-        return "\n".join([*lines, f"body ({len(self.body)} bytes)", body])
+                    yield "MQMDE", _structure(header, MQMDE_LAYOUT.fields)
 
 
 def md_json(md: MQMD) -> Json:
@@ -155,17 +161,16 @@ def _dlh(header: MQDLH) -> Json:
     return {"Reason": view.pop("Reason"), "ReasonName": cmqc.reason_name(header.Reason), **view}
 
 
-def _lines(view: Json, prefix: str = "") -> Iterator[str]:
-    """Yield `name  value` lines; a nested value has a dotted name."""
+def fields(view: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield names and values of what is in a view as text; a nested value has a dotted name."""
     for name, value in view.items():
         if isinstance(value, dict):
-            yield from _lines(value, f"{prefix}{name}.")
+            yield from fields(value, f"{prefix}{name}.")
         elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
             for index, item in enumerate(value):
-                yield from _lines(item, f"{prefix}{name}[{index}].")
+                yield from fields(item, f"{prefix}{name}[{index}].")
         else:
-            shown = value if isinstance(value, str) and value.isprintable() else repr(value)
-            yield f"  {prefix}{name:<{max(0, 20 - len(prefix))}} {shown}".rstrip()
+            yield f"{prefix}{name}", value if isinstance(value, str) and value.isprintable() else repr(value)
 
 
 def body_text(body: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.cli.message_view import MessageView, md_json
+from bridge.mapping.message_view import MessageView, md_json
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, encode_chain
 

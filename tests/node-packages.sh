@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs MQTT.js from npm, as the lock file has it, for the tests. Quick when it is there. usage: environment.sh PYTHON
+# Installs packages from npm, as the lock file in a directory of tests has them. Quick when they are there.
+# usage: node-packages.sh PYTHON DIRECTORY
 #
-# build/mqtt_js/node_modules   MQTT.js and what it needs; Node.js itself is among the tests' Python packages
+# build/DIRECTORY/node_modules   the packages; Node.js itself is among the tests' Python packages
 set -eu
 python=$1
-here=$(cd "$(dirname "$0")" && pwd)
-build=$here/../../build/mqtt_js
+here=$(cd "$(dirname "$0")" && pwd)/$2
+build=$here/../../build/$2
 cmp -s "$here/package-lock.json" "$build/installed" && exit 0
 rm -rf "$build"
 mkdir -p "$build"

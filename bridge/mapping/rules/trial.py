@@ -1,0 +1,104 @@
+"""A mapping tried on one message, without a queue manager: what it makes of it, and why it would not take it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from bridge.config import LOCAL, Configuration, LinkConfig, ToMqMapping
+from bridge.mapping.message import Message
+from bridge.mapping.message_view import MessageView
+from bridge.mapping.publication import MappedMessage, Publication
+from bridge.mapping.rules.guarantee import published_qos, received_qos
+from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.rules.topic_pattern import TopicPattern
+
+
+class NotTaken(Exception):
+    """The mapping does not take the message: it would pass it by. The text says why."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A mapping of a configuration, ready to be tried."""
+
+    rule: Rule
+    #: None: the bridge's own clients
+    link: LinkConfig | None
+    #: client identifier of what comes to it: a broker does not tell whose a publication is
+    publisher: str
+
+    def message(self, publication: Publication) -> MappedMessage:
+        """Return the message that a publication becomes. Raises NotTaken, and Unmappable where the mapping refuses it."""
+        rule = self.rule
+        assert isinstance(rule, ToMqRule)
+        if self.link is not None:
+            publication.qos = received_qos(rule.config.guarantee, publication.qos)
+        mapped = rule.map(publication)
+        if mapped is None:
+            source = rule.config.source.mqtt
+            if not TopicPattern(source).matches(publication.topic):
+                raise NotTaken(f"topic {publication.topic} does not match {source}")
+            raise NotTaken("its filter does not let it through")
+        return mapped
+
+    def publication(self, message: Message, topic: str | None = None, request: Message | None = None) -> Publication:
+        """Return the publication that a message becomes. Raises NotTaken, and Unmappable where the mapping refuses it.
+
+        `topic` is that of a message that comes by a subscription, `request` the message that it answers, as it was kept.
+        """
+        rule = self.rule
+        assert isinstance(rule, ToMqttRule)
+        publication = rule.map(message, topic=topic, request=request)
+        if publication is None:
+            raise NotTaken("its topic or its filter does not let it through")
+        if self.link is not None:
+            publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
+        return publication
+
+
+def trial_of(name: str, configuration: Configuration) -> Trial:
+    """Return the trial of a mapping. Raises KeyError where there is none of that name."""
+    config = configuration.mappings[name]
+    link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
+    publisher = "mqbridge-try" if link == LOCAL else link
+    return Trial(rule_of(name, config, configuration.queue_manager.name), configuration.links.get(link), publisher)
+
+
+def message_json(mapped: MappedMessage) -> dict[str, Any]:
+    """Return the message that a publication became, and where it would be put, as JSON has it."""
+    to = mapped.destination
+    where = {"topic": to.name} if to.is_topic else {"queue": to.name, "queueManager": to.queue_manager}
+    return {
+        "destination": where,
+        "retain": mapped.retain,
+        "clear": mapped.clear,
+        "requestsQueue": mapped.kept.queue if mapped.kept is not None else "",
+        "properties": mapped.properties,
+        **MessageView(mapped.message.md, mapped.message.data).json(),
+    }
+
+
+def publication_json(link: str, publication: Publication) -> dict[str, Any]:
+    """Return the publication that a message became, and the link that it would go over, as JSON has it."""
+    view: dict[str, Any] = {
+        "topic": publication.topic,
+        "link": link,
+        "qos": publication.qos,
+        "retain": publication.retain,
+        "expiry": publication.expiry,
+        "responseTopic": publication.response_topic,
+        "correlationData": publication.correlation_data.hex().upper(),
+        "contentType": publication.content_type,
+        "payloadFormatIndicator": publication.payload_format,
+        "clientId": publication.client_id,
+        "properties": publication.properties,
+        "hops": ",".join(publication.hops),
+    }
+    if publication.user_property:
+        view["userProperties"] = publication.user_property_with(publication.properties)
+    try:
+        return {**view, "body": publication.payload.decode(), "bodyEncoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {**view, "body": base64.b64encode(publication.payload).decode(), "bodyEncoding": "base64"}

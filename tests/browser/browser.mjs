@@ -1,0 +1,68 @@
+// A page in headless Chromium, driven line by line: a JSON object [action, arguments...] comes in, {"done": result} or
+// {"failed": text} goes out. usage: node browser.mjs DIRECTORY_OF_PACKAGES URL PATIENCE_IN_SECONDS
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+
+const [directory, url, patience] = process.argv.slice(2);
+const require = createRequire(`${directory}/`);
+const { chromium } = require('playwright-core');
+const axe = require.resolve('axe-core/axe.min.js');
+const flags = [
+  '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync',
+];
+const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: flags });
+let page;
+// What the browser itself complains of: a script that fails, a policy (CSP) that forbids something.
+const complaints = [];
+
+const actions = {
+  // A new window of its own cookies; {} or options such as viewport, colorScheme, javaScriptEnabled.
+  open: async (options) => {
+    const context = await browser.newContext({ baseURL: url, ...options });
+    context.setDefaultTimeout(Number(patience) * 1000);
+    page = await context.newPage();
+    page.on('console', (message) => {
+      if (message.type() === 'error' && !/the server responded with a status of/.test(message.text())) complaints.push(message.text());
+    });
+    page.on('pageerror', (error) => complaints.push(String(error)));
+  },
+  goto: async (path) => (await page.goto(path)).status(),
+  click: (selector) => page.click(selector),
+  fill: (selector, text) => page.fill(selector, text),
+  check: (selector) => page.check(selector),
+  press: (key) => page.keyboard.press(key),
+  // Waits until a text is in what a selector finds.
+  sees: (selector, text) => page.locator(selector).filter({ hasText: text }).first().waitFor(),
+  misses: (selector, text) => page.locator(selector).filter({ hasText: text }).first().waitFor({ state: 'detached' }),
+  text: (selector) => page.locator(selector).first().innerText(),
+  count: (selector) => page.locator(selector).count(),
+  focused: () => page.evaluate(() => document.activeElement.id),
+  path: () => new URL(page.url()).pathname,
+  width: () => page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]),
+  screenshot: async (file) => {
+    await page.screenshot({ path: file, fullPage: true });
+  },
+  cookies: () => page.context().cookies(),
+  complaints: () => complaints.splice(0),
+  // What axe-core finds that is serious or critical.
+  axe: async () => {
+    // By the debugger: the policy of the page lets no script in.
+    const source = require('node:fs').readFileSync(axe, 'utf8');
+    await page.evaluate(source);
+    const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+    return found.violations
+      .filter((one) => ['serious', 'critical'].includes(one.impact))
+      .map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => node.html).join(' ')}`);
+  },
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const [action, ...args] = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ done: (await actions[action](...args)) ?? null }));
+  } catch (error) {
+    console.log(JSON.stringify({ failed: `${action} ${JSON.stringify(args)}: ${error.message}` }));
+  }
+}
+await browser.close();
