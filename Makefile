@@ -129,7 +129,7 @@ bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.archive
 	@$(BIN)/python -m tests.bench.audit
 
-# What metrics cost, with a scraper that asks every second.
+# What metrics cost, switched on and off under one load.
 bench-metrics: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.metrics $(ARGS)
 

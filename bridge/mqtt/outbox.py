@@ -267,8 +267,14 @@ class Outbox:
         qos = publication.qos
         counts = self.counts
         if counts is not None:
-            counts.sent[qos] += 1
-            counts.sent_size[qos] += size
+            if not qos:
+                counts.sent_size_0 += size  # how many they are, `finished` of bridge.service.traffic counts
+            elif qos == 1:
+                counts.sent_1 += 1
+                counts.sent_size_1 += size
+            else:
+                counts.sent_2 += 1
+                counts.sent_size_2 += size
         if not qos:
             protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
             done.append(transmission)

@@ -179,22 +179,27 @@ class Session:
         work = Work()
         publications, answers = work.publications, work.answers
         identity, outbox, counts = self.identity, self.outbox, self.counts
+        # By QoS, summed up here: this is done for each message.
+        size_0, count_1, size_1 = 0, 0, 0
+        before_2 = 0 if counts is None else counts.received_2
         try:
             for packet in packets:
                 if type(packet) is Publish:
                     qos = packet.qos
                     if qos == 2:
                         if not self._receive_once(packet, work):
-                            return work
+                            break
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
-                    if counts is not None:
-                        counts.received[qos] += 1
-                        counts.received_size[qos] += len(packet.payload)
                     if packet.properties is not None and self.requests.add(packet.properties):
                         self.record = True
                     if qos:
                         answers.append((_PUBACK, packet.message_id))
+                        if counts is not None:
+                            count_1 += 1
+                            size_1 += len(packet.payload)
+                    elif counts is not None:
+                        size_0 += len(packet.payload)
                 elif type(packet) is Puback:
                     message_id = packet.message_id
                     transmission = outbox.acknowledge(message_id)
@@ -225,6 +230,11 @@ class Session:
                     answers.append(_PINGRESP)
         except WrongAcknowledgement as error:
             work.violation = str(error)
+        if counts is not None:
+            counts.received_0 += len(publications) - count_1 - (counts.received_2 - before_2)
+            counts.received_size_0 += size_0
+            counts.received_1 += count_1
+            counts.received_size_1 += size_1
         return work
 
     def _receive_once(self, publish: Publish, work: Work) -> bool:
@@ -240,8 +250,8 @@ class Session:
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
             if self.counts is not None:
-                self.counts.received[2] += 1
-                self.counts.received_size[2] += len(publish.payload)
+                self.counts.received_2 += 1
+                self.counts.received_size_2 += len(publish.payload)
             if publish.properties is not None:
                 self.requests.add(publish.properties)
             self.record = self.durable

@@ -132,10 +132,11 @@ class Traffic:
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
         """Note messages that wait for no acknowledgement; those that are `discarded`, by number, were not sent."""
+        traffic = self.of(session)
+        traffic.counts.sent_0 += len(done) - len(discarded)
         if discarded:
             self.discarded.update(discarded.values())
             return
-        traffic = self.of(session)
         if traffic.deliveries_timed < TIMED:
             traffic.deliveries_timed += 1
             put_time = put_time_of(done[0])

@@ -17,7 +17,11 @@ from bridge.service.metrics.samples import Samples
 @pytest.fixture
 def configuration(tmp_path: Path) -> Configuration:
     pipelines = {
-        name: {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "sql": "SELECT 1"}
+        name: {
+            "from": {"mq": {"queue": f"Q.{name.upper()}"}},
+            "to": {"archive": tmp_path / "out"},
+            "select": "SELECT * FROM input",
+        }
         for name in ("runs", "new")
     }
     return Configuration(queue_manager={"data_directory": tmp_path / "data"}, pipelines=pipelines)

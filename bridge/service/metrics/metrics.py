@@ -91,14 +91,10 @@ def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
         samples.add("mqbridge_connects_total", one.connects, *clients)
         samples.add("mqbridge_messages_resent_total", one.resent, *clients)
         for qos in (0, 1, 2):
-            counts = one.counts
-            for direction, messages, sizes in (
-                ("in", counts.received, counts.received_size),
-                ("out", counts.sent, counts.sent_size),
-            ):
-                labels = (*clients, str(qos), direction)
-                samples.add("mqbridge_publications_total", messages[qos], *labels)
-                samples.add("mqbridge_publication_bytes_total", sizes[qos], *labels)
+            for direction, counts in (("in", one.counts.received()), ("out", one.counts.sent())):
+                messages, size = counts[qos]
+                samples.add("mqbridge_publications_total", messages, *clients, str(qos), direction)
+                samples.add("mqbridge_publication_bytes_total", size, *clients, str(qos), direction)
             for step, histogram in (
                 ("put", one.put[qos]),
                 ("acknowledgement", one.acknowledgement[qos]),

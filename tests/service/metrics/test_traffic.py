@@ -60,9 +60,7 @@ def test_publications_are_counted_as_they_come(traffic: Traffic, session: Sessio
     again = Publish("t", b"dddd", 2, False, True, 3)
     packets = [Publish("t", b"a", 1, False, False, 1), Publish("t", b"ccc", 0, False, False, 0), again, again]
     session.receive([*packets, Publish("t", b"bb", 1, False, False, 2)])
-    counts = traffic.clients["A", 5].counts
-    assert counts.received == [1, 2, 1]
-    assert counts.received_size == [3, 3, 4]
+    assert traffic.clients["A", 5].counts.received() == [(1, 3), (2, 3), (1, 4)]
 
 
 def test_a_unit_of_work_that_failed(traffic: Traffic, session: Session) -> None:
@@ -99,6 +97,7 @@ def test_what_an_acknowledgement_tells(traffic: Traffic, session: Session, qos: 
 def test_what_is_discarded_is_counted_by_why(traffic: Traffic, session: Session) -> None:
     traffic.finished(session, [queued(1, b"a"), queued(2, b"bb")], {1: EXPIRED})
     assert traffic.discarded == {EXPIRED: 1}
+    assert traffic.of(session).counts.sent()[0][0] == 1
 
 
 def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
