@@ -35,6 +35,7 @@ from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer
+from bridge.service.host import host_of
 from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
@@ -55,8 +56,6 @@ log = logging.getLogger(__name__)
 #: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the recovery log's
 #: thread should not each wait for the default of 5 ms while the event loop is busy.
 SWITCH_INTERVAL = 0.0005
-
-
 #: What `Bridge.run` returns when another bridge has taken over: this one is to begin anew, and stands by.
 STAND_BY = -1
 
@@ -384,20 +383,6 @@ class Bridge:
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
         command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
         self.announce(f"  {command} mq pub demo/hello 'hello from MQ' {hint}")
-
-def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
-    """Return the host of the queue manager that a configuration names. Raises HostError."""
-    if configuration.queue_manager.type == "embedded":
-        from bridge.mq.embedded.host import EmbeddedHost
-
-        if not configuration.queue_manager.c_programs and configuration.queue_manager.listener is None:
-            return EmbeddedHost(configuration, loop)
-        from bridge.mq.capi.conversation import MqiConversation
-
-        return EmbeddedHost(configuration, loop, MqiConversation)
-    from bridge.mq.ibm.host import IbmHost
-
-    return IbmHost(configuration, loop)
 
 
 def run(

@@ -14,7 +14,7 @@ from bridge.mapping.message import Message
 from bridge.mq.capi.frames import GREETING, Verb
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, GetOptions
-from bridge.service.lifecycle import host_of
+from bridge.service.host import host_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE
