@@ -59,8 +59,8 @@ class Sampler:
         traffic = bridge.metrics.traffic.clients.values()
         return Sample(
             time.time(),
-            sum(sum(one.counts.received) for one in traffic),
-            sum(sum(one.counts.sent) for one in traffic),
+            sum(messages for one in traffic for messages, _ in one.counts.received()),
+            sum(messages for one in traffic for messages, _ in one.counts.sent()),
             len(service.clients),
             len(service.sessions),
             service.units.under_way,
