@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from bridge.config import Configuration
+from bridge.mq.host import Host
 
 
+def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
+    """Return the host of the queue manager that a configuration names. Raises HostError."""
+    if configuration.queue_manager.type == "embedded":
+        from bridge.mq.embedded.host import EmbeddedHost
 
+        if not configuration.queue_manager.c_programs and configuration.queue_manager.listener is None:
+            return EmbeddedHost(configuration, loop)
+        from bridge.mq.capi.conversation import MqiConversation
+
+        return EmbeddedHost(configuration, loop, MqiConversation)
+    from bridge.mq.ibm.host import IbmHost
+
+    return IbmHost(configuration, loop)
