@@ -62,11 +62,6 @@ channels:
     port: 0
     failed_connects: 1000
     authentication: [{{method: queue-manager}}]
-  - name: SLOW
-    port: 0
-    connect_timeout: 2 s
-    failed_connects: 2
-    authentication: [{{method: password, file: {0}/clients}}]
   - {{name: BELIEVED, port: 0, failed_connects: 1000}}
 """
 
@@ -224,22 +219,6 @@ def test_a_connection_ends_when_its_token_does(bridge: BridgeProcess, key: ec.El
         assert client.connect().return_code == 0
         assert client.expect(Disconnect).reason_code == ReasonCode.MAXIMUM_CONNECT_TIME
         assert time.time() >= expires
-
-
-def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None:
-    """After two failures the next attempts wait, right or wrong: nobody can tell by waiting. Another user does not wait."""
-    for _ in range(2):
-        with client_of(bridge, "SLOW", "dev", "wrong") as client:
-            assert client.connect().return_code == 4
-    with client_of(bridge, "SLOW", "dev", "wrong") as late:
-        late.send(late.packet)
-        with client_of(bridge, "SLOW", "dev", SECRET, client_id="c2") as right:
-            right.send(right.packet)
-            with client_of(bridge, "SLOW", "other", OTHER_SECRET, client_id="c3") as client:
-                assert client.connect().return_code == 0
-            eventually(lambda: bridge.log.count("is judged"), 2)
-            assert late.expect(Connack).return_code == 4
-            assert right.expect(Connack).return_code == 0
 
 
 @pytest.mark.parametrize(

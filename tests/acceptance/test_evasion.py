@@ -1,0 +1,286 @@
+"""What somebody may try to get round the rules of a channel: a reset, a flood, a name, a proxy, many guesses at once."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.wire.mqtt import Connack, Disconnect, Publish, ReasonCode, Will, encode
+from tests.support.bridge_process import BridgeProcess
+from tests.support.certificate_authority import Authority
+from tests.support.patience import PATIENCE, eventually
+from tests.support.raw_client import ConnectionClosed, RawClient
+
+SECRET, OTHER_SECRET = "correct horse 8", "battery staple 8"
+CONFIG = """
+channel_authentication:
+  - {{channel: KEPT.OUT, type: ADDRESSMAP, address: 127.*, user_source: NOACCESS}}
+  - {{channel: BY.NAME, type: USERMAP, client_user: mapped-device, mcauser: plant}}
+  - {{channel: PROXY.NAME, type: SSLPEERMAP, ssl_peer: "O=Example,OU=admin", mcauser: plant}}
+channels:
+  - {{name: FREE, port: 0}}
+  - {{name: KEPT.OUT, port: 0}}
+  - {{name: PROXIED, port: 0, proxies: [192.0.2.0/24]}}
+  - {{name: PER.ADDRESS, port: 0, max_clients_per_address: 2}}
+  - {{name: RATE, port: 0, connect_rate: 3}}
+  - name: TOKEN
+    port: 0
+    publish_rate: 10
+    authentication: [{{method: jwt, key_file: {0}/issuer.pem, leeway: 0 s}}]
+  - {{name: PINGED, port: 0, websocket: {{}}, publish_bytes: 1 KiB, connect_timeout: 2 s}}
+  - {{name: WS, port: 0, websocket: {{}}, max_connect_size: 1 KiB}}
+  - {{name: TLS, port: 0, max_connect_size: 1 KiB, tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}}}
+  - name: BY.NAME
+    port: 0
+    authentication: [{{method: password, file: {0}/clients}}]
+    publish_topics: ["of/%u/#"]
+    subscribe_topics: ["of/%u/#"]
+  - {{name: BY.CLIENT, port: 0, subscribe_topics: ["%c/#"]}}
+  - name: PROXY.NAME
+    port: 0
+    proxies: [127.0.0.1]
+    authentication: [{{method: certificate}}]
+    tls:
+      certificate_file: {0}/server.pem
+      key_file: {0}/server.key
+      client_certificates: optional
+      ca_file: {0}/ca.pem
+  - name: GUESSED
+    port: 0
+    connect_timeout: 3 s
+    failed_connects: 2
+    authentication: [{{method: password, file: {0}/guessed}}]
+"""
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+
+
+@pytest.fixture(scope="module")
+def key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("evasion"))
+
+
+@pytest.fixture(scope="module")
+def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[BridgeProcess]:
+    directory = authority.directory
+    authority.issue("server")
+    authority.client("proxy")
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (directory / "issuer.pem").write_bytes(public)
+    for file, user in (
+        ("clients", "factory-line-1"), ("clients", "factory-line-2"), ("clients", "mapped-device"),
+        ("guessed", "dev"), ("guessed", "other"),
+    ):  # fmt: skip
+        password(directory / file, user)
+    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
+    yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def password(file: Path, user: str) -> None:
+    done = CliRunner().invoke(program, ["passwd", str(file), user, "--stdin"], input=f"{SECRET}\n")
+    assert done.exit_code == 0, done.output
+
+
+def reset(client: RawClient) -> None:
+    """End a connection so that the other end finds no address any more."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.socket.close()
+
+
+@pytest.mark.parametrize("channel", ["KEPT.OUT", "PROXIED"])
+def test_a_reset_gets_round_no_address(bridge: BridgeProcess, channel: str) -> None:
+    """Who may not come from its address leaves no will behind, however its connection ends."""
+    with RawClient.connected(bridge.ports["FREE"], f"watcher of {channel}") as watcher:
+        assert watcher.subscribe((f"reset/{channel}", 1)) == (1,)
+        for number in range(20):
+            client = RawClient(bridge.ports[channel], f"r{number}", will=Will(f"reset/{channel}", b"got in", 1))
+            client.send(client.packet)
+            reset(client)
+        with RawClient.connected(bridge.ports["FREE"], "marker") as marker:
+            marker.publish(f"reset/{channel}", b"marker", 1)
+        assert watcher.wait_for(Publish).payload == b"marker"
+
+
+def test_a_reset_takes_no_place(bridge: BridgeProcess) -> None:
+    for when in ("before CONNECT", "behind CONNECT", "behind CONNACK"):
+        for number in range(5):
+            client = RawClient(bridge.ports["PER.ADDRESS"], f"p{number}")
+            if when != "before CONNECT":
+                client.send(client.packet)
+            if when == "behind CONNACK":
+                client.receive()
+            reset(client)
+
+        def both_come_in() -> list[int]:
+            port = bridge.ports["PER.ADDRESS"]
+            with RawClient(port, "one") as one, RawClient(port, "two") as two:
+                try:
+                    return [one.connect().return_code, two.connect().return_code]
+                except ConnectionClosed:
+                    return []
+
+        eventually(both_come_in, [0, 0])
+
+
+def test_a_flood_lengthens_no_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+    """A client that sends more than it may is not read; its connection ends with its token all the same."""
+    token = jwt.encode({"sub": "dev", "exp": int(time.time()) + 3}, key, algorithm="ES256")
+    with RawClient(bridge.ports["TOKEN"], "flood", level=5, password=token.encode()) as client:
+        assert client.connect().return_code == 0
+        client.send_bytes(encode(Publish("t", b"x", 0), protocol_level=5) * 2_000)
+        assert client.wait_for(Disconnect).reason_code == ReasonCode.MAXIMUM_CONNECT_TIME
+
+
+def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
+    """Nothing that is not a CONNECT keeps a connection open beyond connect_timeout, however slowly it is read."""
+    with socket.create_connection(("127.0.0.1", bridge.ports["PINGED"]), PATIENCE) as connection:
+        connection.sendall(UPGRADE)
+        ping = b"\x89\xfd" + bytes(4) + bytes(125)
+        try:
+            while True:
+                connection.sendall(ping)
+                connection.settimeout(0.05)
+                try:
+                    if not connection.recv(65_536):
+                        break
+                except TimeoutError:
+                    continue
+        except OSError:
+            pass
+    eventually(lambda: "no CONNECT within 2 s" in bridge.log, True)
+
+
+@pytest.mark.parametrize("channel", ["WS", "TLS"])
+def test_nobody_sends_much_before_it_is_known(bridge: BridgeProcess, channel: str) -> None:
+    """A frame as long as packets may be is not gathered of who has sent no CONNECT."""
+    connection: socket.socket = socket.create_connection(("127.0.0.1", bridge.ports[channel]), PATIENCE)
+    if channel == "TLS":
+        context = ssl.create_default_context(cafile=str(bridge.data_directory.parent / "ca.pem"))
+        connection = context.wrap_socket(connection, server_hostname="localhost")
+        begin = b"\x10\xff\xff\xff\x7f"
+    else:
+        connection.sendall(UPGRADE)
+        begin = b"\x82\xff" + struct.pack("!Q", 4_000_000) + bytes(4)
+    with connection:
+        sent = len(begin)
+        try:
+            connection.sendall(begin)
+            while sent < 4_000_000:
+                connection.sendall(bytes(65_536))
+                sent += 65_536
+            while connection.recv(65_536):
+                pass
+        except OSError:
+            pass
+    assert "Traceback" not in bridge.log
+
+
+def test_a_name_is_the_whole_name(bridge: BridgeProcess) -> None:
+    """Users whose first twelve characters are equal share no topics, and one that is mapped keeps its own."""
+    for user, code in (("factory-line-1", 0), ("factory-line-2", 0x87), ("mapped-device", 0x87)):
+        with RawClient(bridge.ports["BY.NAME"], user, level=5, user_name=user, password=SECRET.encode()) as client:
+            assert client.connect().return_code == 0
+            asked = ["of/factory-line-1/#", f"of/{user}/#", "of/factory-line/#", "of/plant/#"]
+            assert client.subscribe(*((one, 0) for one in asked)) == (code, 0, 0x87, 0x87)
+
+
+@pytest.mark.parametrize(("client_id", "code"), [("mine", 0), ("$SYS", 0x87)])
+def test_a_client_identifier_leads_to_no_topics_of_the_system(bridge: BridgeProcess, client_id: str, code: int) -> None:
+    with RawClient(bridge.ports["BY.CLIENT"], client_id, level=5) as client:
+        assert client.connect().return_code == 0
+        assert client.subscribe((f"{client_id}/#", 0)) == (code,)
+
+
+def proxied(bridge: BridgeProcess, common_name: str | None) -> int:
+    """The answer to a client that a proxy, which has a certificate of its own, says has this Common Name."""
+    values = b""
+    if common_name is not None:
+        inner = struct.pack("!BH", 0x22, len(common_name)) + common_name.encode()
+        ssl_value = struct.pack("!BI", 7, 0) + inner
+        values = struct.pack("!BH", 0x20, len(ssl_value)) + ssl_value
+    body = bytes([192, 0, 2, 1, 192, 0, 2, 9]) + struct.pack("!HH", 1, 2) + values
+    header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11" + struct.pack("!H", len(body)) + body
+    directory = bridge.data_directory.parent
+    context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+    context.load_cert_chain(directory / "proxy.pem", directory / "proxy.key")
+    client = RawClient(bridge.ports["PROXY.NAME"], "proxied", level=5)
+    client.socket.sendall(header)
+    client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+    with client:
+        return client.connect().return_code
+
+
+@pytest.mark.parametrize(("common_name", "code"), [("pump-7", 0), (None, 0x87)])
+def test_a_proxys_own_certificate_is_nobodys(bridge: BridgeProcess, common_name: str | None, code: int) -> None:
+    """Behind a proxy a client is who the header says it is; the certificate of the proxy's connection is the proxy's."""
+    assert proxied(bridge, common_name) == code
+
+
+def test_a_common_name_with_commas_is_one_name(bridge: BridgeProcess) -> None:
+    assert proxied(bridge, "evil,O=Example,OU=admin") == 0
+    assert "'plant'" not in bridge.log
+
+
+def test_who_connects_too_often_is_refused_for_a_while(bridge: BridgeProcess) -> None:
+    codes = []
+    for number in range(20):
+        with RawClient(bridge.ports["RATE"], f"c{number}") as client:
+            try:
+                codes.append(client.connect().return_code)
+            except ConnectionClosed:
+                codes.append(3)
+    assert codes[:3] == [0, 0, 0]
+    assert 3 in codes
+    assert "connects more often than 3 times in a second (connect_rate)" in bridge.log
+
+    def comes_in() -> int:
+        with RawClient(bridge.ports["RATE"], "later") as client:
+            try:
+                return client.connect().return_code
+            except ConnectionClosed:
+                return 3
+
+    eventually(comes_in, 0)
+
+
+def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None:
+    """After two failures the next attempts wait, right or wrong: nobody can tell by waiting. Another user does not wait."""
+
+    def client_of(user: str, secret: str) -> RawClient:
+        return RawClient(bridge.ports["GUESSED"], f"{user} {secret}", user_name=user, password=secret.encode())
+
+    for _ in range(2):
+        with client_of("dev", OTHER_SECRET) as client:
+            assert client.connect().return_code == 4
+    with client_of("dev", OTHER_SECRET) as wrong, client_of("dev", SECRET) as right:
+        wrong.send(wrong.packet)
+        eventually(lambda: bridge.log.count("is judged"), 1)
+        right.send(right.packet)
+        eventually(lambda: bridge.log.count("is judged"), 2)
+        with client_of("other", SECRET) as client:
+            assert client.connect().return_code == 0
+        assert wrong.expect(Connack).return_code == 4
+        assert right.expect(Connack).return_code == 0

@@ -1,0 +1,126 @@
+"""Who fails again and again is judged late, by a clock of the test's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.security.failed_connects import PERIOD, USERS_OF_A_NETWORK, Attempt, FailedConnects
+
+FREE, LONGEST = 3, 10.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def failed(clock: Clock) -> FailedConnects:
+    return FailedConnects(clock)
+
+
+def begun(failed: FailedConnects, address: str = "10.0.0.1", user: str = "a") -> Attempt:
+    attempt = failed.begin(address, user, FREE, LONGEST)
+    assert attempt is not None
+    return attempt
+
+
+def fail(failed: FailedConnects, times: int, address: str = "10.0.0.1", user: str = "a") -> None:
+    for _ in range(times):
+        begun(failed, address, user).end(False)
+
+
+def test_delays_double_up_to_the_longest(failed: FailedConnects, clock: Clock) -> None:
+    delays = []
+    for _ in range(8):
+        attempt = begun(failed)
+        delays.append(attempt.delay)
+        clock.now += attempt.delay
+        attempt.end(False)
+    assert delays == [0, 0, 0, 1, 2, 4, 8, 10]
+
+
+def test_who_is_right_waits_as_who_is_wrong_does(failed: FailedConnects) -> None:
+    """Silence must not say that a guess was wrong."""
+    fail(failed, FREE)
+    attempt = begun(failed)
+    assert attempt.delay == 1
+    attempt.end(True)
+
+
+def test_many_at_once_wait_one_behind_the_other_and_at_last_none_is_judged(failed: FailedConnects) -> None:
+    fail(failed, FREE)
+    assert [begun(failed).delay for _ in range(3)] == [1, 3, 7]
+    assert begun(failed).delay == LONGEST
+    assert failed.begin("10.0.0.1", "a", FREE, LONGEST) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "user", "delay"),
+    [
+        ("10.0.0.1", "a", 1),
+        ("::ffff:10.0.0.1", "a", 1),
+        ("10.0.0.1", "b", 0),
+        ("10.0.0.2", "a", 0),
+        ("", "a", 0),
+    ],
+)
+def test_whom_it_concerns(failed: FailedConnects, address: str, user: str, delay: float) -> None:
+    """The user of that address, and no other."""
+    fail(failed, FREE)
+    assert begun(failed, address, user).delay == delay
+
+
+def test_a_network_of_ipv6_is_one(failed: FailedConnects) -> None:
+    fail(failed, FREE, "2001:db8::1")
+    assert begun(failed, "2001:db8::ffff:2").delay == 1
+    assert begun(failed, "2001:db8:0:1::1").delay == 0
+
+
+def test_users_by_the_dozen_are_one_guesser(failed: FailedConnects) -> None:
+    for number in range(FREE * USERS_OF_A_NETWORK):
+        fail(failed, 1, user=f"user {number}")
+    assert begun(failed, user="one more").delay == 1
+
+
+def test_a_minute_without_failures_is_a_clean_slate(failed: FailedConnects, clock: Clock) -> None:
+    fail(failed, FREE)
+    clock.now = PERIOD
+    assert begun(failed).delay == 1
+    clock.now = 3 * PERIOD
+    failed = FailedConnects(clock)
+    fail(failed, FREE)
+    clock.now += PERIOD + 1
+    assert begun(failed).delay == 0
+
+
+def test_who_leaves_before_it_is_judged_has_failed_and_who_is_right_has_not(failed: FailedConnects) -> None:
+    for _ in range(2 * FREE):
+        begun(failed).end(True)
+    assert begun(failed).delay == 0
+    attempts = [begun(failed) for _ in range(FREE)]
+    for attempt in attempts:
+        attempt.end(False)  # as Client.lost does
+        attempt.end(True)
+    assert begun(failed).delay > 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), st.floats(0, 100)), max_size=60))
+def test_nobody_waits_for_longer_than_the_longest(steps: list[tuple[int, int, bool, float]]) -> None:
+    clock = Clock()
+    failed = FailedConnects(clock)
+    for address, user, succeeded, pause in steps:
+        attempt = failed.begin(f"10.0.0.{address}", f"user {user}", FREE, LONGEST)
+        if attempt is not None:
+            assert 0 <= attempt.delay <= LONGEST
+            clock.now += pause
+            attempt.end(succeeded)
