@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bridge.config import ChannelConfig, Configuration, LinkConfig, ListenerConfig
+    from bridge.config import AdminConfig, ChannelConfig, Configuration, LinkConfig, ListenerConfig
 
 
 def lacking(configuration: Configuration) -> Iterator[str]:
@@ -22,6 +22,15 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{_pip()} install 'mq-mqtt-bridge[spark]'` brings it"
+    admin = configuration.admin
+    if admin.port is not None:
+        for line in _of_clients(admin, (admin.address,)):
+            yield f"admin: {line}"
+        from bridge.security.authenticators import readable_by_others
+
+        tokens = configuration.token_file_path
+        if tokens is not None and tokens.exists():
+            yield from (f"admin.token_file: {line}" for line in readable_by_others(tokens))
     settings = configuration.queue_manager
     if settings.type == "embedded":
         for script in settings.scripts:
@@ -40,6 +49,8 @@ def expiring(configuration: Configuration) -> Iterator[str]:
     for channel in configuration.channels:
         if channel.tls is not None:
             yield from (f"channel {channel.name}: {line}" for line in certificate_files.expiring(channel.tls))
+    if configuration.admin.port is not None and configuration.admin.tls is not None:
+        yield from (f"admin: {line}" for line in certificate_files.expiring(configuration.admin.tls))
     settings = configuration.queue_manager
     if settings.type == "embedded" and settings.listener is not None and settings.listener.tls is not None:
         yield from (f"queue_manager.listener: {line}" for line in certificate_files.expiring(settings.listener.tls))
@@ -89,8 +100,8 @@ def _of_listener(listener: ListenerConfig) -> Iterator[str]:
         yield f"queue_manager.listener: {line}"
 
 
-def _of_clients(listening: ChannelConfig | ListenerConfig, addresses: Sequence[str]) -> Iterator[str]:
-    """Yield what is lacking of authentication and TLS, of a channel or of the listener for MQ applications."""
+def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, addresses: Sequence[str]) -> Iterator[str]:
+    """Yield what is lacking of authentication and TLS: of a channel, the listener for MQ applications, or the admin port."""
     from bridge.security.authenticators import lacking as lacking_of
     from bridge.security.certificate_files import lacking as lacking_of_tls
 

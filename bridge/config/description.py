@@ -133,6 +133,8 @@ def _channel(channel: ChannelConfig) -> str:
         identity = "as their client identifier"
     elif channel.mcauser:
         identity = f"as {channel.mcauser}"
+    elif any(one.method == "anonymous" for one in channel.authentication):
+        identity = "as their user name, and as nobody where they have none (mcauser would say who that is to MQ)"
     else:
         identity = "as their user name"
     order = "" if channel.byte_order == "big" else ", little-endian"

@@ -26,6 +26,7 @@ def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterato
         yield str(error)
         return
     yield from _of_certificate(config, addresses)
+    yield from _of_revocation_lists(config)
     files = files_of(config)
     secrets = [files[name] for name in ("key_file", "key_password_file") if name in files]
     if config.key_file is None:
@@ -33,6 +34,19 @@ def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterato
     for path in secrets:
         if path.stat().st_mode & stat.S_IROTH:
             yield f"{path}, which is secret, can be read by every user of this machine; `chmod o= {path}` mends that"
+
+
+def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
+    """Yield that a list of revoked certificates is out of date: no client of that authority gets in then."""
+    from cryptography.x509 import load_pem_x509_crl
+
+    if config.crl_file is None:
+        return
+    mark = b"-----BEGIN X509 CRL-----"
+    for text in config.crl_file.read_bytes().split(mark)[1:]:
+        end = load_pem_x509_crl(mark + text).next_update_utc
+        if end is not None and end <= datetime.datetime.now(datetime.UTC):
+            yield f"tls.crl_file {config.crl_file}: a list in it is out of date since {end:%Y-%m-%d}; get a new one"
 
 
 def expiring(config: ListenerTlsConfig) -> Iterator[str]:

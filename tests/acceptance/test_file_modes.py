@@ -1,0 +1,46 @@
+"""Files that a bridge makes are its user's and group's, however careless the umask is that it is started with."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import eventually
+from tests.support.raw_client import RawClient
+
+CONFIG = """
+queue_manager: {{c_programs: true}}
+channels:
+  - {{port: 0}}
+  - {{name: UNIX, socket: {0}/made/mqtt.sock}}
+archive: {{directory: {0}/archive, roll: {{time: 100 ms}}}}
+audit_log: {{file: {0}/made/audit.jsonl}}
+admin: {{port: 0}}
+"""
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_nothing_is_for_others(umask: int, tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    before = os.umask(umask)
+    try:
+        bridge = BridgeProcess(tmp_path / "data", config=CONFIG.format(tmp_path)).start()
+    finally:
+        os.umask(before)
+    with RawClient.connected(bridge.port, "dev", clean=False) as client:
+        client.subscribe(("t", 1))
+        client.publish("t", b"secret", 1)
+    eventually(lambda: any(tmp_path.rglob("*.parquet")), True)
+    made = [path for name in ("data", "archive", "made") for path in (tmp_path / name).rglob("*")]
+    names = {path.name for path in made}
+    assert {"queuemanager.db", "queuemanager.reserve", "control.sock", "mqbridge.sock", "mqi.sock"} <= names
+    assert {"mqtt.sock", "audit.jsonl", "admin.tokens"} <= names
+    modes = {path.name: path.stat().st_mode for path in made if path.exists()}
+    assert {name: oct(mode) for name, mode in modes.items() if mode & stat.S_IRWXO} == {}
+    assert (tmp_path / "data" / "admin.tokens").stat().st_mode & 0o077 == 0
+    assert bridge.stop() == 0
+    bridge.discard()
