@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit bench bench-bridge bench-transports bench-archive bench-metrics bench-console bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-console bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -58,7 +58,7 @@ mqtt-js: $(VENV)/.ready-test
 	@sh tests/node-packages.sh $(BIN)/python mqtt_js
 
 check: $(VENV)/.ready-test
-	@$(BIN)/ruff check bridge tests deploy
+	@$(BIN)/ruff check bridge tests deploy docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -88,6 +88,12 @@ test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 # Bytes of strangers at every listener of a bridge, with a pair of clients beside it that must not notice.
 fuzz: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# The pages of docs/ in build/docs; a link or a heading that is not there ends it.
+docs: $(VENV)/.ready deploy/requirements-docs.txt
+	@$(PIP) --require-hashes -r deploy/requirements-docs.txt
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/docs/index.html is the first page"
 
 # Known vulnerabilities of what is locked, and what that is (CycloneDX), in build/sbom.json.
 audit:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the lock files: every package that the bridge (requirements.txt), its tests and benchmarks (requirements-test.txt),
-# its compiler (requirements-compile.txt) and its audit (requirements-audit.txt) need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are
+# its compiler (requirements-compile.txt), its pages (requirements-docs.txt) and its audit (requirements-audit.txt) need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are
 # not in it: they need IBM's library (tests/mqi/environments.sh builds them). Needs uv, which it installs into a directory of
 # its own.
 set -eu
@@ -22,4 +22,5 @@ compile deploy/requirements-test.txt --extra archive --extra spark --extra dev -
 # amqtt, which benchmarks stand beside, wants one release of some packages.
 compile deploy/requirements.txt --constraints deploy/requirements-test.txt
 compile deploy/requirements-compile.txt --extra compile --constraints deploy/requirements-test.txt
+compile deploy/requirements-docs.txt --extra docs --constraints deploy/requirements-test.txt
 compile deploy/requirements-audit.txt --extra audit --constraints deploy/requirements-test.txt

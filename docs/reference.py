@@ -1,0 +1,188 @@
+"""The pages of the reference, made of what the bridge itself says of its options, commands, log and metrics."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+
+def configuration() -> str:
+    """Return the page of the configuration file: a section for each part of it, with its options."""
+    from bridge.config.json_schema import json_schema
+
+    schema = json_schema()
+    models: Schema = schema["$defs"]
+    lines = [
+        "# Configuration file",
+        "",
+        "`mqbridge check bridge.yaml` says what a file means, `mqbridge schema` prints this as JSON Schema, for editors.",
+    ]
+    told: dict[str, str] = {}
+    waiting: list[tuple[str, Schema]] = [("The file", schema)]
+    while waiting:
+        place, model = waiting.pop(0)
+        below = [
+            (name if place == "The file" else f"{place.partition(' (')[0]}.{name}", lower)
+            for name, option in model.get("properties", {}).items()
+            for lower in _models(option)
+        ]
+        for path, name in below:
+            if name not in told:
+                told[name] = f"{path}{_constant(models[name])}"
+                waiting.append((told[name], models[name]))
+        lines += ["", f"## {place}", "", _text(model.get("description", "")), ""]
+        lines += ["| option | value | default | |", "|---|---|---|---|"]
+        required = set(model.get("required", ()))
+        for name, option in model.get("properties", {}).items():
+            default = "**needed**" if name in required else _default(option)
+            lines.append(f"| `{name}` | {_value(option, told)} | {default} | {_text(option.get('description', ''))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _models(schema: object) -> Iterator[str]:
+    """Yield the names of the models that a schema refers to."""
+    if isinstance(schema, Mapping):
+        for key, value in schema.items():
+            if key == "$ref":
+                yield str(value).rpartition("/")[2]
+            else:
+                yield from _models(value)
+    elif isinstance(schema, list):
+        for one in schema:
+            yield from _models(one)
+
+
+def _constant(model: Schema) -> str:
+    """Return what tells a model from others that may stand in its place, as its heading has it."""
+    found = [str(option["const"]) for option in model.get("properties", {}).values() if "const" in option]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _value(option: Schema, told: Mapping[str, str]) -> str:
+    names = list(dict.fromkeys(_models(option)))
+    if names:
+        several = "a list of " if "items" in str(option) else ""
+        return several + " or ".join(f"[{told[name]}](#{_anchor(told[name])})" for name in names)
+    kinds = option.get("anyOf", [option])
+    return " or ".join(dict.fromkeys(_kind(kind) for kind in kinds))
+
+
+def _kind(kind: Schema) -> str:
+    if "enum" in kind:
+        return ", ".join(f"`{one}`" for one in kind["enum"])
+    if "const" in kind:
+        return f"`{kind['const']}`"
+    if kind.get("type") == "array":
+        return f"a list: {_value(kind.get('items', {}), {})}"
+    words = {"integer": "a number", "number": "a number", "boolean": "true or false", "string": "a text", "null": "null"}
+    word = words.get(str(kind.get("type")), "a mapping")
+    if "minimum" in kind and "maximum" in kind:
+        return f"{word} from {kind['minimum']} to {kind['maximum']}"
+    return word
+
+
+def _default(option: Schema) -> str:
+    default = option.get("default", "")
+    if default in ("", None):
+        return ""
+    words = {True: "true", False: "false"}
+    return f"`{words.get(default, default) if isinstance(default, bool) else default}`"
+
+
+def _anchor(place: str) -> str:
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", place).strip().lower())
+
+
+def _text(text: str) -> str:
+    """Return a text as it may stand in a cell of a table."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
+def commands() -> str:
+    """Return the page of the command line."""
+    from typer.main import get_command
+
+    from bridge.cli.program import program
+
+    command: Any = get_command(program)
+    context = command.make_context("mqbridge", [], resilient_parsing=True)
+    lines = ["# Commands", "", "Exit status: 0 when all was done, 1 when something could not be done, 2 when the command"]
+    lines += ["or a configuration file is not what it should be."]
+    for heading, names in command.SECTIONS.items():
+        lines += ["", f"## {heading}"]
+        for name in names:
+            lines += _command(command.get_command(context, name), context, name)
+    return "\n".join(lines) + "\n"
+
+
+def _command(command: Any, parent: Any, name: str) -> list[str]:
+    from bridge.cli.examples import EXAMPLES
+
+    context = command.make_context(name, [], parent=parent, resilient_parsing=True)
+    if hasattr(command, "list_commands"):
+        return [
+            line
+            for lower in command.list_commands(context)
+            for line in _command(command.get_command(context, lower), context, lower)
+        ]
+    path = context.command_path.removeprefix("mqbridge ")
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = ["", f"### {path}", "", f"`mqbridge {path} {usage}`", ""]
+    lines += [html.escape(line, quote=False) for line in inspect.cleandoc(command.help or "").splitlines()]
+    records = [one.get_help_record(context) for one in command.get_params(context)]
+    options = [one for one in records if one is not None and "--help" not in one[0]]
+    if options:
+        lines += ["", "| option | |", "|---|---|", *(f"| `{_text(one[0])}` | {_text(one[1])} |" for one in options)]
+    return [*lines, "", "```console", *(f"$ {line}" for line in EXAMPLES[path]), "```"]
+
+
+def messages() -> str:
+    """Return the page of the lines of the log."""
+    from bridge.log_messages.catalogue import catalogue
+
+    lines = [
+        "# Lines of the log",
+        "",
+        "Each begins with an identifier. Its last letter: I information, W warning, E error, S severe. `mqbridge explain",
+        "IDENTIFIER` says what stands here.",
+    ]
+    for identifier, one in catalogue().items():
+        lines += ["", f"## {identifier}", "", f"`{one.text}`", ""]
+        lines += [f"**What happened.** {_text(one.happened)}", "", f"**Why.** {_text(one.why)}", ""]
+        lines += [f"**What to do.** {_text(one.do)}"]
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    """Return the page of the metrics."""
+    from bridge.service.metrics.catalogue import table
+
+    return table() + "\n"
+
+
+def mqsc() -> str:
+    """Return the page of the MQSC commands that the embedded queue manager knows."""
+    from bridge.mq.embedded.attributes import ATTRIBUTES
+
+    lines = ["# MQSC of the embedded queue manager", "", "By `mqbridge mq run` and `mq display`, or in a PCF Escape."]
+    lines += ["The attributes of each kind of object; those of IBM MQ that are not here are refused by name."]
+    for noun, attributes in ATTRIBUTES.items():
+        lines += ["", f"## {noun}", "", "| attribute | default |", "|---|---|"]
+        for keyword, kind in attributes.items():
+            lines.append(f"| `{keyword}` | `{getattr(kind, 'default', '')}` |")
+    return "\n".join(lines) + "\n"
+
+
+#: name of a page -> what makes it
+PAGES: Mapping[str, Callable[[], str]] = {
+    "configuration": configuration,
+    "commands": commands,
+    "messages": messages,
+    "metrics": metrics,
+    "mqsc": mqsc,
+}
