@@ -270,7 +270,8 @@ def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None
     """After two failures the next attempts wait, right or wrong: nobody can tell by waiting. Another user does not wait."""
 
     def client_of(user: str, secret: str) -> RawClient:
-        return RawClient(bridge.ports["GUESSED"], f"{user} {secret}", user_name=user, password=secret.encode())
+        client_id = f"{user} is {'right' if secret == SECRET else 'wrong'}"
+        return RawClient(bridge.ports["GUESSED"], client_id, user_name=user, password=secret.encode())
 
     for _ in range(2):
         with client_of("dev", OTHER_SECRET) as client:

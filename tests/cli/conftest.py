@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from bridge.cli.program import program
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from tests.support.known_secrets import assert_no_secret
 from tests.support.patience import until
 from tests.support.served_queue_manager import ServedQueueManager
 
@@ -78,7 +79,9 @@ def invoke() -> Invoke:
     """Run a command in this process: `invoke("check", path, input=b"")`."""
 
     def call(*arguments: object, input: bytes | None = None) -> Result:
-        return CliRunner().invoke(program, [str(one) for one in arguments], input=input)
+        result = CliRunner().invoke(program, [str(one) for one in arguments], input=input)
+        assert_no_secret(result.output, f"what mqbridge {arguments[0]} printed")
+        return result
 
     return call
 

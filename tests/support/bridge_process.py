@@ -17,6 +17,7 @@ from typing import Any, Self
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
+from tests.support.known_secrets import assert_no_secret
 from tests.support.line_process import LineProcess
 from tests.support.patience import PATIENCE, eventually
 
@@ -104,6 +105,7 @@ class BridgeProcess:
             self.process.kill()
             raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
         self.port = next(iter(self.ports.values()))
+        assert_no_secret(Path(f"/proc/{self.process.pid}/cmdline").read_text(encoding="utf-8"), "its command line")
         return self
 
     def data_options(self) -> list[str | Path]:
@@ -136,6 +138,10 @@ class BridgeProcess:
         status = self.process.wait(PATIENCE)
         assert self._reader is not None
         self._reader.join(PATIENCE)
+        for file in (self.log_file, *self.data_directory.parent.glob("audit*.json*")):
+            if file.exists():
+                assert_no_secret(file.read_text(encoding="utf-8", errors="replace"), str(file))
+        assert_no_secret("\n".join(self.printed), "what the bridge printed")
         return status
 
     def kill(self) -> None:
