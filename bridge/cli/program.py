@@ -52,10 +52,10 @@ class BridgeCommands(Commands):
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "run": "bridge.cli.service:run",
-        "status": "bridge.cli.running:status",
-        "top": "bridge.cli.top:top",
-        "reload": "bridge.cli.running:reload",
-        "mappings": "bridge.cli.running:mappings",
+        "status": "bridge.cli.administration.running:status",
+        "top": "bridge.cli.administration.top:top",
+        "reload": "bridge.cli.administration.running:reload",
+        "mappings": "bridge.cli.administration.running:mappings",
         "check": "bridge.cli.check:check",
         "passwd": "bridge.cli.passwd:passwd",
         "explain": "bridge.cli.explain:explain",
@@ -64,10 +64,10 @@ class BridgeCommands(Commands):
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",
         "replay": "bridge.cli.archive:replay",
-        "backup": "bridge.cli.backup:backup",
-        "restore": "bridge.cli.backup:restore",
+        "backup": "bridge.cli.administration.backup:backup",
+        "restore": "bridge.cli.administration.backup:restore",
         "schema": "bridge.cli.service:schema",
-        "completion": "bridge.cli.completion:completion",
+        "completion": "bridge.cli.administration.completion:completion",
         "version": "bridge.cli.service:version",
     }
 
@@ -88,9 +88,9 @@ class ChannelCommands(Commands):
     PREFIX: ClassVar[str] = "channel "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.channel:list_",
-        "start": "bridge.cli.channel:start",
-        "stop": "bridge.cli.channel:stop",
+        "list": "bridge.cli.administration.channel:list_",
+        "start": "bridge.cli.administration.channel:start",
+        "stop": "bridge.cli.administration.channel:stop",
     }
 
 
@@ -100,10 +100,10 @@ class ClientCommands(Commands):
     PREFIX: ClassVar[str] = "client "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.client:list_",
-        "show": "bridge.cli.client:show",
-        "disconnect": "bridge.cli.client:disconnect",
-        "purge": "bridge.cli.client:purge",
+        "list": "bridge.cli.administration.client:list_",
+        "show": "bridge.cli.administration.client:show",
+        "disconnect": "bridge.cli.administration.client:disconnect",
+        "purge": "bridge.cli.administration.client:purge",
     }
 
 
@@ -113,9 +113,9 @@ class MappingCommands(Commands):
     PREFIX: ClassVar[str] = "mapping "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.mapping:list_",
-        "pause": "bridge.cli.mapping:pause",
-        "resume": "bridge.cli.mapping:resume",
+        "list": "bridge.cli.administration.mapping:list_",
+        "pause": "bridge.cli.administration.mapping:pause",
+        "resume": "bridge.cli.administration.mapping:resume",
     }
 
 
@@ -125,8 +125,8 @@ class TopicCommands(Commands):
     PREFIX: ClassVar[str] = "topic "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.topic:list_",
-        "show": "bridge.cli.topic:show",
+        "list": "bridge.cli.administration.topic:list_",
+        "show": "bridge.cli.administration.topic:show",
     }
 
 
@@ -136,9 +136,9 @@ class LinkCommands(Commands):
     PREFIX: ClassVar[str] = "link "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.link:list_",
-        "show": "bridge.cli.link:show",
-        "test": "bridge.cli.link:test",
+        "list": "bridge.cli.administration.link:list_",
+        "show": "bridge.cli.administration.link:show",
+        "test": "bridge.cli.administration.link:test",
     }
 
 
@@ -148,7 +148,7 @@ class LogCommands(Commands):
     PREFIX: ClassVar[str] = "log "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "level": "bridge.cli.running:log_level",
+        "level": "bridge.cli.administration.running:log_level",
     }
 
 
@@ -158,11 +158,11 @@ class DeadLetterCommands(Commands):
     PREFIX: ClassVar[str] = "dlq "
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.dlq:list_",
-        "show": "bridge.cli.dlq:show",
-        "retry": "bridge.cli.dlq:retry",
-        "export": "bridge.cli.dlq:export",
-        "delete": "bridge.cli.dlq:delete",
+        "list": "bridge.cli.administration.dlq:list_",
+        "show": "bridge.cli.administration.dlq:show",
+        "retry": "bridge.cli.administration.dlq:retry",
+        "export": "bridge.cli.administration.dlq:export",
+        "delete": "bridge.cli.administration.dlq:delete",
     }
 
 

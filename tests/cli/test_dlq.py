@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.cli import letter_file
+from bridge.cli.administration import letter_file
 from bridge.mapping.message import Message
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.wire import cmqc

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.control import shown
+from bridge.cli.administration.control import shown
 from bridge.cli.table import printable
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import completion, options
-from bridge.cli.control import done, shown
+from bridge.cli import options
+from bridge.cli.administration import completion
+from bridge.cli.administration.control import done, shown
 from bridge.cli.table import print_table
 
 if TYPE_CHECKING:

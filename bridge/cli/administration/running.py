@@ -10,7 +10,7 @@ import typer
 
 from bridge.administration.times import age
 from bridge.cli import options
-from bridge.cli.control import asked, done, shown
+from bridge.cli.administration.control import asked, done, shown
 from bridge.cli.failures import FAILED, Failure
 
 Config = Annotated[
@@ -80,6 +80,6 @@ def log_level(
 
 def mappings(config: Config = None, data_dir: options.DataDirectory = None, json: options.Json = False) -> None:
     """Show what the mappings do and did, as `mapping list` does."""
-    from bridge.cli.mapping import list_
+    from bridge.cli.administration.mapping import list_
 
     list_(config, data_dir, json)

@@ -179,7 +179,7 @@ def export(
     It is what `mqbridge mq get --json` prints, with `letter` (the facts of `dlq list`) and `data` (the bytes, in base64);
     `mqbridge try --message` takes such a file. A file that is there already is not written over.
     """
-    from bridge.cli.letter_file import Export
+    from bridge.cli.administration.letter_file import Export
 
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     number = 0

@@ -81,7 +81,7 @@ def _names(
     ctx: typer.Context, incomplete: str, request: AnyRequest, kind: type[T], name_of: Callable[[T], str]
 ) -> list[str]:
     """Return the names in a list of the running bridge; none where no bridge answers: the shell has nothing to say of it."""
-    from bridge.cli.control import shown
+    from bridge.cli.administration.control import shown
     from bridge.cli.failures import Failure
     from bridge.config import ConfigurationError
 

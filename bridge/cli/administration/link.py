@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.administration.times import age, moment
-from bridge.cli import completion, options
-from bridge.cli.control import done, shown
+from bridge.cli import options
+from bridge.cli.administration import completion
+from bridge.cli.administration.control import done, shown
 from bridge.cli.failures import FAILED, Failure
 from bridge.cli.table import print_table
 
