@@ -9,7 +9,7 @@ from typing import Any, Self
 import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.support.patience import eventually
+from tests.support.patience import until
 
 _KINDS = {1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
 
@@ -72,7 +72,7 @@ class Collector:
 
     def named(self, *names: str) -> list[CollectedSpan]:
         """One span of each name, in that order, once all have come. Fails where more of them come."""
-        eventually(lambda: {span.name for span in self.spans} >= set(names), f"spans {names}", self.spans)
+        until(lambda: {span.name for span in self.spans} >= set(names), lambda: f"of {names}: {self.spans}")
         found = []
         for name in names:
             (one,) = [span for span in self.spans if span.name == name]
