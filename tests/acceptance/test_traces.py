@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -71,7 +72,7 @@ def durable(port: int) -> Iterator[None]:
 
 def chain(*spans: CollectedSpan) -> None:
     """Each span is the child of the one before, in the same trace."""
-    for parent, child in zip(spans, spans[1:], strict=False):
+    for parent, child in itertools.pairwise(spans):
         assert (child.trace_id, child.parent_id) == (parent.trace_id, parent.span_id), (parent, child)
 
 
