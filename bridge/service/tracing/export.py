@@ -85,6 +85,24 @@ def _context(context: TraceContext) -> SpanContext:
     return SpanContext(context.trace_id, context.span_id, False, TraceFlags(context.flags), state)
 
 
+class _LastWords(logging.Handler):
+    """Keeps what OpenTelemetry's exporter said last: the bridge says it, in its own words, and not at each attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = ""
+        for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+            logger = logging.getLogger(name)
+            logger.addHandler(self)
+            logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage()[:500]
+
+
+_WORDS: Final = _LastWords()
+
+
 class _CountingExporter(SpanExporter):
     """Exports spans, counts those that wait and those that are dropped, and says so in the bridge's log, once."""
 
@@ -96,7 +114,6 @@ class _CountingExporter(SpanExporter):
         #: since the log has said that spans are dropped; the bridge has dropped more, perhaps, at other times
         self._dropped = 0
         self._told = False
-        self._words = _LastWords()
 
     def admit(self, most: int) -> bool:
         """Count a span that is to wait; False where `most` do."""
@@ -113,12 +130,12 @@ class _CountingExporter(SpanExporter):
             result = self._exporter.export(spans)
         except Exception as error:
             result = SpanExportResult.FAILURE
-            self._words.last = f"{type(error).__name__}: {error}"
+            _WORDS.last = f"{type(error).__name__}: {error}"
         with self._lock:
             self._waiting -= len(spans)
             if result is not SpanExportResult.SUCCESS:
                 self._dropped += len(spans)
-                self._tell(self._words.last or "it does not answer")
+                self._tell(_WORDS.last or "it does not answer")
             elif self._told:
                 log.info(
                     "MQB9302I the collector at %s takes spans again; %d were dropped", self._collector, self._dropped
@@ -140,34 +157,9 @@ class _CountingExporter(SpanExporter):
         with self._lock:
             if lost := self._dropped + self._waiting:
                 log.warning("MQB9303W the collector at %s has not taken %d spans", self._collector, lost)
-        self._words.close()
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
-
-
-class _LastWords(logging.Handler):
-    """Keeps what OpenTelemetry's exporter said last: the bridge says it, in its own words, and not at each attempt."""
-
-    _LOGGERS: Final = ("opentelemetry.exporter", "opentelemetry.sdk")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = ""
-        for name in self._LOGGERS:
-            logger = logging.getLogger(name)
-            logger.addHandler(self)
-            logger.propagate = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()[:500]
-
-    def close(self) -> None:
-        for name in self._LOGGERS:
-            logger = logging.getLogger(name)
-            logger.removeHandler(self)
-            logger.propagate = True
-        super().close()
