@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bridge.config import AdminConfig, ChannelConfig, Configuration, LinkConfig, ListenerConfig
+    from bridge.config.traces import TracesConfig
 
 
 def lacking(configuration: Configuration) -> Iterator[str]:
@@ -20,6 +21,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
             yield from _of_channel(channel)
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
         yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
+    yield from _of_traces(configuration.traces)
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{_pip()} install 'mq-mqtt-bridge[spark]'` brings it"
     admin = configuration.admin
@@ -40,6 +42,16 @@ def lacking(configuration: Configuration) -> Iterator[str]:
             yield from _of_listener(settings.listener)
     elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
         yield f"queue_manager.password_file: {settings.password_file} cannot be read"
+
+
+def _of_traces(traces: TracesConfig) -> Iterator[str]:
+    if traces.endpoint is None:
+        return
+    if find_spec("opentelemetry") is None:
+        yield f"traces: opentelemetry is not installed; `{_pip()} install 'mq-mqtt-bridge[otel]'` brings it"
+    for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
+        if file is not None and not os.access(file, os.R_OK):
+            yield f"traces.{name}: {file} cannot be read"
 
 
 def expiring(configuration: Configuration) -> Iterator[str]:

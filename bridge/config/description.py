@@ -9,6 +9,7 @@ from bridge.config.mapping_description import describe_link, describe_mapping
 from bridge.config.models import Configuration
 from bridge.config.pipeline_description import describe_pipeline, describe_spark
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
+from bridge.config.traces import TracesConfig
 
 _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
 
@@ -37,6 +38,7 @@ def describe(configuration: Configuration) -> list[str]:
         lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)
     lines += _archive(configuration.archive)
     lines += _admin(configuration.admin)
+    lines += _traces(configuration.traces)
     lines.append(f"stopping takes at most {values.duration_text(limits.shutdown_timeout)}")
     lines.append(f"log: {configuration.log.level} and above, as {configuration.log.format}")
     return lines
@@ -50,6 +52,16 @@ def _admin(admin: AdminConfig) -> list[str]:
     return [
         f"console, metrics and health at {_endpoint(admin.address, admin.port)} by {over}; the console asks for"
         f" {values.listing(methods, 'or')}"
+    ]
+
+
+def _traces(traces: TracesConfig) -> list[str]:
+    if traces.endpoint is None:
+        return []
+    names = "with" if traces.names else "without"
+    return [
+        f"{traces.sample:.4g} of the messages begin a trace, {names} the names of topics, queues and clients, and all that"
+        f" come with one are traced as it says; spans go to {values.without_password(traces.endpoint)}"
     ]
 
 

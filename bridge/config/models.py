@@ -31,6 +31,7 @@ from bridge.config.section import (
     without_empty,
 )
 from bridge.config.spark import SparkConfig
+from bridge.config.traces import TracesConfig
 
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
@@ -134,6 +135,8 @@ class Configuration(Section):
     """The audit log."""
     admin: AdminConfig = Field(default_factory=AdminConfig)
     """The admin port: metrics, health and the console."""
+    traces: TracesConfig = Field(default_factory=TracesConfig)
+    """Traces of messages."""
 
     @property
     def control_socket_path(self) -> Path | None:
@@ -153,7 +156,8 @@ class Configuration(Section):
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
         lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
-        return without_empty(data, "queue_manager", *lists, "spark", "limits", "archive", "log", "audit_log", "admin")
+        sections = ("spark", "limits", "archive", "log", "audit_log", "admin", "traces")
+        return without_empty(data, "queue_manager", *lists, *sections)
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:

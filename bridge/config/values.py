@@ -7,6 +7,7 @@ the validators here run before them and leave them nothing to refuse.
 
 import ipaddress
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -68,16 +69,19 @@ def integer(low: int, high: int, because: str = "") -> Kind:
     return Kind(check, schema={"type": "integer", "minimum": low, "maximum": high})
 
 
-def number(low: float) -> Kind:
-    """Make the kind that accepts a number of at least `low`."""
+def number(low: float, high: float | None = None) -> Kind:
+    """Make the kind that accepts a number of at least `low`, and of at most `high`."""
+    expected = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
+    most = sys.float_info.max if high is None else high
 
     def check(value: object) -> float:
         # Written so that NaN, which compares with nothing, is refused too.
-        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value < float("inf"):
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= most:
             return float(value)
-        raise refusal(f"a number of at least {low:g}")
+        raise refusal(expected)
 
-    return Kind(check, schema={"type": "number", "minimum": low})
+    limits = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
+    return Kind(check, schema={"type": "number", **limits})
 
 
 def size(low: int, high: int) -> Kind:

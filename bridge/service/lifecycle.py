@@ -44,6 +44,7 @@ from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
+from bridge.service.tracing.tracing import TracesError, Tracing, tracing_of
 from bridge.service.watch import Watch
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Bridge:
         self.archive: Recorder | None = None
         #: None without an admin port: nothing is counted then
         self.metrics: Metrics | None = None
+        #: None where nothing is traced
+        self.traces: Tracing | None = None
         self.status = 0
         self._supervisor = Supervisor()
         self._started = self._hung_up = False
@@ -145,6 +148,7 @@ class Bridge:
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()
+            self.traces = tracing_of(self.configuration.traces, loop.time)
             if self.metrics is not None:
                 self.metrics.begin(self.host)
             self.service = TelemetryService(
@@ -158,13 +162,17 @@ class Bridge:
             )
             if self.metrics is not None:
                 self.service.units.traffic = self.metrics.traffic
+            if self.traces is not None:
+                self.service.units.traces = self.traces.publications
             await self.service.start()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError, UnknownMethod, UnknownAuthenticator) as error:
+        except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
             raise StartError(str(error)) from error
         observer = [] if self.archive is None else [self.archive.mapping]
-        self.mappings = Mappings(MappingEnvironment(self.host, self.configuration.transmission_queue, *observer))
+        environment = MappingEnvironment(self.host, self.configuration.transmission_queue, *observer)
+        environment.traces = None if self.traces is None else self.traces.mapping
+        self.mappings = Mappings(environment)
         try:
             audit_log.begin(self.configuration.audit_log)
         except OSError as error:
@@ -203,6 +211,8 @@ class Bridge:
             found.append(self.archive)
         if self.metrics is not None:
             found.append(self.metrics.events)
+        if self.traces is not None:
+            found.append(self.traces.deliveries)
         return found
 
     def _recorder(self) -> Recorder | None:
@@ -359,6 +369,8 @@ class Bridge:
             if self.archive is not None:
                 # Off the loop: what is still waiting may take a while to write.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)
+            if self.traces is not None:
+                await asyncio.to_thread(self.traces.close)
             if self.host is not None:
                 await self.host.stop()
             audit_log.note("stopped", status=self.status)

@@ -26,6 +26,7 @@ from bridge.security import audit_log
 from bridge.service.client import Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
+from bridge.service.tracing.publications import PublicationTraces
 from bridge.service.traffic import Traffic
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, PacketType, ReasonCode
@@ -51,6 +52,8 @@ class Units:
         self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
         #: counts messages, where somebody wants to know
         self.traffic: Traffic | None = None
+        #: traces publications, where there are traces
+        self.traces: PublicationTraces | None = None
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -121,7 +124,10 @@ class Units:
             session.last_received_at = work.received_at
         elif self.traffic is not None:
             work.received_at = now_us()
-        refused = self.submit(unit, partial(self._committed, session, client, work))
+        ended: Ended = partial(self._committed, session, client, work)
+        if self.traces is not None and work.publications:
+            ended = self.traces.following(session, work.publications, work.received_at, ended)
+        refused = self.submit(unit, ended)
         if refused:
             session.refuse(work, refused)
 

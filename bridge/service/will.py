@@ -80,7 +80,8 @@ class Wills:
 
         publications = [(message, will.retain)]
         unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
-        service.units.submit(unit, ended)
+        traces = service.units.traces
+        service.units.submit(unit, ended if traces is None else traces.following(session, publications, received, ended))
 
 
 def _properties(will: Will) -> PublishProperties | None:

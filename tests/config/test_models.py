@@ -110,6 +110,16 @@ def test_defaults() -> None:
             "open_metrics": True,
             "payloads": True,
         },
+        "traces": {
+            "endpoint": None,
+            "headers_file": None,
+            "ca_file": None,
+            "sample": 0.01,
+            "service_name": "mqbridge",
+            "names": True,
+            "timeout": 10.0,
+            "waiting": 2048,
+        },
         "audit_log": {"file": None, "size": 10_485_760, "files": 10},
         "log": {"level": "info", "format": "text"},
     }

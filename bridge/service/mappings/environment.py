@@ -16,6 +16,7 @@ from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection
+from bridge.service.tracing.mappings import MappingTraces
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class MappingEnvironment:
         """
         #: returns, by the name of a mapping, what is told of each message that it moves
         self.observer = observer
+        #: returns, by the name of a mapping, what traces the messages that it moves; None: nothing is traced
+        self.traces: Callable[[str], MappingTraces] | None = None
         self._host = host
         self.owner = owner
         self.queue_manager = host.name

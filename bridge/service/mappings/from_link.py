@@ -142,7 +142,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         return b"%d/%d/%d" % (item.generation, item.mid, id(item))
 
     def map(self, item: Received) -> MappedMessage | None:
-        return self._rule.map(item.publication)
+        return self._rule.map(self.traced(item, item.publication))
 
     def original(self, item: Received) -> Message:
         return received_message(item.publication)

@@ -11,7 +11,7 @@ from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
 from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage, Unmappable
+from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.received import Received
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
@@ -100,6 +100,7 @@ class Runner(Worker[Never]):
         #: loops cut
         self._cuts = 0
         self._observer = environment.observer(name)
+        self._traces = None if environment.traces is None else environment.traces(name)
 
     def leave_source(self) -> None:
         """End the mapping's subscription at the queue manager, if it has one. Not called while the thread runs."""
@@ -108,6 +109,8 @@ class Runner(Worker[Never]):
         """End the mapping's session at a broker, if it has one. Not called while the thread runs."""
 
     def opened(self, connection: Connection) -> None:
+        if self._traces is not None:
+            self._traces.forget()
         self._dead_letters = DeadLetters(
             connection, self._environment.dead_letter_queue, self.mapping, self._source, taken_from=self._queue
         )
@@ -129,6 +132,8 @@ class Runner(Worker[Never]):
         """Back the unit of work out. Raises MQError when the connection is lost."""
         assert self.connection is not None
         self.connection.backout()
+        if self._traces is not None:
+            self._traces.forget()
         self.status.backouts += 1
 
     def is_temporary(self, error: BaseException) -> bool:
@@ -152,9 +157,15 @@ class Runner(Worker[Never]):
         """Tell the mapping's observer what was noted: it has come about."""
         fates, tally.fates = tally.fates, []
         try:
+            if self._traces is not None:
+                self._traces.settled(fates, tally.began)
             self._observer.settled(fates, tally.began, self._queue)
         except Exception:
             log.exception("MQB5002E mapping %s: its observer fails; messages go on", self.mapping)
+
+    def traced(self, item: Got | Received, publication: Publication) -> Publication:
+        """Return the publication that a message is, or is to become, as it goes on: with the trace it is part of."""
+        return publication if self._traces is None else self._traces.traced(item, publication)
 
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally

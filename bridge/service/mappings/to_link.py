@@ -247,7 +247,7 @@ class ToLinkRunner(LinkRunner):
                 self._bury(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, publication.topic)
             else:
                 self._fit(publication)
-                taken.append((item, publication))
+                taken.append((item, self.traced(item, publication)))
         return taken
 
     def _fit(self, publication: Publication) -> None:

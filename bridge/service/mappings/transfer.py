@@ -44,9 +44,9 @@ class TransferRunner(PuttingRunner[Got]):
     def map(self, item: Got) -> MappedMessage | None:
         message = Message(item.md, item.data)
         if isinstance(self._rule, ToMqRule):
-            return self._rule.map(publication_of(message))
+            return self._rule.map(self.traced(item, publication_of(message)))
         publication = self._rule.map(message, request=self._consumer.request_of(item.md))
-        return None if publication is None else message_of(publication)
+        return None if publication is None else message_of(self.traced(item, publication))
 
     def original(self, item: Got) -> Message:
         return Message(item.md, item.data)

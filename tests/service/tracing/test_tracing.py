@@ -1,0 +1,55 @@
+"""What the section `traces` needs of its surroundings, and that nothing of OpenTelemetry is imported without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.config.traces import TracesConfig
+from bridge.service.tracing.tracing import TracesError, tracing_of
+
+ENDPOINT = "http://127.0.0.1:9/v1/traces"
+
+
+def test_without_an_endpoint_nothing_is_imported() -> None:
+    """A bridge that traces nothing has no module of OpenTelemetry."""
+    program = (
+        "import sys, bridge.service.lifecycle as _, bridge.service.mappings.transfer as _, bridge.cli.program as _\n"
+        "from bridge.config.traces import TracesConfig\n"
+        "from bridge.service.tracing.tracing import tracing_of\n"
+        "assert tracing_of(TracesConfig(), lambda: 0.0) is None\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_missing_package_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge does not start, and says how to install what is missing."""
+    monkeypatch.delitem(sys.modules, "bridge.service.tracing.export", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(TracesError, match=r"-m pip install 'mq-mqtt-bridge\[otel\]'"):
+        tracing_of(TracesConfig(endpoint=ENDPOINT), lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("Authorization", 1), ("# a comment\n\nname:\n", 3), (": value", 1), ("name: a\tb", 1), ("a: b\nname: \x00", 2)],
+)
+def test_a_headers_file_that_cannot_be_read(tmp_path: Path, text: str, line: int) -> None:
+    """The line is named, and not repeated: it is a secret."""
+    file = tmp_path / "headers"
+    file.write_text(text)
+    with pytest.raises(TracesError) as caught:
+        tracing_of(TracesConfig(endpoint=ENDPOINT, headers_file=file), lambda: 0.0)
+    assert str(caught.value) == f"traces.headers_file {file}, line {line}: expected NAME: VALUE"
+
+
+def test_a_headers_file_that_is_not_there(tmp_path: Path) -> None:
+    """It is named, with what is wrong."""
+    file = tmp_path / "headers"
+    with pytest.raises(TracesError, match="No such file"):
+        tracing_of(TracesConfig(endpoint=ENDPOINT, headers_file=file), lambda: 0.0)
