@@ -47,11 +47,18 @@ def lacking(configuration: Configuration) -> Iterator[str]:
 def _of_traces(traces: TracesConfig) -> Iterator[str]:
     if traces.endpoint is None:
         return
-    if find_spec("opentelemetry") is None:
+    if not _has_exporter():
         yield f"traces: opentelemetry is not installed; `{_pip()} install 'mq-mqtt-bridge[otel]'` brings it"
     for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
         if file is not None and not os.access(file, os.R_OK):
             yield f"traces.{name}: {file} cannot be read"
+
+
+def _has_exporter() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:  # of a part of the name
+        return False
 
 
 def expiring(configuration: Configuration) -> Iterator[str]:

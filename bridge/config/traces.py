@@ -1,6 +1,9 @@
 """Traces: what becomes of single messages, for a collector of OpenTelemetry."""
 
-from typing import Annotated
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import model_validator
 
 from bridge.config import values
 from bridge.config.section import FilePath, Section, Truth
@@ -26,3 +29,20 @@ class TracesConfig(Section):
     """Seconds that the collector may take for a request."""
     waiting: Annotated[int, values.integer(1, 1_000_000)] = 2048
     """Spans that may wait for the collector; what would be more is dropped, which the log tells."""
+
+    @model_validator(mode="after")
+    def _no_secret_in_the_clear(self) -> Self:
+        if self.endpoint is None:
+            return self
+        try:
+            place = urlsplit(self.endpoint)
+            usable = bool(place.hostname) and place.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise values.refusal("a URL with a host and its port, such as http://127.0.0.1:4318/v1/traces", "endpoint")
+        if "@" in place.netloc:
+            raise values.refusal("a URL without user and password (name a headers_file with an Authorization)", "endpoint")
+        if self.headers_file is not None and place.scheme == "http" and not values.is_loopback(place.hostname or ""):
+            raise values.refusal("https, because what is in headers_file would travel without TLS", "endpoint")
+        return self

@@ -17,6 +17,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
+import yaml
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -38,9 +39,9 @@ def collector() -> Iterator[Collector]:
 
 
 def configured(collector: Collector | str, sample: float = 1, **more: Any) -> str:
-    """A configuration file with traces; JSON is YAML."""
+    """A configuration file with traces."""
     traces = {"endpoint": collector if isinstance(collector, str) else collector.endpoint, "sample": sample}
-    return json.dumps({"traces": traces | more.pop("traces", {}), **more})
+    return yaml.safe_dump({"traces": traces | more.pop("traces", {}), **more})
 
 
 def said(*pairs: tuple[str, str]) -> Properties:

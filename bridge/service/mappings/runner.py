@@ -157,11 +157,11 @@ class Runner(Worker[Never]):
         """Tell the mapping's observer what was noted: it has come about."""
         fates, tally.fates = tally.fates, []
         try:
-            if self._traces is not None:
-                self._traces.settled(fates, tally.began)
             self._observer.settled(fates, tally.began, self._queue)
         except Exception:
             log.exception("MQB5002E mapping %s: its observer fails; messages go on", self.mapping)
+        if self._traces is not None:
+            self._traces.settled(fates, tally.began)
 
     def traced(self, item: Got | Received, publication: Publication) -> Publication:
         """Return the publication that a message is, or is to become, as it goes on: with the trace it is part of."""

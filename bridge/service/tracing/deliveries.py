@@ -77,7 +77,8 @@ class DeliveryTraces(Observer):
         if self._names:
             attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
             attributes["messaging.destination.name"] = (transmission.topic or transmission.remote_queue)[:TEXT_LENGTH]
-        put = int(put_time_of(transmission) * 1e9)
+        # What was retained may have been put long ago: its delivery begins when somebody asks for it.
+        put = 0 if transmission.retained else int(put_time_of(transmission) * 1e9)
         self._spans.add(
             Span(
                 name="deliver",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ from bridge.mapping.received import Received
 from bridge.mapping.trace_context import TraceContext, context_in, user_property_with
 from bridge.mq.mqi import Got
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
+
+log = logging.getLogger(__name__)
 
 #: Outcomes that are no errors of the mapping, beside those of messages that went on.
 _GOOD = frozenset((Outcome.PUT, Outcome.DELIVERED, Outcome.ACKNOWLEDGED))
@@ -32,6 +35,13 @@ class MappingTraces:
 
     def traced(self, item: Got | Received, publication: Publication) -> Publication:
         """Return the publication of a message with the context of this mapping, where it is traced; else the very same."""
+        try:
+            return self._traced(item, publication)
+        except Exception:
+            log.exception("MQB9307E mapping %s: its traces fail; messages go on", self._mapping)
+            return publication
+
+    def _traced(self, item: Got | Received, publication: Publication) -> Publication:
         pairs = publication.user_property or (*publication.properties.items(),)
         parent = context_in(pairs) if pairs else None
         if not parent.sampled if parent is not None else not self._sampler.take(1):
@@ -51,6 +61,12 @@ class MappingTraces:
         """Make the spans of messages whose unit of work is committed; `began` in microseconds since the epoch."""
         if not self._begun:
             return
+        try:
+            self._settled(fates, began)
+        except Exception:
+            log.exception("MQB9304E mapping %s: its spans are lost; messages go on", self._mapping)
+
+    def _settled(self, fates: Sequence[Fate], began: int) -> None:
         end = time.time_ns()
         for item, outcome, reason, to in fates:
             begun = self._begun.pop(id(item), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,6 +19,8 @@ from bridge.wire.mqtt import PublishProperties
 
 Publications = Sequence[tuple[PublicationMessage, bool]]
 Ended = Callable[[Completion], None]
+
+log = logging.getLogger(__name__)
 
 _NOTHING: Final = PublishProperties()
 
@@ -46,7 +49,11 @@ class PublicationTraces:
         The unit is not submitted yet. A message that is traced carries the context of its `put` from now on. `received` in
         microseconds since the epoch.
         """
-        traced = self._begin(publications)
+        try:
+            traced = self._begin(publications)
+        except Exception:
+            log.exception("MQB9305E traces of publications fail; messages go on")
+            return ended
         if not traced:
             return ended
         submitted = time.time_ns()
@@ -57,12 +64,15 @@ class PublicationTraces:
                 ended(completion)
             finally:
                 times = received * 1_000, submitted, committed, time.time_ns()
-                self._end(session.client_id, publications, traced, completion, times)
+                try:
+                    self._end(session.client_id, publications, traced, completion, times)
+                except Exception:
+                    log.exception("MQB9306E spans of publications are lost; messages go on")
 
         return traced_end
 
     def _begin(self, publications: Publications) -> list[Traced]:
-        begun = self._sampler.take(len(publications))
+        begun = frozenset(self._sampler.take(len(publications)))
         traced = []
         for index, (message, _) in enumerate(publications):
             properties = message.properties
