@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-console bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -138,6 +138,10 @@ bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
 # What metrics cost, switched on and off under one load.
 bench-metrics: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.metrics $(ARGS)
+
+# What traces cost, switched on and off under one load.
+bench-traces: $(VENV)/.ready-bench $(VENV)/.ready-test
+	@$(BIN)/python -m tests.bench.traces $(ARGS)
 
 # How long pages of the console take with 10,000 sessions and 1,000 queues.
 bench-console: $(VENV)/.ready-bench

@@ -17,7 +17,6 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
-import yaml
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -38,10 +37,18 @@ def collector() -> Iterator[Collector]:
         yield running
 
 
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    running = Mosquitto(tmp_path).start()
+    yield running
+    running.stop()
+
+
 def configured(collector: Collector | str, sample: float = 1, **more: Any) -> str:
-    """A configuration file with traces."""
+    """A configuration file with traces; flow style of YAML is JSON."""
     traces = {"endpoint": collector if isinstance(collector, str) else collector.endpoint, "sample": sample}
-    return yaml.safe_dump({"traces": traces | more.pop("traces", {}), **more})
+    sections = {"traces": traces | more.pop("traces", {}), **more}
+    return "".join(f"{name}: {json.dumps(section)}\n" for name, section in sections.items())
 
 
 def said(*pairs: tuple[str, str]) -> Properties:
@@ -230,10 +237,9 @@ def test_a_mapping_goes_on_with_the_trace(new_bridge: Callable[..., BridgeProces
 
 
 def test_an_application_and_a_link_are_in_the_trace(
-    new_bridge: Callable[..., BridgeProcess], collector: Collector, tmp_path: Path
+    new_bridge: Callable[..., BridgeProcess], collector: Collector, broker: Mosquitto
 ) -> None:
     """What an application has put comes to a broker, and from there to a queue, with the same trace."""
-    broker = Mosquitto(tmp_path).start()
     mappings = {
         "out": {"from": {"queue": "OUT"}, "to": {"mqtt": "site/1", "link": "broker"}},
         "in": {"from": {"mqtt": "site/+", "link": "broker"}, "to": {"queue": "IN"}},
@@ -241,13 +247,10 @@ def test_an_application_and_a_link_are_in_the_trace(
     links = {"broker": {"host": "127.0.0.1", "port": broker.port}}
     bridge = new_bridge(config=configured(collector, 1, mappings=mappings, links=links)).start()
     bridge.mqsc("DEFINE QLOCAL(OUT)\nDEFINE QLOCAL(IN)\n")
-    try:
-        with PahoSubscriber(broker.port, "site/#", 1) as subscriber:
-            bridge.mq("put", "OUT", "21.5")
-            message = subscriber.message()
-            out, into = collector.named("mapping out", "mapping in")
-    finally:
-        broker.stop()
+    with PahoSubscriber(broker.port, "site/#", 1) as subscriber:
+        bridge.mq("put", "OUT", "21.5")
+        message = subscriber.message()
+        out, into = collector.named("mapping out", "mapping in")
     chain(out, into)
     assert out.parent_id == ""
     assert user_properties(message)["traceparent"] == out.traceparent
@@ -266,9 +269,7 @@ def test_a_refused_publication_says_why(new_bridge: Callable[..., BridgeProcess]
     assert publish.error.startswith("MQRC_")
 
 
-def test_a_collector_that_refuses_is_told_once(
-    new_bridge: Callable[..., BridgeProcess], collector: Collector
-) -> None:
+def test_a_collector_that_refuses_is_told_once(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
     """The log says it once, and once that it takes spans again."""
     collector.status = 400
     bridge = new_bridge(config=configured(collector)).start()

@@ -36,9 +36,13 @@ class Switched(Bridge):
     # The admin port is printed first.
     address = re.compile(r"MQTT clients on 127\.0\.0\.1:(\d+)")
 
+    def configuration(self) -> dict[str, Any]:
+        """Return what is switched, as the configuration file has it."""
+        return {"admin": {"port": 0}}
+
     def command(self) -> list[str]:
         config = self.folder / "bridge.yaml"
-        config.write_text("admin: {port: 0}\n")
+        config.write_text(json.dumps(self.configuration()))
         _, *arguments = super().command()
         return [sys.executable, "-m", "tests.bench.metrics_switch", *arguments, str(config)]
 

@@ -1,6 +1,7 @@
-"""A bridge that counts for metrics every other tenth of a second, and says at its end what that costs its main thread.
+"""A bridge that counts for metrics, or traces, every other tenth of a second, and says at its end what that costs.
 
-`python -m tests.bench.metrics_switch ARGUMENTS` is `mqbridge ARGUMENTS`. Within one process and one load, neighbours in time
+`python -m tests.bench.metrics_switch ARGUMENTS` is `mqbridge ARGUMENTS`; what its configuration has, an admin port or
+traces, is switched. The cost is that of its main thread. Within one process and one load, neighbours in time
 are compared: what differs from process to process, or as others use the machine, hits both alike.
 """
 
@@ -11,6 +12,7 @@ import itertools
 import json
 import statistics
 import time
+from collections.abc import Callable
 from typing import Final
 
 from bridge.cli import main
@@ -18,26 +20,51 @@ from bridge.mq.embedded.host import EmbeddedHost
 from bridge.service.lifecycle import Bridge
 
 #: What the line of figures begins with.
-FIGURES: Final = "metrics cost "
+FIGURES: Final = "it costs "
 #: Seconds of a spell, and the messages that it must have to count.
 SPELL: Final = 0.1
 LEAST: Final = 500
 
 
-async def switch(bridge: Bridge) -> None:
-    """Count and do not count, in turn, while there are clients."""
-    assert isinstance(bridge.host, EmbeddedHost)
+def _counting(bridge: Bridge) -> Callable[[bool], None]:
+    """Return what has metrics count, or not."""
     assert bridge.metrics is not None
     service, traffic = bridge.service, bridge.metrics.traffic
+
+    def turn(on: bool) -> None:
+        for session in service.sessions.values():
+            session.counts = session.outbox.counts = traffic.of(session).counts if on else None
+        service.units.traffic = traffic if on else None
+
+    return turn
+
+
+def _tracing(bridge: Bridge) -> Callable[[bool], None]:
+    """Return what has messages traced, or not."""
+    assert bridge.traces is not None
+    service, traces = bridge.service, bridge.traces
+    service.observers.remove(traces.deliveries)
+
+    def turn(on: bool) -> None:
+        service.units.traces = traces.publications if on else None
+        (service.observers.add if on else service.observers.remove)(traces.deliveries)
+
+    turn(True)
+    return lambda on: None if on is (service.units.traces is not None) else turn(on)
+
+
+async def switch(bridge: Bridge) -> None:
+    """Count (or trace) and do not, in turn, while there are clients."""
+    assert isinstance(bridge.host, EmbeddedHost)
+    service = bridge.service
+    turn = _counting(bridge) if bridge.metrics is not None else _tracing(bridge)
     while len(service.clients) < 2:  # noqa: ASYNC110 - a client tells nobody
         await asyncio.sleep(SPELL)
     queue = bridge.host.queue_manager.queues[bridge.configuration.transmission_queue]
     spells: list[tuple[bool, float]] = []
     counting = True
     while service.clients:
-        for session in service.sessions.values():
-            session.counts = session.outbox.counts = traffic.of(session).counts if counting else None
-        service.units.traffic = traffic if counting else None
+        turn(counting)
         messages, began = queue.enqueued, time.thread_time()
         await asyncio.sleep(SPELL)
         spent = time.thread_time() - began

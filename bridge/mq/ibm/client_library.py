@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import os
 import struct
 from typing import Any
 
@@ -20,6 +21,9 @@ class LibraryMissing(Exception):
 
 def load_library(choice: Library) -> Any:
     """Import pymqi or ibmmq; `auto` takes the one that imports, ibmmq first. Raises LibraryMissing."""
+    # Where OpenTelemetry is installed, ibmmq would have each put add a trace context of its own. The bridge sees to that
+    # itself (bridge/service/tracing), and its structures are not those that ibmmq looks into then.
+    os.environ["MQIPY_NOOTEL"] = "1"
     names = ("ibmmq", "pymqi") if choice == "auto" else (choice,)
     failures = []
     for name in names:

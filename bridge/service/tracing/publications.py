@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.session import Session
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
 from bridge.wire import cmqc
-from bridge.wire.mqtt import PublishProperties
+from bridge.wire.mqtt import LEVEL_MQTT_5, PublishProperties
 
 Publications = Sequence[tuple[PublicationMessage, bool]]
 Ended = Callable[[Completion], None]
@@ -49,8 +49,12 @@ class PublicationTraces:
         The unit is not submitted yet. A message that is traced carries the context of its `put` from now on. `received` in
         microseconds since the epoch.
         """
+        begun = self._sampler.take(len(publications))
+        # Before MQTT 5 no message comes with a context: then one look is enough for all that are not traced.
+        if not begun and session.level < LEVEL_MQTT_5:
+            return ended
         try:
-            traced = self._begin(publications)
+            traced = self._begin(publications, frozenset(begun))
         except Exception:
             log.exception("MQB9305E traces of publications fail; messages go on")
             return ended
@@ -71,10 +75,12 @@ class PublicationTraces:
 
         return traced_end
 
-    def _begin(self, publications: Publications) -> list[Traced]:
-        begun = frozenset(self._sampler.take(len(publications)))
+    def _begin(self, publications: Publications, begun: Set[int]) -> list[Traced]:
+        """Give those messages the context of their `put` that come with a sampled one, or, by index, have `begun` a trace."""
         traced = []
         for index, (message, _) in enumerate(publications):
+            if message.properties is None and not begun:
+                continue
             properties = message.properties
             user_property = () if properties is None else properties.user_property
             parent = context_in(user_property) if user_property else None
