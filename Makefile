@@ -92,7 +92,8 @@ fuzz: $(VENV)/.ready-test
 # The pages of docs/ in build/docs; a link or a heading that is not there ends it.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
 	@$(PIP) --require-hashes -r deploy/requirements-docs.txt
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@# Not --quiet: it silences the warnings that --strict counts.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/docs/index.html is the first page"
 
 # Known vulnerabilities of what is locked, and what that is (CycloneDX), in build/sbom.json.
