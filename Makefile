@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Compiled as well where a C compiler is there (README.md, "Speed"): none is fetched, and without one nothing fails.
+# Compiled as well where a C compiler is there (docs/explanation/speed.md): none is fetched, and without one nothing fails.
 setup: $(VENV)/.ready
 	@sh deploy/compiled.sh $(BIN)/python $(MAKE) --no-print-directory compile
 

@@ -1,7 +1,7 @@
 """What mkdocs calls when it builds the pages.
 
-The reference is made of the models, the commands and the catalogues; what ARCHITECTURE.md and SECURITY.md say already is taken
-from there. A page links to files of the repository as it lies there, so that its links lead on a host, too.
+The reference is made of the models, the commands and the catalogues; what ARCHITECTURE.md and SECURITY.md say is taken from
+there. A page links to files of the repository as it lies there, so that its links lead on a host, too.
 """
 
 from __future__ import annotations

@@ -5,10 +5,15 @@ from __future__ import annotations
 import html
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 Schema = Mapping[str, Any]
+
+#: The two kinds of mappings, which their headings tell apart.
+DIRECTIONS: Mapping[str, str] = {"ToMqMapping": " (to MQ)", "ToMqttMapping": " (to MQTT)"}
 
 
 def configuration() -> str:
@@ -22,6 +27,7 @@ def configuration() -> str:
         "",
         "`mqbridge check bridge.yaml` says what a file means, `mqbridge schema` prints this as JSON Schema, for editors.",
     ]
+    in_both = set(_models(models["ToMqMapping"])) & set(_models(models["ToMqttMapping"]))
     told: dict[str, str] = {}
     waiting: list[tuple[str, Schema]] = [("The file", schema)]
     while waiting:
@@ -33,7 +39,7 @@ def configuration() -> str:
         ]
         for path, name in below:
             if name not in told:
-                told[name] = f"{path}{_constant(models[name])}"
+                told[name] = f"{path}{_constant(models[name]) or DIRECTIONS.get(name) or _direction(name, place, in_both)}"
                 waiting.append((told[name], models[name]))
         lines += ["", f"## {place}", "", _text(model.get("description", "")), ""]
         lines += ["| option | value | default | |", "|---|---|---|---|"]
@@ -42,6 +48,11 @@ def configuration() -> str:
             default = "**needed**" if name in required else _default(option)
             lines.append(f"| `{name}` | {_value(option, told)} | {default} | {_text(option.get('description', ''))} |")
     return "\n".join(lines) + "\n"
+
+
+def _direction(name: str, place: str, in_both: Collection[str]) -> str:
+    """Return the way that a mapping goes, as the heading of a part of it has it, where the other way has none such."""
+    return next((way for way in DIRECTIONS.values() if place.endswith(way) and name not in in_both), "")
 
 
 def _models(schema: object) -> Iterator[str]:
@@ -169,13 +180,50 @@ def mqsc() -> str:
     """Return the page of the MQSC commands that the embedded queue manager knows."""
     from bridge.mq.embedded.attributes import ATTRIBUTES
 
-    lines = ["# MQSC of the embedded queue manager", "", "By `mqbridge mq run` and `mq display`, or in a PCF Escape."]
-    lines += ["The attributes of each kind of object; those of IBM MQ that are not here are refused by name."]
+    lines = ["# MQSC of the embedded queue manager", "", "By `mqbridge mq run` and `mq display`, or in a PCF Escape.", ""]
+    lines += ["## Commands", "", "| verb | of |", "|---|---|"]
+    nouns: dict[str, list[str]] = {}
+    for verb, noun in _mqsc_commands():
+        nouns.setdefault(verb, []).append(noun)
+    lines += [f"| {verb} | {', '.join(sorted(nouns[verb]))} |" for verb in sorted(nouns)]
+    lines += ["", "The attributes of each kind of object follow; those of IBM MQ that are not here are refused by name."]
     for noun, attributes in ATTRIBUTES.items():
-        lines += ["", f"## {noun}", "", "| attribute | default |", "|---|---|"]
+        lines += ["", f"## {noun}", "", "| attribute | value | default |", "|---|---|---|"]
         for keyword, kind in attributes.items():
-            lines.append(f"| `{keyword}` | `{getattr(kind, 'default', '')}` |")
+            default = f"`{kind.default}`" if kind.default != "" else ""
+            lines.append(f"| `{keyword}` | {_text(_attribute(kind))} | {default} |")
     return "\n".join(lines) + "\n"
+
+
+def _mqsc_commands() -> list[tuple[str, str]]:
+    """Return the commands of an embedded queue manager, which is made for that and is gone again."""
+    from bridge.mq.embedded.mqsc.commands import Commands
+    from bridge.mq.embedded.queuemanager import QueueManager
+
+    with tempfile.TemporaryDirectory() as directory:
+        queue_manager = QueueManager("MQB1", Path(directory))
+        try:
+            return list(Commands(queue_manager).known())
+        finally:
+            queue_manager.close()
+
+
+def _attribute(kind: object) -> str:
+    from bridge.mq.embedded.attributes import Choice, Names, Number, Text, Words
+
+    match kind:
+        case Choice(words=words):
+            return ", ".join(words)
+        case Words(words=words):
+            return f"some of {', '.join(words)}"
+        case Number(low=low, high=high, words=words):
+            return " or ".join((f"a number from {low} to {high}", *words))
+        case Text(length=length, name=name):
+            return f"{'a name' if name else 'text'} of at most {length} characters"
+        case Names():
+            return "names of objects"
+        case _:
+            raise TypeError(f"{kind!r} is no attribute")
 
 
 #: name of a page -> what makes it
