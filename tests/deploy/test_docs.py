@@ -116,9 +116,9 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 
 def test_a_link_into_the_repository_becomes_its_words_or_the_page_made_of_it() -> None:
     hooks = module("hooks")
-    text = "[`deploy/bridge.yaml`](../../deploy/bridge.yaml) [safe](../../SECURITY.md#who) [o](on-call.md) [x](../../gone.py) [h](#h)"
+    text = "[`deploy/mq`](../../deploy/mq) [safe](../../SECURITY.md#who) [o](on-call.md) [x](../../gone.py) [h](#h)"
     assert hooks.resolved(text, "how-to/service.md") == (
-        "`deploy/bridge.yaml` [safe](../explanation/security.md#who) [o](on-call.md) x [h](#h)",
+        "`deploy/mq` [safe](../explanation/security.md#who) [o](on-call.md) x [h](#h)",
         ["../../gone.py"],
     )
     assert hooks.resolved("[l](docs/reference/limits.md)", "explanation/security.md") == ("[l](../reference/limits.md)", [])
