@@ -79,11 +79,18 @@ def _value(option: Schema, told: Mapping[str, str]) -> str:
     if names:
         several = "a list of " if "items" in str(option) else ""
         return several + " or ".join(f"[{told[name]}](#{_anchor(told[name])})" for name in names)
-    kinds = option.get("anyOf", [option])
-    return " or ".join(dict.fromkeys(_kind(kind) for kind in kinds))
+    return _kind(option)
 
 
 def _kind(kind: Schema) -> str:
+    if "anyOf" in kind:
+        return " or ".join(dict.fromkeys(_kind(one) for one in kind["anyOf"]))
+    if "then" in kind and "else" in kind:
+        return f"{_kind(kind['else'])}; or {_kind(kind['then'])}"
+    if kind.get("type") == "object":
+        return f"names, each with {_kind(kind.get('additionalProperties') or {})}"
+    if isinstance(kind.get("type"), list):
+        return " or ".join(_kind({"type": one}) for one in kind["type"])
     if "enum" in kind:
         return ", ".join(f"`{one}`" for one in kind["enum"])
     if "const" in kind:
@@ -91,7 +98,7 @@ def _kind(kind: Schema) -> str:
     if kind.get("type") == "array":
         return f"a list: {_value(kind.get('items', {}), {})}"
     words = {"integer": "a number", "number": "a number", "boolean": "true or false", "string": "a text", "null": "null"}
-    word = words.get(str(kind.get("type")), "a mapping")
+    word = words.get(str(kind.get("type")), "any value")
     if "minimum" in kind and "maximum" in kind:
         return f"{word} from {kind['minimum']} to {kind['maximum']}"
     return word
@@ -110,8 +117,10 @@ def _anchor(place: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text as it may stand in a cell of a table."""
-    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+    """Return a text, which may have code between backticks, as it may stand in a cell of a table."""
+    parts = [html.escape(part, quote=False) for part in re.split(r"`([^`]+)`", " ".join(text.split()))]
+    parts[1::2] = [f"<code>{code}</code>" for code in parts[1::2]]
+    return "".join(parts).replace("|", "&#124;").replace("*", "&#42;")
 
 
 def commands() -> str:
@@ -148,7 +157,7 @@ def _command(command: Any, parent: Any, name: str) -> list[str]:
     records = [one.get_help_record(context) for one in command.get_params(context)]
     options = [one for one in records if one is not None and "--help" not in one[0]]
     if options:
-        lines += ["", "| option | |", "|---|---|", *(f"| `{_text(one[0])}` | {_text(one[1])} |" for one in options)]
+        lines += ["", "| option | |", "|---|---|", *(f"| {_text(f'`{one[0]}`')} | {_text(one[1])} |" for one in options)]
     return [*lines, "", "```console", *(f"$ {line}" for line in EXAMPLES[path]), "```"]
 
 
