@@ -135,6 +135,14 @@ def test_the_pages_are_built() -> None:
 
 
 @pytest.mark.slow
+def test_pages_that_are_built_ask_nobody_elsewhere() -> None:
+    pages = list((ROOT / "build" / "docs").rglob("*.html"))
+    assert pages
+    asked = re.compile(r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//""")
+    assert [page.name for page in pages if asked.search(page.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: make docs")
 @pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](on-call.md#nothing)", "[x](../../gone.py)"])
 def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
