@@ -12,6 +12,18 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
+NOTHING: Schema = {"type": "null"}
+#: Types of JSON Schema in words.
+WORDS: Mapping[str, str] = {
+    "integer": "a number",
+    "number": "a number",
+    "boolean": "`true`, `false`",
+    "string": "a text",
+    "null": "null",
+}
+#: what is in the pattern of a text that is a number with a unit -> that in words
+QUANTITIES: Mapping[str, str] = {"[Mm][Ii][Bb]": "a size such as `1 MiB`", "(ms|s|min|h": "a time such as `10 s`"}
+
 #: The two kinds of mappings, which their headings tell apart.
 DIRECTIONS: Mapping[str, str] = {"ToMqMapping": " (to MQ)", "ToMqttMapping": " (to MQTT)"}
 
@@ -75,41 +87,46 @@ def _constant(model: Schema) -> str:
 
 
 def _value(option: Schema, told: Mapping[str, str]) -> str:
-    names = list(dict.fromkeys(_models(option)))
-    if names:
-        several = "a list of " if "items" in str(option) else ""
-        return several + " or ".join(f"[{told[name]}](#{_anchor(told[name])})" for name in names)
-    return _kind(option)
-
-
-def _kind(kind: Schema) -> str:
-    if "anyOf" in kind:
-        return " or ".join(dict.fromkeys(_kind(one) for one in kind["anyOf"]))
-    if "then" in kind and "else" in kind:
-        return f"{_kind(kind['else'])}; or {_kind(kind['then'])}"
-    if kind.get("type") == "object":
-        return f"names, each with {_kind(kind.get('additionalProperties') or {})}"
-    if isinstance(kind.get("type"), list):
-        return " or ".join(_kind({"type": one}) for one in kind["type"])
-    if "enum" in kind:
-        return ", ".join(f"`{one}`" for one in kind["enum"])
-    if "const" in kind:
-        return f"`{kind['const']}`"
-    if kind.get("type") == "array":
-        return f"a list: {_value(kind.get('items', {}), {})}"
-    words = {"integer": "a number", "number": "a number", "boolean": "true or false", "string": "a text", "null": "null"}
-    word = words.get(str(kind.get("type")), "any value")
-    if "minimum" in kind and "maximum" in kind:
-        return f"{word} from {kind['minimum']} to {kind['maximum']}"
+    """Return in words what an option may be, with links to the sections of models. That it may be null, its default says."""
+    if "$ref" in option:
+        place = told[str(option["$ref"]).rpartition("/")[2]]
+        return f"[{place}](#{_anchor(place)})"
+    if "additionalProperties" in option:
+        return f"by name, each {_value(option['additionalProperties'] or {}, told)}"
+    if "items" in option:
+        return f"a list of {_value(option['items'], told)}"
+    if kinds := _alternatives(option):
+        return " or ".join(dict.fromkeys(_value(kind, told) for kind in kinds if kind != NOTHING))
+    if "enum" in option or "const" in option:
+        return ", ".join(f"`{one}`" for one in option.get("enum") or [option["const"]])
+    pattern = str(option.get("pattern", ""))
+    word = next((words for sign, words in QUANTITIES.items() if sign in pattern), None)
+    word = word or WORDS.get(str(option.get("type")), "any value")
+    if "minimum" in option and "maximum" in option:
+        return f"{word} from {option['minimum']} to {option['maximum']:.12g}"
     return word
 
 
+def _alternatives(option: Schema) -> list[Schema]:
+    """Return the schemas of which any one may hold."""
+    if isinstance(types := option.get("type"), list):
+        return [{"type": one} for one in types]
+    if "allOf" in option:
+        return [kind["then"] for kind in option["allOf"]]
+    return option.get("anyOf") or [option[word] for word in ("else", "then") if word in option]
+
+
 def _default(option: Schema) -> str:
-    default = option.get("default", "")
-    if default in ("", None):
-        return ""
-    words = {True: "true", False: "false"}
-    return f"`{words.get(default, default) if isinstance(default, bool) else default}`"
+    if option.get("default") in ("", None):
+        plain = not any(True for _ in _models(option)) and not re.search("'items'|additionalProperties", str(option))
+        return "`null`" if plain and NOTHING in _alternatives(option) else ""
+    match option["default"]:
+        case bool(default):
+            return f"`{str(default).lower()}`"
+        case float(default):
+            return f"`{default:.12g}`"
+        case default:
+            return f"`{default}`"
 
 
 def _anchor(place: str) -> str:
