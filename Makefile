@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Compiled as well where a C compiler is there (README.md, "Speed"): none is fetched, and without one nothing fails.
+# Compiled as well where a C compiler is there (docs/explanation/speed.md): none is fetched, and without one nothing fails.
 setup: $(VENV)/.ready
 	@sh deploy/compiled.sh $(BIN)/python $(MAKE) --no-print-directory compile
 
@@ -92,7 +92,8 @@ fuzz: $(VENV)/.ready-test
 # The pages of docs/ in build/docs; a link or a heading that is not there ends it.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
 	@$(PIP) --require-hashes -r deploy/requirements-docs.txt
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@# Not --quiet: it silences the warnings that --strict counts.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/docs/index.html is the first page"
 
 # Known vulnerabilities of what is locked, and what that is (CycloneDX), in build/sbom.json.

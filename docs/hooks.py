@@ -1,68 +1,83 @@
 """What mkdocs calls when it builds the pages.
 
-The reference is made of the models, the commands and the catalogues; what README.md, ARCHITECTURE.md and SECURITY.md say
-already is taken from there.
+The reference is made of the models, the commands and the catalogues; what ARCHITECTURE.md and SECURITY.md say is taken from
+there. A page links to files of the repository as it lies there, so that its links lead on a host, too.
 """
 
 from __future__ import annotations
 
+import logging
+import posixpath
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+#: A warning of a logger below this one ends a build that is strict.
+log = logging.getLogger("mkdocs.hooks")
 
-#: page -> its title, and the sections of README.md that it has
-FROM_README: Mapping[str, tuple[str, Sequence[str]]] = {
-    "tutorial.md": ("Tutorial", ("Two minutes with it", "Configuration", "The console")),
-    "how-to/mq-administrator.md": (
-        "For the MQ administrator",
-        ("For the MQ administrator", "On IBM MQ", "As a system service", "Containers and Kubernetes"),
-    ),
-    "how-to/device-developer.md": ("For the device developer", ("Open to devices", "Limits worth knowing")),
-    "how-to/mappings.md": ("Mappings", ("Topic mappings",)),
-    "how-to/data-engineer.md": ("For the data engineer", ("Archive, audit, replay", "Pipelines on Spark")),
-    "how-to/looking-after.md": ("Looking after a bridge", ("Looking after a bridge that runs", "Health and metrics")),
-    "explanation/embedded-queue-manager.md": (
-        "The embedded queue manager and IBM MQ",
-        ("Where the embedded queue manager is not IBM MQ", "Speed"),
-    ),
+#: page -> the file of the repository that it is made of
+MADE_OF: Mapping[str, str] = {
+    "explanation/how-it-works.md": "ARCHITECTURE.md",
+    "explanation/security.md": "SECURITY.md",
 }
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]*)?\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made when the others are read."""
-    sys.path.insert(0, str(ROOT / "docs"))
     from mkdocs.structure.files import File
-    from reference import PAGES
 
-    made = {f"reference/{name}.md": page() for name, page in PAGES.items()} | pages_of_readme()
-    made["explanation/how-it-works.md"] = _without_links(_sections(_text("ARCHITECTURE.md"), ("The theory",), "How it works"))
-    made["explanation/security.md"] = _without_links(_text("SECURITY.md"))
-    for name, content in made.items():
+    for name, content in made().items():
         files.append(File.generated(config, name, content=content))
     return files
 
 
-def pages_of_readme() -> dict[str, str]:
-    """Return the pages that are made of sections of README.md."""
-    readme = _text("README.md")
-    return {page: _without_links(_sections(readme, names, title)) for page, (title, names) in FROM_README.items()}
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Return a page's text with its links to files of the repository resolved."""
+    text, missing = resolved(markdown, page.file.src_uri)
+    for target in missing:
+        log.warning("%s: the link to %s leads nowhere", page.file.src_uri, target)
+    return text
+
+
+def made() -> dict[str, str]:
+    """Return the pages that are made, by name."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    from reference import PAGES
+
+    pages = {f"reference/{name}.md": page() for name, page in PAGES.items()}
+    theory = _text("ARCHITECTURE.md").partition("\n## The theory\n")[2].partition("\n## The floors\n")[0]
+    pages["explanation/how-it-works.md"] = f"# How it works\n{theory}"
+    pages["explanation/security.md"] = _text("SECURITY.md")
+    return pages
+
+
+def resolved(text: str, page: str) -> tuple[str, list[str]]:
+    """Return a page's text whose links out of docs/ are their words, or lead to the page made of what they name.
+
+    Also returns what they name and is not in the repository.
+    """
+    missing = []
+
+    def resolve(link: re.Match[str]) -> str:
+        label, target, anchor = link[1], link[2], link[3] or ""
+        if not target:
+            return link[0]
+        folder = posixpath.dirname(MADE_OF.get(page) or f"docs/{page}")
+        path = posixpath.normpath(posixpath.join(folder, target))
+        known = {file: f"docs/{name}" for name, file in MADE_OF.items()} | {"README.md": "docs/index.md"}
+        to = known.get(path, path)
+        if to.startswith("docs/"):
+            return f"[{label}]({posixpath.relpath(to, posixpath.dirname(f'docs/{page}'))}{anchor})"
+        if not (ROOT / path).exists():
+            missing.append(target)
+        return label
+
+    return LINK.sub(resolve, text), missing
 
 
 def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
-
-
-def _sections(text: str, names: Sequence[str], title: str) -> str:
-    """Return sections of a text, without its heading where there is but one. Raises KeyError for one that is not there."""
-    found = {part.partition("\n")[0]: part.partition("\n")[2] for part in re.split(r"^## ", text, flags=re.M)[1:]}
-    parts = [found[name] if len(names) == 1 else f"\n## {name}\n{found[name]}" for name in names]
-    return f"# {title}\n" + "".join(parts)
-
-
-def _without_links(text: str) -> str:
-    """Return a text whose links into the repository, or to other sections of its file, are their words."""
-    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", text)

@@ -5,10 +5,27 @@ from __future__ import annotations
 import html
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 Schema = Mapping[str, Any]
+
+NOTHING: Schema = {"type": "null"}
+#: Types of JSON Schema in words.
+WORDS: Mapping[str, str] = {
+    "integer": "a number",
+    "number": "a number",
+    "boolean": "`true`, `false`",
+    "string": "a text",
+    "null": "null",
+}
+#: what is in the pattern of a text that is a number with a unit -> that in words
+QUANTITIES: Mapping[str, str] = {"[Mm][Ii][Bb]": "a size such as `1 MiB`", "(ms|s|min|h": "a time such as `10 s`"}
+
+#: The two kinds of mappings, which their headings tell apart.
+DIRECTIONS: Mapping[str, str] = {"ToMqMapping": " (to MQ)", "ToMqttMapping": " (to MQTT)"}
 
 
 def configuration() -> str:
@@ -22,6 +39,7 @@ def configuration() -> str:
         "",
         "`mqbridge check bridge.yaml` says what a file means, `mqbridge schema` prints this as JSON Schema, for editors.",
     ]
+    in_both = set(_models(models["ToMqMapping"])) & set(_models(models["ToMqttMapping"]))
     told: dict[str, str] = {}
     waiting: list[tuple[str, Schema]] = [("The file", schema)]
     while waiting:
@@ -33,7 +51,7 @@ def configuration() -> str:
         ]
         for path, name in below:
             if name not in told:
-                told[name] = f"{path}{_constant(models[name])}"
+                told[name] = f"{path}{_constant(models[name]) or DIRECTIONS.get(name) or _direction(name, place, in_both)}"
                 waiting.append((told[name], models[name]))
         lines += ["", f"## {place}", "", _text(model.get("description", "")), ""]
         lines += ["| option | value | default | |", "|---|---|---|---|"]
@@ -42,6 +60,11 @@ def configuration() -> str:
             default = "**needed**" if name in required else _default(option)
             lines.append(f"| `{name}` | {_value(option, told)} | {default} | {_text(option.get('description', ''))} |")
     return "\n".join(lines) + "\n"
+
+
+def _direction(name: str, place: str, in_both: Collection[str]) -> str:
+    """Return the way that a mapping goes, as the heading of a part of it has it, where the other way has none such."""
+    return next((way for way in DIRECTIONS.values() if place.endswith(way) and name not in in_both), "")
 
 
 def _models(schema: object) -> Iterator[str]:
@@ -64,34 +87,46 @@ def _constant(model: Schema) -> str:
 
 
 def _value(option: Schema, told: Mapping[str, str]) -> str:
-    names = list(dict.fromkeys(_models(option)))
-    if names:
-        several = "a list of " if "items" in str(option) else ""
-        return several + " or ".join(f"[{told[name]}](#{_anchor(told[name])})" for name in names)
-    kinds = option.get("anyOf", [option])
-    return " or ".join(dict.fromkeys(_kind(kind) for kind in kinds))
-
-
-def _kind(kind: Schema) -> str:
-    if "enum" in kind:
-        return ", ".join(f"`{one}`" for one in kind["enum"])
-    if "const" in kind:
-        return f"`{kind['const']}`"
-    if kind.get("type") == "array":
-        return f"a list: {_value(kind.get('items', {}), {})}"
-    words = {"integer": "a number", "number": "a number", "boolean": "true or false", "string": "a text", "null": "null"}
-    word = words.get(str(kind.get("type")), "a mapping")
-    if "minimum" in kind and "maximum" in kind:
-        return f"{word} from {kind['minimum']} to {kind['maximum']}"
+    """Return in words what an option may be, with links to the sections of models. That it may be null, its default says."""
+    if "$ref" in option:
+        place = told[str(option["$ref"]).rpartition("/")[2]]
+        return f"[{place}](#{_anchor(place)})"
+    if "additionalProperties" in option:
+        return f"by name, each {_value(option['additionalProperties'] or {}, told)}"
+    if "items" in option:
+        return f"a list of {_value(option['items'], told)}"
+    if kinds := _alternatives(option):
+        return " or ".join(dict.fromkeys(_value(kind, told) for kind in kinds if kind != NOTHING))
+    if "enum" in option or "const" in option:
+        return ", ".join(f"`{one}`" for one in option.get("enum") or [option["const"]])
+    pattern = str(option.get("pattern", ""))
+    word = next((words for sign, words in QUANTITIES.items() if sign in pattern), None)
+    word = word or WORDS.get(str(option.get("type")), "any value")
+    if "minimum" in option and "maximum" in option:
+        return f"{word} from {option['minimum']} to {option['maximum']:.12g}"
     return word
 
 
+def _alternatives(option: Schema) -> list[Schema]:
+    """Return the schemas of which any one may hold."""
+    if isinstance(types := option.get("type"), list):
+        return [{"type": one} for one in types]
+    if "allOf" in option:
+        return [kind["then"] for kind in option["allOf"]]
+    return option.get("anyOf") or [option[word] for word in ("else", "then") if word in option]
+
+
 def _default(option: Schema) -> str:
-    default = option.get("default", "")
-    if default in ("", None):
-        return ""
-    words = {True: "true", False: "false"}
-    return f"`{words.get(default, default) if isinstance(default, bool) else default}`"
+    if option.get("default") in ("", None):
+        plain = not any(True for _ in _models(option)) and not re.search("'items'|additionalProperties", str(option))
+        return "`null`" if plain and NOTHING in _alternatives(option) else ""
+    match option["default"]:
+        case bool(default):
+            return f"`{str(default).lower()}`"
+        case float(default):
+            return f"`{default:.12g}`"
+        case default:
+            return f"`{default}`"
 
 
 def _anchor(place: str) -> str:
@@ -99,8 +134,10 @@ def _anchor(place: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text as it may stand in a cell of a table."""
-    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+    """Return a text, which may have code between backticks, as it may stand in a cell of a table."""
+    parts = [html.escape(part, quote=False) for part in re.split(r"`([^`]+)`", " ".join(text.split()))]
+    parts[1::2] = [f"<code>{code}</code>" for code in parts[1::2]]
+    return "".join(parts).replace("|", "&#124;").replace("*", "&#42;")
 
 
 def commands() -> str:
@@ -137,7 +174,7 @@ def _command(command: Any, parent: Any, name: str) -> list[str]:
     records = [one.get_help_record(context) for one in command.get_params(context)]
     options = [one for one in records if one is not None and "--help" not in one[0]]
     if options:
-        lines += ["", "| option | |", "|---|---|", *(f"| `{_text(one[0])}` | {_text(one[1])} |" for one in options)]
+        lines += ["", "| option | |", "|---|---|", *(f"| {_text(f'`{one[0]}`')} | {_text(one[1])} |" for one in options)]
     return [*lines, "", "```console", *(f"$ {line}" for line in EXAMPLES[path]), "```"]
 
 
@@ -169,13 +206,50 @@ def mqsc() -> str:
     """Return the page of the MQSC commands that the embedded queue manager knows."""
     from bridge.mq.embedded.attributes import ATTRIBUTES
 
-    lines = ["# MQSC of the embedded queue manager", "", "By `mqbridge mq run` and `mq display`, or in a PCF Escape."]
-    lines += ["The attributes of each kind of object; those of IBM MQ that are not here are refused by name."]
+    lines = ["# MQSC of the embedded queue manager", "", "By `mqbridge mq run` and `mq display`, or in a PCF Escape.", ""]
+    lines += ["## Commands", "", "| verb | of |", "|---|---|"]
+    nouns: dict[str, list[str]] = {}
+    for verb, noun in _mqsc_commands():
+        nouns.setdefault(verb, []).append(noun)
+    lines += [f"| {verb} | {', '.join(sorted(nouns[verb]))} |" for verb in sorted(nouns)]
+    lines += ["", "The attributes of each kind of object follow; those of IBM MQ that are not here are refused by name."]
     for noun, attributes in ATTRIBUTES.items():
-        lines += ["", f"## {noun}", "", "| attribute | default |", "|---|---|"]
+        lines += ["", f"## {noun}", "", "| attribute | value | default |", "|---|---|---|"]
         for keyword, kind in attributes.items():
-            lines.append(f"| `{keyword}` | `{getattr(kind, 'default', '')}` |")
+            default = f"`{kind.default}`" if kind.default != "" else ""
+            lines.append(f"| `{keyword}` | {_text(_attribute(kind))} | {default} |")
     return "\n".join(lines) + "\n"
+
+
+def _mqsc_commands() -> list[tuple[str, str]]:
+    """Return the commands of an embedded queue manager, which is made for that and is gone again."""
+    from bridge.mq.embedded.mqsc.commands import Commands
+    from bridge.mq.embedded.queuemanager import QueueManager
+
+    with tempfile.TemporaryDirectory() as directory:
+        queue_manager = QueueManager("MQB1", Path(directory))
+        try:
+            return list(Commands(queue_manager).known())
+        finally:
+            queue_manager.close()
+
+
+def _attribute(kind: object) -> str:
+    from bridge.mq.embedded.attributes import Choice, Names, Number, Text, Words
+
+    match kind:
+        case Choice(words=words):
+            return ", ".join(words)
+        case Words(words=words):
+            return f"some of {', '.join(words)}"
+        case Number(low=low, high=high, words=words):
+            return " or ".join((f"a number from {low} to {high}", *words))
+        case Text(length=length, name=name):
+            return f"{'a name' if name else 'text'} of at most {length} characters"
+        case Names():
+            return "names of objects"
+        case _:
+            raise TypeError(f"{kind!r} is no attribute")
 
 
 #: name of a page -> what makes it

@@ -94,7 +94,7 @@ class EmbeddedQueueManagerConfig(Section):
     """Its name (QMNAME), as MQ applications see it."""
     data_directory: FilePath = Path("data")
     """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
-    path written in the file from the directory of that file. Whether it was written shows in `model_fields_set`."""
+    path written in the file from the directory of that file."""
     listener: ListenerConfig | None = None
     """TCP listener for MQ applications; None: they reach the queue manager through Unix sockets only."""
     c_programs: Truth = False

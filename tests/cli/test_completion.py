@@ -47,7 +47,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 
 def completed(words: str, bridge: BridgeProcess | None, tmp_path: Path) -> set[str]:
-    """What bash offers behind these words, the script being sourced as README says."""
+    """What bash offers behind these words, the script being sourced as the documentation says."""
     script = f"""
 source <({MQBRIDGE} completion bash)
 COMP_WORDS=(mqbridge {words}{"''" if words.endswith(" ") else ""})

@@ -167,8 +167,10 @@ def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Pat
     assert to_mqtt == ToMqttMapping.model_validate({"from": to_mqtt.source, "to": to_mqtt.destination})
 
 
-def test_the_mappings_and_pipelines_of_the_readme_are_right(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```yaml\n(.*?)^```", (DEPLOY.parent / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+def test_the_mappings_and_pipelines_of_the_pages_are_right(tmp_path: Path) -> None:
+    pages = [DEPLOY.parent / "docs" / "how-to" / name for name in ("mappings.md", "pipelines.md")]
+    text = "".join([page.read_text(encoding="utf-8") for page in pages])
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)
     file = tmp_path / "bridge.yaml"
     links = [block for block in blocks if block.startswith("links:")]
     file.write_text(next(block for block in links if "\nmappings:" in block), encoding="utf-8")

@@ -19,10 +19,14 @@ from bridge.cli.program import program
 from bridge.config import load
 from bridge.config.json_schema import json_schema
 from bridge.log_messages.catalogue import catalogue
+from bridge.mq.embedded.attributes import ATTRIBUTES
 from bridge.service.metrics.catalogue import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+GUIDES = ("README.md", "SECURITY.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+#: Seconds for pip to find that all is there, and for the pages.
+PATIENCE = 240
 
 
 def module(name: str) -> ModuleType:
@@ -39,23 +43,31 @@ def reference() -> dict[str, str]:
 
 
 def commands() -> list[tuple[str, str]]:
+    """Return page and words of each `mqbridge ...` that a page has somebody type, also behind a pipe or a root's prompt."""
     return [
-        (page.name, line.partition("#")[0].strip())
-        for page in PAGES
+        (page.name, part.strip())
+        for page in (*PAGES, ROOT / "README.md")
         for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
-        for line in re.findall(r"^\$ (mqbridge .*)$", block, re.M)
+        for line in re.findall(r"^[$#] (.*)$", block, re.M)
+        for part in re.split(r" (?:\||&&) ", line)
+        if part.removeprefix(".venv/bin/").startswith("mqbridge ")
     ]
+
+
+def test_there_are_commands_to_look_at() -> None:
+    assert len(commands()) > 50
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_commands_that_are_told_exist(page: str, line: str) -> None:
-    _, *words = shlex.split(line)
+    """With the options that are told; what stands in brackets may be left out, and is looked at, too."""
+    _, *words = shlex.split(line.replace("[", "").replace("]", "").partition(" <<")[0], comments=True)
     shown = CliRunner().invoke(program, [*words, "--help"])
     assert shown.exit_code == 0, shown.output
     assert all(word in shown.output for word in words if word.startswith("--")), (page, line)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
 def test_configurations_that_are_told_are_right(page: Path, tmp_path: Path) -> None:
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
         file = tmp_path / "bridge.yaml"
@@ -70,23 +82,77 @@ def test_the_reference_has_every_option(reference: dict[str, str]) -> None:
             assert f"| `{name}` |" in reference["configuration"], name
 
 
+def test_no_two_sections_of_the_reference_have_one_heading(reference: dict[str, str]) -> None:
+    """Links lead to the first of them."""
+    for page, text in reference.items():
+        headings = re.findall(r"^#+ (.*)$", text, re.M)
+        assert sorted({*headings}) == sorted(headings), page
+
+
+def test_the_reference_has_every_command_and_attribute_of_mqsc(reference: dict[str, str]) -> None:
+    rows = dict(re.findall(r"^\| ([A-Z]+) \| (.*) \|$", reference["mqsc"], re.M))
+    assert {"DEFINE", "ALTER", "DELETE", "DISPLAY", "CLEAR", "SET", "START", "STOP", "PURGE"} <= set(rows)
+    assert {"QLOCAL", "CHSTATUS", "SUB", "TPSTATUS"} <= set(rows["DISPLAY"].split(", "))
+    for noun, attributes in ATTRIBUTES.items():
+        section = reference["mqsc"].split(f"\n## {noun}\n")[1].partition("\n## ")[0]
+        assert [name for name in attributes if f"| `{name}` |" not in section] == []
+
+
 def test_the_reference_has_every_command_message_and_metric(reference: dict[str, str]) -> None:
     assert [name for name in EXAMPLES if f"\n### {name}\n" not in reference["commands"]] == []
     assert [name for name in catalogue() if f"\n## {name}\n" not in reference["messages"]] == []
     assert [one.name for one in METRICS if f"| `{one.name}` |" not in reference["metrics"]] == []
 
 
-def test_what_pages_take_from_the_readme_is_there() -> None:
-    for page, text in module("hooks").pages_of_readme().items():
-        assert len(text) > 500, page
-        assert not re.search(r"\]\((?!https?:)", text), page
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
+def test_links_lead_to_files_that_are_there(page: Path) -> None:
+    """On a host, too, where a page is read as it lies in the repository; but for pages that are made when they are built."""
+    hooks = module("hooks")
+    made = {ROOT / "docs" / name for name in hooks.made()}
+    targets = [(page.parent / link[2]).resolve() for link in hooks.LINK.finditer(page.read_text(encoding="utf-8")) if link[2]]
+    assert [target for target in targets if target not in made and not target.exists()] == []
+    assert page.parent != ROOT or made.isdisjoint(targets)
+
+
+def test_a_link_into_the_repository_becomes_its_words_or_the_page_made_of_it() -> None:
+    hooks = module("hooks")
+    text = "[`deploy/mq`](../../deploy/mq) [safe](../../SECURITY.md#who) [o](on-call.md) [x](../../gone.py) [h](#h)"
+    assert hooks.resolved(text, "how-to/service.md") == (
+        "`deploy/mq` [safe](../explanation/security.md#who) [o](on-call.md) x [h](#h)",
+        ["../../gone.py"],
+    )
+    assert hooks.resolved("[l](docs/reference/limits.md)", "explanation/security.md") == ("[l](../reference/limits.md)", [])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_the_pages_are_built_without_a_broken_link() -> None:
-    done = subprocess.run(
-        ["make", "docs", f"VENV={Path(sys.executable).parents[1]}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def test_the_pages_are_built() -> None:
+    make = ["make", "docs", f"VENV={Path(sys.executable).parents[1]}"]
+    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (ROOT / "build" / "docs" / "how-to" / "moving-from-mqxr.html").is_file()
+    for page in ("how-to/moving-from-mqxr", "reference/configuration", "explanation/security"):
+        assert (ROOT / "build" / "docs" / f"{page}.html").is_file()
+
+
+@pytest.mark.slow
+def test_pages_that_are_built_ask_nobody_elsewhere() -> None:
+    pages = list((ROOT / "build" / "docs").rglob("*.html"))
+    assert pages
+    asked = re.compile(r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//""")
+    assert [page.name for page in pages if asked.search(page.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: make docs")
+@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](on-call.md#nothing)", "[x](../../gone.py)"])
+def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
+    """With the arguments that `make docs` has."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "build", "node_modules", ".*_cache"))
+    with (copy / "docs" / "how-to" / "service.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n{link}\n")
+    found = re.search(r"\$\(BIN\)/mkdocs (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert found
+    mkdocs = [sys.executable, "-m", "mkdocs", *shlex.split(found[1])]
+    done = subprocess.run(mkdocs, cwd=copy, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 1 and "strict mode" in done.stdout + done.stderr

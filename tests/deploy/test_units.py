@@ -128,14 +128,14 @@ def test_the_unit_is_exposed_less_than_2(unit: Path) -> None:
 
 
 def test_the_configuration_names_credentials_by_their_place(tmp_path: Path) -> None:
-    """Those of the example, in the lines that stand above it, and in the README's."""
+    """Those of the example, in the lines that stand above it, and in the page's."""
     text = CREDENTIALS.read_text(encoding="utf-8")
     names = set(re.findall(r"^LoadCredential=([^:]+):", text, re.M))
     tls, settings = re.findall(r"^#   (?:tls|queue_manager): (\{.*\})$", text, re.M)
     settings = settings.replace("...", "name: QM1, channel: C, connections: h(1414), user: u")
     tls = tls.replace("...", "certificate_file: /etc/mqbridge/server.pem")
-    readme = (DEPLOY.parent / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml\n(.*?)^```", readme, re.M | re.S)
+    page = (DEPLOY.parent / "docs" / "how-to" / "service.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     written = [block for block in blocks if "/run/credentials" in block]
     file = tmp_path / "bridge.yaml"
     for lines in (f"queue_manager: {settings}\nchannels: [{{tls: {tls}}}]\n", *written):

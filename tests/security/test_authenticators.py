@@ -1,4 +1,4 @@
-"""The authentication of a channel: which methods judge, who names the user, plug-ins as the README shows them, files."""
+"""The authentication of a channel: which methods judge, who names the user, plug-ins as documented, files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bridge.security.client_certificate import CertificateAuthenticator
 from bridge.security.topic_access import TopicAccess, covers
 from tests.support.certificate_authority import Authority
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "devices.md"
 
 
 class Badges:
@@ -151,9 +151,9 @@ async def test_users_by_certificate(template: str, certificate: Certificate, use
         assert (await CertificateAuthenticator(template).authenticate(presented)).user_name == user
 
 
-async def test_the_plug_in_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed as the README says, it is found by its entry point, and lets in who has a badge."""
-    text = README.read_text(encoding="utf-8")
+async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed as the page says, it is found by its entry point, and lets in who has a badge."""
+    text = PAGE.read_text(encoding="utf-8")
     example = re.search(r"```python\n(from bridge\.security\.authenticator .*?)```", text, re.S)
     assert example and '[project.entry-points."mqbridge.authenticators"]' in text
     (tmp_path / "badges.py").write_text(example[1])

@@ -1,4 +1,4 @@
-"""Properties of a PUBLISH of MQTT 5 in MQ, both ways: the table "Properties of MQTT 5 in MQ" of the README.
+"""Properties of a PUBLISH of MQTT 5 in MQ, both ways: the table "Properties of MQTT 5 in MQ" (docs/reference/mqtt-5.md).
 
 A message of a client keeps them as they came, but for those of one packet or one hop; they are written as headers where
 somebody asks for its data. Links write the same elements and folders.

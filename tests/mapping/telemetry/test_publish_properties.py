@@ -1,4 +1,4 @@
-"""The README's table "Properties of MQTT 5 in MQ", row by row and both ways: a client's publication and what MQ has of it."""
+"""The table "Properties of MQTT 5 in MQ" (docs/reference/mqtt-5.md), row by row: a publication and what MQ has of it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bridge.mapping.topic import is_wildcard
 from bridge.mq.embedded.attributes import Value
@@ -70,6 +70,11 @@ class Commands:
             self._runs["DEFINE", noun] = definitions.define
             self._runs["ALTER", noun] = definitions.alter
             self._runs["DELETE", noun] = definitions.delete
+
+    def known(self) -> Iterator[tuple[str, str]]:
+        """Yield verb and noun of each command that there is."""
+        yield from self._runs
+        yield from [("DISPLAY", noun) for noun in (*self._display.nouns, *self._shows)]
 
     def read(self, text: str) -> list[Command]:
         """Return the commands of a script.

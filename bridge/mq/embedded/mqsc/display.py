@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from bridge.mapping.topic import matches
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
@@ -105,6 +105,11 @@ class Display:
             "TOPIC": self._topics,
             "TPSTATUS": self._topic_status,
         }
+
+    @property
+    def nouns(self) -> Collection[str]:
+        """Return the nouns that there is a DISPLAY command for."""
+        return self._sources
 
     def knows(self, noun: str) -> bool:
         """Return whether there is a DISPLAY command for a noun."""
