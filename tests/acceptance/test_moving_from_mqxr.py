@@ -1,0 +1,68 @@
+"""What docs/how-to/moving-from-mqxr.md says of subscriptions that are there before the bridge (`type: ibm`, on the stand-in)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.wire.mqtt import Publish
+from tests.support.raw_client import RawClient
+from tests.support.remote_bridge import RemoteBridgeProcess
+
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+@pytest.fixture
+def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
+    """A bridge that is not started, on a queue manager that runs."""
+    bridge = RemoteBridgeProcess(tmp_path / "data")
+    bridge.queue_manager.start()
+    yield bridge
+    bridge.discard()
+
+
+def subscription(client_id: str, user_data: str | None) -> str:
+    """DEFINE SUB as for a durable session of a client, with a publication that waits for it, once somebody publishes."""
+    data = "" if user_data is None else f" USERDATA('{user_data}')"
+    where = f"DEST(SYSTEM.MQTT.PUBLICATION.QUEUE) DESTQMGR('{client_id}')"
+    return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{data}\n"
+
+
+def test_what_becomes_of_durable_subscriptions_by_their_user_data(bridge: RemoteBridgeProcess) -> None:
+    """The QoS: the client has its session. Others: what waits is taken off. None: a dead letter, as what was put straight."""
+    bridge.mqsc(subscription("known", "1") + subscription("other", "whatever") + subscription("blank", None))
+    bridge.mq("pub", "news/a", "hello", "--persistent")
+    bridge.mq("put", "ORDERS", "straight", "--to", "nobody")
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 4)
+    bridge.start()
+    client = RawClient(bridge.port, "known", clean=False)
+    assert client.connect().session_present
+    publication = client.expect(Publish)
+    assert (publication.topic, publication.payload, publication.qos) == ("news/a", b"hello", 1)
+    client.acknowledge(publication)
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
+    letters = bridge.messages(DEAD_LETTER_QUEUE)
+    assert sorted((one["dlh"]["DestQName"], one["dlh"]["DestQMgrName"]) for one in letters) == [
+        ("ORDERS", "nobody"),
+        ("SYSTEM.MQTT.PUBLICATION.QUEUE", "blank"),
+    ]
+    client.disconnect()
+
+
+@pytest.mark.parametrize("user_data", ["whatever", None])
+def test_a_client_that_subscribes_again_alters_its_subscription_in_place(
+    bridge: RemoteBridgeProcess, user_data: str | None
+) -> None:
+    bridge.mqsc(subscription("dev", user_data))
+    bridge.start()
+    client = RawClient(bridge.port, "dev", clean=False)
+    assert not client.connect().session_present
+    assert client.subscribe(("news/#", 1)) == (1,)
+    (shown,) = bridge.mq_json("display", "SUB('dev:*')", "USERDATA", "DURABLE")
+    assert (shown["USERDATA"], shown["DURABLE"]) == ("1", "YES")
+    bridge.mq("pub", "news/a", "hello", "--persistent")
+    assert client.take().payload == b"hello"
+    client.disconnect()
