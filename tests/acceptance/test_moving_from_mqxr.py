@@ -1,4 +1,4 @@
-"""What docs/how-to/moving-from-mqxr.md says of subscriptions that are there before the bridge (`type: ibm`, on the stand-in)."""
+"""What docs/how-to/moving-from-mqxr.md says of subscriptions that are there before the bridge, on IBM's package."""
 
 from __future__ import annotations
 
