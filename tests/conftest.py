@@ -9,6 +9,8 @@ from collections.abc import Callable
 # Before anything of the bridge is imported: the tests run what the sources say, and with MQBRIDGE_PURE=0 what is compiled of
 # them (`make test-slow`).
 os.environ.setdefault("MQBRIDGE_PURE", "1")
+# ibmmq hooks itself into OpenTelemetry, which is installed for the tests of traces; the bridge has it leave that alone.
+os.environ["MQIPY_NOOTEL"] = "1"
 
 import pytest
 import uvloop
