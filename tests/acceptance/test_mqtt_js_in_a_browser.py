@@ -1,0 +1,89 @@
+"""MQTT.js in headless Chromium, over WebSockets with TLS: pages of whose origin get in, and pages of which do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.support.bridge_process import BridgeProcess
+from tests.support.browser import Browser
+from tests.support.certificate_authority import Authority
+from tests.support.mqtt_js import INSTALLED
+from tests.support.patience import eventually
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+channels:
+  - name: PAGES
+    port: 0
+    websocket: {{origins: ["{origin}"]}}
+    tls: {{certificate_file: {directory}/server.pem, key_file: {directory}/server.key}}
+"""
+PAGE = """<!doctype html><title>MQTT</title><p id="state">waiting</p><p id="said"></p>
+<script src="mqtt.min.js"></script>
+<script>
+  const [state, said] = ['state', 'said'].map((id) => document.getElementById(id));
+  const address = `wss://localhost:${location.search.slice(1)}/mqtt`;
+  const client = mqtt.connect(address, { protocolVersion: 5, reconnectPeriod: 0, clientId: 'page' });
+  client.on('connect', async () => {
+    state.textContent = 'connected';
+    await client.subscribeAsync('pages/#', { qos: 1 });
+    await client.publishAsync('pages/one', 'from the page', { qos: 1 });
+  });
+  client.on('message', (topic, payload) => (said.textContent = `${topic}: ${payload}`));
+  client.on('close', () => (state.textContent = 'closed'));
+</script>
+"""
+
+
+class Pages(SimpleHTTPRequestHandler):
+    """Files of a directory, without a line on each."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def site(directory: Path) -> Iterator[str]:
+    """Serve a directory; yields the origin of its pages."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Pages, directory=str(directory))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_origins(tmp_path: Path) -> None:
+    """A page of the origin that is named publishes and subscribes; the same page of another origin is closed out."""
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.html").write_text(PAGE)
+    (pages / "mqtt.min.js").symlink_to(INSTALLED / "node_modules" / "mqtt" / "dist" / "mqtt.min.js")
+    Authority(tmp_path).issue("server")
+    with ExitStack() as stack:
+        own, foreign = (stack.enter_context(site(pages)) for _ in range(2))
+        config = CONFIG.format(origin=own, directory=tmp_path)
+        bridge = BridgeProcess(tmp_path / "data", config=config).start()
+        stack.callback(bridge.discard)
+        for origin, let_in in ((own, True), (foreign, False)):
+            browser = stack.enter_context(Browser(origin))
+            browser.do("open", {"ignoreHTTPSErrors": True})
+            assert browser.do("goto", f"/?{bridge.port}") == 200
+            if let_in:
+                browser.do("sees", "#said", "pages/one: from the page")
+                assert browser.do("text", "#state") == "connected"
+            else:
+                browser.do("sees", "#state", "closed")
+                assert browser.do("text", "#said") == ""
+        eventually(lambda: f"its WebSocket handshake is refused: invalid Origin header: {foreign}" in bridge.log, True)
+        assert len(re.findall("client 'page' at [^ ]+ connected", bridge.log)) == 1
+        assert bridge.stop() == 0
