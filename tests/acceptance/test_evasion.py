@@ -7,6 +7,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import jwt
@@ -19,12 +20,13 @@ from bridge.cli.program import program
 from bridge.wire.mqtt import Connack, Disconnect, Publish, ReasonCode, Will, encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
-from tests.support.patience import PATIENCE, eventually
+from tests.support.patience import PATIENCE, eventually, until
 from tests.support.raw_client import ConnectionClosed, RawClient
 
 SECRET, OTHER_SECRET = "correct horse 8", "battery staple 8"
 CONFIG = """
 channel_authentication:
+  - {{channel: "*", type: BLOCKADDR, address_list: [127.0.0.9]}}
   - {{channel: KEPT.OUT, type: ADDRESSMAP, address: 127.*, user_source: NOACCESS}}
   - {{channel: BY.NAME, type: USERMAP, client_user: mapped-device, mcauser: plant}}
   - {{channel: PROXY.NAME, type: SSLPEERMAP, ssl_peer: "O=Example,OU=admin", mcauser: plant}}
@@ -62,10 +64,45 @@ channels:
     failed_connects: 2
     authentication: [{{method: password, file: {0}/guessed}}]
 """
+#: Connections at a time, and bytes that each says it will send.
+CONNECTIONS, LENGTH = 16, 4_000_000
+#: When a client resets its connection.
+MOMENTS = ("before CONNECT", "in CONNECT", "behind CONNECT", "behind the answer")
 UPGRADE = (
     b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
 )
+
+
+class Peak:
+    """The most memory that a bridge takes from now on."""
+
+    def __init__(self, bridge: BridgeProcess) -> None:
+        assert bridge.process is not None
+        self._directory = Path(f"/proc/{bridge.process.pid}")
+        (self._directory / "clear_refs").write_text("5")  # begin anew (proc_pid_clear_refs(5))
+        self._before = self._peak()
+
+    def grown(self) -> int:
+        """By how many bytes there were more than at the beginning, at most."""
+        return self._peak() - self._before
+
+    def _peak(self) -> int:
+        (line,) = (one for one in (self._directory / "status").read_text().splitlines() if one.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+
+def begun(bridge: BridgeProcess, channel: str) -> socket.socket:
+    """A connection that has begun what is as long as a packet may be, and is none of CONNECT's."""
+    connection: socket.socket = socket.create_connection(("127.0.0.1", bridge.ports[channel]), PATIENCE)
+    if channel == "TLS":
+        context = ssl.create_default_context(cafile=str(bridge.data_directory.parent / "ca.pem"))
+        connection = context.wrap_socket(connection, server_hostname="localhost")
+        connection.sendall(b"\x10" + b"\xff\xff\xff\x7f")
+    else:
+        connection.sendall(UPGRADE)
+        connection.sendall(b"\x82\xff" + struct.pack("!Q", LENGTH) + bytes(4))
+    return connection
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +120,7 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
     directory = authority.directory
     authority.issue("server")
     authority.client("proxy")
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)
     for file, user in (
         ("clients", "factory-line-1"), ("clients", "factory-line-2"), ("clients", "mapped-device"),
@@ -104,45 +139,72 @@ def password(file: Path, user: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def reset(client: RawClient) -> None:
-    """End a connection so that the other end finds no address any more."""
+def reset(client: RawClient, moment: str) -> None:
+    """End a connection at a moment so that the other end finds no address any more."""
+    with suppress(ConnectionClosed):  # who is refused at once
+        if moment == "in CONNECT":
+            client.send_bytes(encode(client.packet)[:7])
+        elif moment != "before CONNECT":
+            client.send(client.packet)
+        if moment == "behind the answer":
+            client.receive()
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.socket.close()
 
 
-@pytest.mark.parametrize("channel", ["KEPT.OUT", "PROXIED"])
-def test_a_reset_gets_round_no_address(bridge: BridgeProcess, channel: str) -> None:
+def let_in(port: int, client_id: str) -> RawClient:
+    """A client, once there is a place for it."""
+    tried: list[RawClient] = []
+
+    def comes_in() -> bool:
+        tried.append(RawClient(port, client_id))
+        try:
+            return tried[-1].connect().return_code == 0
+        except ConnectionClosed:
+            return False
+
+    until(comes_in)
+    return tried[-1]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    ("channel", "source", "there"),
+    [("KEPT.OUT", "", 0), ("PROXIED", "", 0), ("FREE", "127.0.0.9", 0), ("PER.ADDRESS", "", 2)],
+    ids=["ADDRESSMAP", "proxies", "BLOCKADDR", "max_clients_per_address"],
+)
+def test_a_reset_gets_round_no_address(
+    bridge: BridgeProcess, channel: str, source: str, there: int, moment: str
+) -> None:
     """Who may not come from its address leaves no will behind, however its connection ends."""
-    with RawClient.connected(bridge.ports["FREE"], f"watcher of {channel}") as watcher:
-        assert watcher.subscribe((f"reset/{channel}", 1)) == (1,)
-        for number in range(20):
-            client = RawClient(bridge.ports[channel], f"r{number}", will=Will(f"reset/{channel}", b"got in", 1))
-            client.send(client.packet)
-            reset(client)
-        with RawClient.connected(bridge.ports["FREE"], "marker") as marker:
-            marker.publish(f"reset/{channel}", b"marker", 1)
+    topic = f"reset/{channel}/{moment}"
+    with ExitStack() as stack:
+        watcher = stack.enter_context(RawClient.connected(bridge.ports["FREE"], "watcher"))
+        assert watcher.subscribe((topic, 1)) == (1,)
+        for number in range(there):
+            stack.enter_context(let_in(bridge.ports[channel], f"there {number}"))
+        for number in range(10):
+            reset(RawClient(bridge.ports[channel], f"r{number}", will=Will(topic, b"got in", 1), source=source), moment)
+        marker = stack.enter_context(RawClient.connected(bridge.ports["FREE"], "marker"))
+        marker.publish(topic, b"marker", 1)
         assert watcher.wait_for(Publish).payload == b"marker"
 
 
-def test_a_reset_takes_no_place(bridge: BridgeProcess) -> None:
-    for when in ("before CONNECT", "behind CONNECT", "behind CONNACK"):
-        for number in range(5):
-            client = RawClient(bridge.ports["PER.ADDRESS"], f"p{number}")
-            if when != "before CONNECT":
-                client.send(client.packet)
-            if when == "behind CONNACK":
-                client.receive()
-            reset(client)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_reset_takes_no_place(bridge: BridgeProcess, moment: str) -> None:
+    """Of the two places of an address none stays taken, whenever its connections were reset."""
+    port = bridge.ports["PER.ADDRESS"]
+    for number in range(5):
+        reset(RawClient(port, f"p{number}"), moment)
 
-        def both_come_in() -> list[int]:
-            port = bridge.ports["PER.ADDRESS"]
-            with RawClient(port, "one") as one, RawClient(port, "two") as two:
-                try:
-                    return [one.connect().return_code, two.connect().return_code]
-                except ConnectionClosed:
-                    return []
+    def both_come_in() -> list[int]:
+        with RawClient(port, "one") as one, RawClient(port, "two") as two:
+            try:
+                return [one.connect().return_code, two.connect().return_code]
+            except ConnectionClosed:
+                return []
 
-        eventually(both_come_in, [0, 0])
+    eventually(both_come_in, [0, 0])
 
 
 def test_a_flood_lengthens_no_token(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
@@ -173,29 +235,30 @@ def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
     eventually(lambda: "no CONNECT within 2 s" in bridge.log, True)
 
 
-@pytest.mark.parametrize("channel", ["WS", "TLS"])
-def test_nobody_sends_much_before_it_is_known(bridge: BridgeProcess, channel: str) -> None:
-    """A frame as long as packets may be is not gathered of who has sent no CONNECT."""
-    connection: socket.socket = socket.create_connection(("127.0.0.1", bridge.ports[channel]), PATIENCE)
-    if channel == "TLS":
-        context = ssl.create_default_context(cafile=str(bridge.data_directory.parent / "ca.pem"))
-        connection = context.wrap_socket(connection, server_hostname="localhost")
-        begin = b"\x10\xff\xff\xff\x7f"
-    else:
-        connection.sendall(UPGRADE)
-        begin = b"\x82\xff" + struct.pack("!Q", 4_000_000) + bytes(4)
-    with connection:
-        sent = len(begin)
-        try:
-            connection.sendall(begin)
-            while sent < 4_000_000:
-                connection.sendall(bytes(65_536))
-                sent += 65_536
-            while connection.recv(65_536):
-                pass
-        except OSError:
-            pass
-    assert "Traceback" not in bridge.log
+@pytest.mark.parametrize(
+    ("channel", "why"),
+    [
+        ("WS", "no CONNECT is in more bytes than max_connect_size allows for"),
+        ("TLS", "max_connect_size: 268435455 bytes"),
+    ],
+)
+def test_nobody_sends_much_before_it_is_known(bridge: BridgeProcess, channel: str, why: str) -> None:
+    """A frame as long as packets may be is not gathered of who has sent no CONNECT: the connection ends, memory stays."""
+    before = len(bridge.log)
+    peak = Peak(bridge)
+    connections = [begun(bridge, channel) for _ in range(CONNECTIONS)]
+    with ExitStack() as stack:
+        for connection in connections:
+            stack.enter_context(connection)
+            with suppress(OSError):
+                for _ in range(LENGTH // 65_536):
+                    connection.sendall(bytes(65_536))
+        for connection in connections:
+            with suppress(ConnectionResetError, BrokenPipeError, ssl.SSLError):
+                while connection.recv(65_536):
+                    pass
+    eventually(lambda: bridge.log[before:].count(why), CONNECTIONS)
+    assert peak.grown() < CONNECTIONS * LENGTH / 4
 
 
 def test_a_name_is_the_whole_name(bridge: BridgeProcess) -> None:

@@ -10,10 +10,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import paho.mqtt.client as paho
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from paho.mqtt.client import Client, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
 
 from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.security.tls import TlsError, context_of
@@ -162,18 +163,19 @@ def test_certificates_that_are_refused(
 @pytest.mark.parametrize("ciphers", ["ANY_TLS12_OR_HIGHER", "ECDHE_RSA_AES_256_GCM_SHA384"])
 def test_a_weak_certificate_of_the_channel_itself(certificates: Path, ciphers: str) -> None:
     """The bridge does not serve with a key that is too short, whatever ciphers it is told to have."""
-    files = {"certificate_file": certificates / "weak-server.pem", "key_file": certificates / "weak-server.key"}
+    certificate, key = certificates / "weak-server.pem", certificates / "weak-server.key"
+    config = ListenerTlsConfig(certificate_file=certificate, key_file=key, ciphers=ciphers)
     with pytest.raises(TlsError, match="too small"):
-        context_of(ListenerTlsConfig(**files, ciphers=ciphers))
+        context_of(config)
 
 
 def paho_publishes(
     bridge: BridgeProcess, channel: str, certificates: Path, authority: str = "ca", name: str | None = None
 ) -> bool:
     """Return whether a publication of paho's is acknowledged."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-    shown = (None, None) if name is None else (f"{certificates}/{name}.pem", f"{certificates}/{name}.key")
-    client.tls_set(f"{certificates}/{authority}.pem", *shown, ciphers="ALL:@SECLEVEL=0")
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
+    certificate, key = (None, None) if name is None else (f"{certificates}/{name}.pem", f"{certificates}/{name}.key")
+    client.tls_set(f"{certificates}/{authority}.pem", certificate, key, ciphers="ALL:@SECLEVEL=0")
     let_in: queue.Queue[bool] = queue.Queue()
     client.on_connect = lambda *_: let_in.put(True)
     client.on_disconnect = lambda *_: let_in.put(False)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.security import failed_connects
 from bridge.security.failed_connects import PERIOD, USERS_OF_A_NETWORK, Attempt, FailedConnects
 
 FREE, LONGEST = 3, 10.0
@@ -112,6 +113,32 @@ def test_who_leaves_before_it_is_judged_has_failed_and_who_is_right_has_not(fail
         attempt.end(False)  # as Client.lost does
         attempt.end(True)
     assert begun(failed).delay > 0
+
+
+def test_as_many_are_remembered_as_there_is_room_for(
+    failed: FailedConnects, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has addresses by the thousand fills no memory; the ones that have tried least lately are forgotten."""
+    monkeypatch.setattr(failed_connects, "_REMEMBERED", 10)
+    fail(failed, FREE)
+    for number in range(4):
+        fail(failed, FREE, f"10.0.1.{number}")
+    assert begun(failed).delay == 1
+    for number in range(5):
+        fail(failed, FREE, f"10.0.2.{number}")
+    assert len(failed._slates) == 10
+    assert begun(failed).delay == 0
+    assert begun(failed, "10.0.2.4").delay == 1
+
+
+def test_one_user_keeps_no_other_of_its_address_out(failed: FailedConnects) -> None:
+    """However often one fails: even when nobody is judged who says that it is that user, others are at once."""
+    fail(failed, FREE)
+    while failed.begin("10.0.0.1", "a", FREE, LONGEST) is not None:
+        pass
+    other = begun(failed, user="b")
+    assert other.delay == 0
+    other.end(True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), st.floats(0, 100)), max_size=60))

@@ -60,7 +60,9 @@ class RawClient:
         byte_order: ByteOrder = "big",
         receive_buffer: int | None = None,
         properties: ConnectProperties | None = None,
+        source: str = "",
     ) -> None:
+        """`source` is the address of this machine that it comes from; blank: the usual one."""
         if level == 5 and properties is None and not clean:
             properties = ConnectProperties(session_expiry_interval=0xFFFFFFFF)
         self.level = level
@@ -84,6 +86,8 @@ class RawClient:
             # Before the connection is made, so that the window is small from the start.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(PATIENCE)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
