@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import ssl
+import struct
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz.listeners import Listener, configuration, listeners_of
+from tests.fuzz.listeners import PLACES, Listener, applications_port, configuration, listeners_of
 from tests.fuzz.pair import Pair
 from tests.fuzz.sequences import mutated
+from tests.support.administrator import Administrator
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import PATIENCE, eventually
 
@@ -77,6 +80,12 @@ class Campaign:
                 reader, writer = await listener.connect()
         except (ConnectionResetError, BrokenPipeError, ssl.SSLError):
             return
+        resets = number % 5 == 4 and not isinstance(listener.place, Path)
+        if resets:
+            # At any moment, and perhaps before the other end has asked for its address: it is sent RST, and no FIN.
+            connection = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            parts = parts[: number // 5 % (len(parts) + 1)]
         try:
             with suppress(OSError, RuntimeError):  # a RuntimeError is how uvloop says that a transport is closed
                 for part in parts:
@@ -84,6 +93,8 @@ class Campaign:
                     await asyncio.sleep(0)
                 async with asyncio.timeout(PATIENCE):
                     await writer.drain()
+                if resets:
+                    return
                 if listener.tls is None and number % 3 == 0:
                     writer.write_eof()
                 with suppress(TimeoutError):
@@ -111,6 +122,8 @@ class Campaign:
         self.check(f"seed {self._seed}, at the end")
         eventually(lambda: self._open_files() <= self._files, True)
         eventually(lambda: b"DURABLE(NO)" in self._subscriptions(), False)
+        eventually(self._connections, {})
+        eventually(self._free_places, PLACES)
         grown = self._status("VmRSS") - self.memory
         status = self.bridge.stop()
         if status:
@@ -119,6 +132,20 @@ class Campaign:
 
     def _subscriptions(self) -> bytes:
         return self.bridge.run_mq("run", "-", stdin=b"DISPLAY SUB(*) DURABLE").stdout
+
+    def _connections(self) -> dict[str, int]:
+        """Return the connections of each channel that has some."""
+        channels = Administrator(self.bridge).json("channel", "list")
+        return {one["name"]: one["connections"] for one in channels if one["connections"]}
+
+    def _free_places(self) -> int:
+        """Return how many more connections the listener for MQ applications takes."""
+        address = "127.0.0.1", applications_port(self.bridge)
+        with ExitStack() as stack:
+            made = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(PLACES + 1)]
+            # TLS begins with the client: only who is refused sees something, the end. They are accepted in their order.
+            assert not made[-1].recv(1)
+            return sum(1 for one in made if not _has_ended(one))
 
     def _status(self, field: str) -> int:
         text = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
@@ -132,3 +159,14 @@ class Campaign:
     def _pid(self) -> int:
         assert self.bridge.process is not None
         return self.bridge.process.pid
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Return whether the other end has closed a connection over which it sends nothing."""
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1)
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True

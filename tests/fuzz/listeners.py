@@ -28,6 +28,7 @@ queue_manager:
   c_programs: true
   listener:
     port: 0
+    max_connections: {places}
     tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}
 channels:
   - {{name: PAIR, port: 0}}
@@ -41,6 +42,8 @@ channels:
   - {{name: PROXIED, port: 0, proxies: [127.0.0.1], authentication: [{{method: certificate}}, {{method: anonymous}}]}}
   - {{name: UNIX, socket: {0}/mqtt.sock}}
 """
+#: Places of the listener for MQ applications, more than cases at a time.
+PLACES = 64
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,13 @@ def configuration(directory: Path) -> str:
     Authority(directory).issue("server")
     hashed = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("right")
     (directory / "clients").write_text(f"dev:{hashed}\n", encoding="utf-8")
-    return CONFIG.format(directory)
+    return CONFIG.format(directory, places=PLACES)
+
+
+def applications_port(bridge: BridgeProcess) -> int:
+    """Return the TCP port for MQ applications of a bridge that runs."""
+    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "\n".join(bridge.printed))
+    return int(port)
 
 
 def listeners_of(bridge: BridgeProcess) -> list[Listener]:
@@ -74,7 +83,7 @@ def listeners_of(bridge: BridgeProcess) -> list[Listener]:
     directory = bridge.data_directory.parent
     trusting = ssl.create_default_context(cafile=str(directory / "ca.pem"))
     ports = bridge.ports
-    (applications,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "\n".join(bridge.printed))
+    applications = applications_port(bridge)
     return [
         Listener("channel", ports["PLAIN"], sequences.mqtt),
         Listener("channel with passwords", ports["PASSWORD"], sequences.mqtt),
@@ -86,8 +95,8 @@ def listeners_of(bridge: BridgeProcess) -> list[Listener]:
         Listener("PROXY protocol", ports["PROXIED"], sequences.proxied),
         Listener("Unix socket", directory / "mqtt.sock", sequences.mqtt),
         Listener("MQ applications", bridge.data_directory / "mqbridge.sock", sequences.applications),
-        Listener("MQ applications, TCP", int(applications), sequences.applications, trusting),
-        Listener("MQ applications, TCP without TLS", int(applications), sequences.applications),
+        Listener("MQ applications, TCP", applications, sequences.applications, trusting),
+        Listener("MQ applications, TCP without TLS", applications, sequences.applications),
         Listener("programs in C", bridge.data_directory / "mqi.sock", sequences.c_programs),
         Listener("control socket", directory / "control.sock", sequences.control),
     ]
