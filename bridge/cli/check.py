@@ -76,7 +76,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     from bridge.cli.queue_manager import read
     from bridge.cli.requirements import lacking_at_queue_manager
     from bridge.cli.surroundings import expiring, lacking, unreachable
-    from bridge.config import ConfigurationError, describe
+    from bridge.config import ConfigurationError, advice, describe
     from bridge.mapping.rules.check import loops_of
     from bridge.mapping.rules.check_warnings import warnings_of
 
@@ -93,6 +93,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     findings.description = list(describe(configuration))
     findings.loops = [str(loop) for loop in loops_of(configuration)]
     findings.notes = list(warnings_of(configuration))
+    findings.notes += advice(configuration)
     findings.notes += expiring(configuration)
     findings.missing = list(lacking(configuration))
     if connect:

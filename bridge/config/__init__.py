@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
     from bridge.config.channel_authentication import ChannelAuthenticationConfig
     from bridge.config.client_tls import ClientTlsConfig
-    from bridge.config.description import describe
+    from bridge.config.description import advice, describe
     from bridge.config.document import load
     from bridge.config.link import LOCAL, LinkConfig
     from bridge.config.listener_tls import ListenerTlsConfig
@@ -93,6 +93,7 @@ __all__ = [
     "ToMqMapping",
     "ToMqttMapping",
     "WebSocketConfig",
+    "advice",
     "default_configuration",
     "describe",
     "load",
@@ -103,7 +104,7 @@ __all__ = [
 # archive's process needs one section.
 _NAMES = {
     "admin": ("AdminConfig",),
-    "description": ("describe",),
+    "description": ("advice", "describe"),
     "document": ("load",),
     "link": ("LOCAL", "LinkConfig"),
     "mapping": (

@@ -44,6 +44,27 @@ def describe(configuration: Configuration) -> list[str]:
     return lines
 
 
+def advice(configuration: Configuration) -> list[str]:
+    """Return what an administrator may want to change, though it can be as it is, for `mqbridge check`."""
+    return [
+        f"channel {channel.name}: clients that come without an identity act as nobody, a user that MQ does not know;"
+        " give the channel an mcauser"
+        for channel in configuration.channels
+        if _may_be_nobody(channel) and (channel.authentication or _is_open(channel))
+    ]
+
+
+def _may_be_nobody(channel: ChannelConfig) -> bool:
+    """Return whether clients may come without an identity, and the channel gives them none."""
+    named = channel.use_client_id or channel.mcauser
+    return not named and (not channel.authentication or any(one.method == "anonymous" for one in channel.authentication))
+
+
+def _is_open(channel: ChannelConfig) -> bool:
+    """Return whether other machines connect without showing who they are."""
+    return not channel.authentication and channel.socket is None and not values.is_loopback(channel.address)
+
+
 def _admin(admin: AdminConfig) -> list[str]:
     if admin.port is None:
         return []
@@ -145,8 +166,8 @@ def _channel(channel: ChannelConfig) -> str:
         identity = "as their client identifier"
     elif channel.mcauser:
         identity = f"as {channel.mcauser}"
-    elif any(one.method == "anonymous" for one in channel.authentication):
-        identity = "as their user name, and as nobody where they have none (mcauser would say who that is to MQ)"
+    elif _may_be_nobody(channel):
+        identity = "as their user name, and as nobody where they have none"
     else:
         identity = "as their user name"
     order = "" if channel.byte_order == "big" else ", little-endian"
@@ -174,9 +195,7 @@ def _asked(channel: ChannelConfig) -> str:
     """Return how clients of a channel show who they are."""
     if channel.authentication:
         return f"; they show who they are by {values.listing([one.method for one in channel.authentication], 'or')}"
-    if channel.socket is None and not values.is_loopback(channel.address):
-        return "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
-    return ""
+    return "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD" if _is_open(channel) else ""
 
 
 def _endpoint(address: str, port: int) -> str:

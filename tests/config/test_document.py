@@ -247,7 +247,8 @@ def test_the_default_in_words() -> None:
     assert describe(default_configuration()) == [
         "queue manager MQB1 (embedded), data in data of the working directory, messages of at most 4 MiB",
         "MQ applications of other processes connect through the Unix socket only",
-        "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their user name",
+        "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients,"
+        " acting as their user name, and as nobody where they have none",
         "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
         "each client: at most 20 messages in flight, 1 MiB unread, 1000 publications uncommitted;"
         " resend to MQTT 3.1 clients after 20 s",
@@ -278,8 +279,8 @@ def test_another_configuration_in_words() -> None:
         "applications and MQTT clients need the authorities that SET AUTHREC gives",
         "MQSC scripts run at start: /a.mqsc",
         "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
-        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name;"
-        " OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
+        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients,"
+        " acting as their user name, and as nobody where they have none; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel B: MQTTV5, MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
         "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
     ]

@@ -83,10 +83,10 @@ class Authority:
         """Make the certificate of a client."""
         return self.issue(name, alternative=None, usage=ExtendedKeyUsageOID.CLIENT_AUTH, **options)  # type: ignore[arg-type]
 
-    def revoke(self, *certificates: x509.Certificate) -> None:
-        """Write crl.pem, the list of certificates that are revoked."""
+    def revoke(self, *certificates: x509.Certificate, next_update: float = 24.0) -> None:
+        """Write crl.pem, the list of certificates that are revoked; `next_update` is hours from now."""
         now = datetime.datetime.now(datetime.UTC)
-        builder = x509.CertificateRevocationListBuilder(self.subject, now - HOUR, now + 24 * HOUR)
+        builder = x509.CertificateRevocationListBuilder(self.subject, now - 2 * HOUR, now + next_update * HOUR)
         for certificate in certificates:
             entry = x509.RevokedCertificateBuilder(certificate.serial_number, now - HOUR).build()
             builder = builder.add_revoked_certificate(entry)

@@ -1,0 +1,97 @@
+"""What `mqbridge check` has to say of files: certificates, revoked ones, keys, tokens; and of clients without a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from tests.support.certificate_authority import Authority
+
+TLS = (
+    "tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key, ca_file: {0}/ca.pem, crl_file: {0}/crl.pem,"
+    " client_certificates: optional}}"
+)
+CHANNEL = f"channels: [{{{{name: A, {TLS}}}}}]\n"
+LISTENER = f"queue_manager: {{{{listener: {{{{{TLS}}}}}}}}}\n"
+ADMIN = f"admin: {{{{port: 0, {TLS}}}}}\n"
+TOKENS = "admin: {{port: 0, token_file: {0}/tokens}}\n"
+JWKS = "channels: [{{name: A, authentication: [{{method: jwt, jwks_file: {0}/keys.json}}]}}]\n"
+
+Spoil = Callable[[Authority], object]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A directory with all that the configurations of these tests name."""
+    authority = Authority(tmp_path)
+    authority.issue("server")
+    authority.revoke()
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    (tmp_path / "keys.json").write_text(f'{{"keys": [{ECAlgorithm.to_jwk(key)}]}}')
+    (tmp_path / "tokens").touch(0o600)
+    return authority
+
+
+def checked(invoke: Any, authority: Authority, config: str) -> Any:
+    path = authority.directory / "bridge.yaml"
+    path.write_text(config.format(authority.directory))
+    return invoke("check", path)
+
+
+@pytest.mark.parametrize("config", [CHANNEL, LISTENER, ADMIN, TOKENS, JWKS])
+def test_all_is_there(invoke: Any, authority: Authority, config: str) -> None:
+    result = checked(invoke, authority, config)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def too_short(authority: Authority) -> None:
+    key = rsa.generate_private_key(65537, 1024).public_key()
+    (authority.directory / "keys.json").write_text(f'{{"keys": [{RSAAlgorithm.to_jwk(key)}]}}')
+
+
+@pytest.mark.parametrize(
+    ("config", "spoil", "told"),
+    [
+        (CHANNEL, lambda one: one.revoke(next_update=-1), "channel A: tls.crl_file {0}/crl.pem: a list in it is out of date"),
+        (LISTENER, lambda one: one.revoke(next_update=-1), "queue_manager.listener: tls.crl_file {0}/crl.pem: a list in it"),
+        (ADMIN, lambda one: one.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it is out of date"),
+        (LISTENER, lambda one: one.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
+        (ADMIN, lambda one: (one.directory / "server.key").chmod(0o644), "admin: {0}/server.key, which is secret, can be"),
+        (TOKENS, lambda one: (one.directory / "tokens").chmod(0o644), "admin.token_file: {0}/tokens can be read by every"),
+        (JWKS, lambda one: (one.directory / "keys.json").unlink(), "{0}/keys.json: No such file"),
+        (JWKS, lambda one: (one.directory / "keys.json").write_text("{}"), "{0}/keys.json: "),
+        (JWKS, too_short, "an RSA key of 1024 bits is too short"),
+    ],
+)  # fmt: skip
+def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoil: Spoil, told: str) -> None:
+    """It is told, with the file, and the exit status is that of something missing."""
+    spoil(authority)
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 1
+    assert told.format(authority.directory) in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("channel", "noted"),
+    [
+        ("address: 0.0.0.0, authentication: [{{method: anonymous}}]", True),
+        ("authentication: [{{method: certificate}}, {{method: anonymous}}]", True),
+        ("address: 0.0.0.0, allow_anonymous_remote: true", True),
+        ("address: 0.0.0.0, authentication: [{{method: anonymous}}], mcauser: plant", False),
+        ("address: 0.0.0.0, authentication: [{{method: anonymous}}], use_client_id: true", False),
+        ("address: 0.0.0.0, authentication: [{{method: jwt, jwks_file: {0}/keys.json}}]", False),
+        ("port: 1884", False),
+    ],
+)
+def test_clients_without_an_identity(invoke: Any, authority: Authority, channel: str, noted: bool) -> None:
+    """They are nobody to MQ, unless their channel says who that is."""
+    config = f"channels: [{{{{name: A, {channel}, {TLS}}}}}]\n"
+    result = checked(invoke, authority, config)
+    assert (result.exit_code, result.stderr) == (0, "")
+    notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
+    assert ("note: channel A: clients that come without an identity act as nobody" in "\n".join(notes)) is noted
