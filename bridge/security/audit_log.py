@@ -14,8 +14,9 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from bridge.config import AuditLogConfig
+from bridge.security.client_network import network_of
 
-#: Entries of one event and client in so many seconds, at most, and how many of such pairs are remembered.
+#: Entries of one event and client, or network, in so many seconds, at most, and how many of such pairs are remembered.
 MOST_ENTRIES, INTERVAL, MOST_KINDS = 50, 10.0, 10_000
 #: Characters of a value, at most: clients choose names and topics.
 LONGEST = 1_000
@@ -65,39 +66,43 @@ class Client(Protocol):
 
 
 class _Gathering:
-    """Bounds how many entries one client has of one kind: whoever sends messages chooses how many are refused.
+    """Bounds how many entries one client, or network, has of one kind: whoever sends chooses how much is refused.
 
     What is left out is counted, and told with the first entry of the next interval.
     """
 
     def __init__(self) -> None:
-        #: (event, client) -> when the interval began, entries in it
+        #: (event, client or network) -> when the interval began, entries in it
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def left_out(self, event: str, client: str, now: float) -> int | None:
+    def left_out(self, event: str, who: str, now: float) -> int | None:
         """Return how many were left out before this entry; None where this one is left out, too."""
-        begun, count = self._kinds.get((event, client), (now, 0))
+        begun, count = self._kinds.get((event, who), (now, 0))
         left_out = 0
         if now - begun >= INTERVAL:
             begun, count, left_out = now, 0, max(0, count - MOST_ENTRIES)
         elif count == 0 and len(self._kinds) >= MOST_KINDS:
             del self._kinds[next(iter(self._kinds))]
-        self._kinds[event, client] = begun, count + 1
+        self._kinds[event, who] = begun, count + 1
         return left_out if count < MOST_ENTRIES else None
 
 
 _gathering = _Gathering()
 
 
-def note(event: str, client: Client | None = None, **facts: Any) -> None:
-    """Write an entry: what happened, and the client it is about."""
+def note(event: str, client: Client | None = None, *, stranger: str | None = None, **facts: Any) -> None:
+    """Write an entry: what happened, and the client it is about.
+
+    `stranger` is the IP address of who is not let in: it may give itself any name, so its entries are bounded by its network.
+    """
     if not _entries.handlers:
         return
-    left_out: int | None = 0
-    if client is not None:
-        left_out = _gathering.left_out(event, client.client_id or client.address, time.monotonic())
-        if left_out is None:
-            return
+    who = None if client is None else client.client_id
+    if stranger is not None:
+        who = network_of(stranger)
+    left_out = 0 if who is None else _gathering.left_out(event, who, time.monotonic())
+    if left_out is None:
+        return
     entry: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
     if client is not None:
         entry |= {"client": client.client_id, "address": client.address}

@@ -161,7 +161,8 @@ def refuse(
         code.name.replace("_", " ").lower(),
         why,
     )
-    audit_log.note("refused", client.peer, channel=client.channel.name, code=int(code), why=why)
+    stranger = client.transport.address
+    audit_log.note("refused", client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why)
     service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from functools import partial
+from typing import Any
 
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mq.unit_of_work import Completion, UnitOfWork
@@ -104,6 +105,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     old = service.clients.get(client_id)
     if old is not None:
         # MQTT-3.1.4-2
+        audit_log.note("taken over", old.peer, channel=old.channel.name, by=client.peer.address)
         old.close(f"taken over by a new connection {client.peer}", ReasonCode.SESSION_TAKEN_OVER)
         service.lost(old)
     existing = service.sessions.get(client_id)
@@ -178,7 +180,7 @@ def _begin(
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
     user = identity.user.decode("utf-8", "replace")
-    facts = {"user": user, "user_name": client.user_name, "authenticated": bool(config.authentication)}
+    facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": bool(config.authentication)}
     audit_log.note("connected", client.peer, channel=config.name, **facts)
     log.info(
         "MQB2001I client %s connected: %s session%s",

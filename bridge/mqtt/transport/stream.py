@@ -17,6 +17,7 @@ from bridge.mqtt.transport.interface import STOPPING, TOO_MUCH, TURN, UNREAD, Ga
 from bridge.mqtt.transport.layer import LayerError, Stack
 from bridge.mqtt.transport.peer import Peer
 from bridge.mqtt.transport.rate import Rate
+from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
 from bridge.wire.mqtt import ConnackCode, ReasonCode
 
@@ -125,6 +126,7 @@ class StreamConnection:
         no_room = listener.admit(self)
         if no_room:
             log.warning("MQB1001W channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
+            self._note_refusal(no_room)
             self._refuse()
             return
         self._stack = listener.stack(self)
@@ -142,6 +144,10 @@ class StreamConnection:
         else:
             self.closing = True
             self.abort()
+
+    def _note_refusal(self, why: str) -> None:
+        """Note in the audit log that a connection ends before its CONNECT."""
+        audit_log.note("refused", self.peer, stranger=self.address, channel=self._listener.config.name, why=why)
 
     def data_received(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
@@ -178,6 +184,8 @@ class StreamConnection:
         if why:
             name = self._listener.config.name
             log.warning("MQB1002W channel %s: the connection of client %s ends: %s", name, self.peer, why)
+            if self.protocol.state is State.WAITING_FOR_CONNECT:
+                self._note_refusal(why)
             self.protocol.lose()
             self._close(transport)
         return plain

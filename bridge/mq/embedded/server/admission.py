@@ -51,6 +51,11 @@ class Place:
                 del self._connections[network]
 
 
+def note_refusal(address: str, why: str) -> None:
+    """Note in the audit log that an application is refused before it has said who it is."""
+    audit_log.note("application refused", stranger=address, address=address, why=why)
+
+
 class Admission:
     """What is asked of who connects over TCP: nothing, unless the listener's configuration says so."""
 
@@ -77,10 +82,12 @@ class Admission:
                 address,
                 config.max_connections,
             )
+            note_refusal(address, f"max_connections {config.max_connections} is reached")
         elif most is not None and count[network] >= most:
             log.warning(
                 "MQB3303W an MQ application at %s is refused: max_connections_per_address %d is reached", address, most
             )
+            note_refusal(address, f"max_connections_per_address {most} is reached")
         else:
             count[network] += 1
             return Place(address, count, network)
@@ -108,6 +115,8 @@ class Admission:
             log.warning(
                 "MQB3304W an application is refused: it connects by channel %r, which the listener has not", channel
             )
+            why = f"the listener has no channel {channel!r}"
+            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, f"channel {channel!r}")
         if not self._authentication.asks:
             return Authenticated("")
@@ -121,6 +130,8 @@ class Admission:
         attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
         if attempt is None:
             log.warning("MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?")
+            why = "too many of its address wait to be judged (failed_connects)"
+            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
         succeeded = False
         try:
@@ -132,13 +143,13 @@ class Admission:
             log.warning(
                 "MQB3305W an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error
             )
-            audit_log.note("application refused", user=user, address=address, why=str(error))
+            audit_log.note("application refused", stranger=address, user=user, address=address, why=str(error))
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
             succeeded = True  # nothing is known of it
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
             log.error("MQB3306E queue_manager.listener: an application at %s is refused: %s", address or "?", why)
-            audit_log.note("application refused", user=user, address=address, why=why)
+            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None
         finally:
             attempt.end(succeeded)

@@ -85,6 +85,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
         log.warning("MQB3314W %s: %s", where, warning)
     if verdict.refusal:
         log.warning("MQB3315W %s is refused: %s", where, verdict.refusal)
-        audit_log.note("application refused", user=client.user, address=client.address, why=verdict.refusal)
+        address, why = client.address, verdict.refusal
+        audit_log.note("application refused", stranger=address, user=client.user, address=address, why=why)
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "a channel authentication record keeps it out")
     return verdict.mcauser

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
-from bridge.mq.embedded.server.admission import Admission, Place
+from bridge.mq.embedded.server.admission import Admission, Place, note_refusal
 from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation
 from bridge.security.tls import ListenerTls, reason_of
 
@@ -87,6 +87,7 @@ class TcpListener:
                 continue
             if why := self._blocked(address[0]):
                 log.warning("MQB3313W an MQ application at %s is refused: %s", address[0], why)
+                note_refusal(address[0], why)
                 connection.close()
                 continue
             place = self._admission.take(address[0])
@@ -110,6 +111,7 @@ class TcpListener:
         except OSError as error:
             place.give_back()
             log.warning("MQB3311W an MQ application at %s is refused: TLS: %s", place.address, reason_of(error))
+            note_refusal(place.address, f"TLS: {reason_of(error)}")
         except BaseException:
             place.give_back()
             raise

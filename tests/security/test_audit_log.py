@@ -1,0 +1,90 @@
+"""The audit log: its entries are bounded by who brings them about, whatever names that one gives itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge.config import AuditLogConfig, ListenerConfig
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.errors import MQError
+from bridge.mqtt.transport.peer import Peer
+from bridge.security import audit_log
+from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
+
+Entries = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entries]:
+    """What is in the audit log of the test."""
+    monkeypatch.setattr(audit_log, "_gathering", audit_log._Gathering())
+    file = tmp_path / "audit.jsonl"
+    audit_log.begin(AuditLogConfig(file=file))
+    yield lambda: [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    audit_log.end()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(audit_log.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (("10.0.0.1",), MOST_ENTRIES),
+        (("10.0.0.1", "::ffff:10.0.0.1"), MOST_ENTRIES),
+        (("2001:db8::1", "2001:db8::2"), MOST_ENTRIES),
+        (("10.0.0.1", "10.0.0.2"), 2 * MOST_ENTRIES),
+    ],
+)
+def test_a_stranger_with_many_names(
+    entries: Entries, clock: SimpleNamespace, addresses: tuple[str, ...], expected: int
+) -> None:
+    """Whoever is refused as another client each time has as many entries as one; what is left out is told later."""
+    for number in range(100):
+        for address in addresses:
+            audit_log.note("refused", Peer(f"{address}:{number}", f"c{number}"), stranger=address, why="x")
+    assert len(entries()) == expected
+    clock.now = INTERVAL
+    audit_log.note("refused", Peer("10.0.0.1:1", "c"), stranger=addresses[0], why="x")
+    left_out = len(addresses) * 100 - expected if expected == MOST_ENTRIES else 100 - MOST_ENTRIES
+    assert entries()[-1]["left_out_before"] == left_out
+
+
+def test_one_client_takes_no_entries_of_another(entries: Entries, clock: SimpleNamespace) -> None:
+    for _ in range(100):
+        audit_log.note("publication refused", Peer("10.0.0.1:1", "loud"), topic="t")
+    audit_log.note("publication refused", Peer("10.0.0.1:1", "other"), topic="t")
+    audit_log.note("disconnected", Peer("10.0.0.1:1", "loud"))
+    assert [one["client"] for one in entries()] == ["loud"] * MOST_ENTRIES + ["other", "loud"]
+
+
+async def test_a_channel_that_the_listener_has_not(entries: Entries) -> None:
+    admission = Admission(ListenerConfig(channels=["APPS"]))
+    with pytest.raises(MQError, match="MQRC_UNKNOWN_CHANNEL_NAME"):
+        await admission.admit("ELSE", "app", b"", "10.0.0.1")
+    admission.close()
+    (entry,) = entries()
+    assert (entry["event"], entry["user"], entry["address"]) == ("application refused", "app", "10.0.0.1")
+    assert "ELSE" in entry["why"]
+
+
+def test_places_of_the_listener(entries: Entries) -> None:
+    admission = Admission(ListenerConfig(max_connections=2, max_connections_per_address=1))
+    taken = [admission.take(address) for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")]
+    admission.close()
+    assert [place is not None for place in taken] == [True, False, True, False]
+    told = [(one["address"], one["why"]) for one in entries()]
+    assert told == [
+        ("10.0.0.1", "max_connections_per_address 1 is reached"),
+        ("10.0.0.3", "max_connections 2 is reached"),
+    ]
