@@ -12,21 +12,23 @@ from pathlib import Path
 
 #: sun_path of a Unix socket address has room for 108 bytes; a longer path goes by way of the directory's descriptor.
 SUN_PATH = 100
+#: The bridge's user and group may connect.
+MODE = 0o660
 
 
 def bound_socket(path: Path) -> socket.socket:
     """Return a socket bound to `path`, which the bridge's user and group may open (0660). Raises OSError."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The mask is of the process; nothing else of it makes files meanwhile, since nothing is awaited in between.
-    mask = os.umask(0o117)
     try:
+        # Its file has the mode of the socket, less what the umask takes, which is of the whole process: threads make files and
+        # start programs meanwhile.
+        os.fchmod(bound.fileno(), MODE)
         with socket_address(path) as address:
             bound.bind(address)
+        path.chmod(MODE)
     except OSError:
         bound.close()
         raise
-    finally:
-        os.umask(mask)
     return bound
 
 

@@ -93,7 +93,8 @@ class Spool:
     def __init__(self, below: Path, topic_filter: str, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = below / hashlib.sha256(topic_filter.encode()).hexdigest()[:16]
         if not self.directory.exists():
-            self.directory.mkdir(parents=True)
+            # It has payloads in it, and the program that it belongs to may have any umask.
+            self.directory.mkdir(mode=0o750, parents=True)
             for parent in (below, below.parent):
                 sync_directory(parent)
         self._segment_bytes = segment_bytes
@@ -114,7 +115,7 @@ class Spool:
         self._digests: list[bytes] | None = None
         #: number of the first row that is in no committed batch, and the file that says so to another checkpoint
         self.committed = 0
-        self._committed_file = os.open(self.directory / COMMITTED, os.O_RDWR | os.O_CREAT, 0o666)
+        self._committed_file = os.open(self.directory / COMMITTED, os.O_RDWR | os.O_CREAT, 0o640)
         #: number of the next row
         self.end = 0
         #: bytes of payload in rows that are not committed, all frames counted whole

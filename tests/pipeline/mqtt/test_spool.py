@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,15 @@ def test_one_process_at_a_time(tmp_path: Path, spool: Spool, monkeypatch: pytest
     with pytest.raises(SpoolBusy, match=r"is in use by process \d+: each streaming query needs one of its own"):
         Spool(tmp_path, "t/#")
     Spool(tmp_path, "another filter").close()
+
+
+def test_payloads_are_not_for_others(tmp_path: Path) -> None:
+    """However careless the umask is of the program that has it."""
+    before = os.umask(0)
+    try:
+        spool = Spool(tmp_path, "t/#")
+        append(spool, b"secret")
+        spool.close()
+    finally:
+        os.umask(before)
+    assert spool.directory.stat().st_mode & 0o777 == 0o750
