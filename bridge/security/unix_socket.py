@@ -20,8 +20,8 @@ def bound_socket(path: Path) -> socket.socket:
     """Return a socket bound to `path`, which the bridge's user and group may open (0660). Raises OSError."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Its file has the mode of the socket, less what the umask takes, which is of the whole process: threads make files and
-        # start programs meanwhile.
+        # Its file has the mode of the socket, less what the umask takes. That one stays as it is: it is of the whole
+        # process, and threads make files and start programs meanwhile.
         os.fchmod(bound.fileno(), MODE)
         with socket_address(path) as address:
             bound.bind(address)

@@ -1,7 +1,7 @@
 """The control socket: how commands of `mqbridge` reach a running bridge.
 
-A Unix socket that the bridge's own user and group alone may use. A request is one line of JSON, so is the answer; then the
-connection ends.
+A Unix socket that the bridge's own user and group alone may use (0660). A request is one line of JSON, so is the answer;
+then the connection ends.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
 from tests.support.bridge_process import BridgeProcess
+from tests.support.known_secrets import assert_no_secret
 
 
 class Administrator:
@@ -21,7 +22,9 @@ class Administrator:
 
     def run(self, *words: str) -> Result:
         """Run a command to its end, whatever its exit status."""
-        return CliRunner().invoke(program, [*words, *self._options], env=self._env, catch_exceptions=False)
+        result = CliRunner().invoke(program, [*words, *self._options], env=self._env, catch_exceptions=False)
+        assert_no_secret(result.output, f"what mqbridge {words[0]} printed")
+        return result
 
     def does(self, *words: str) -> str:
         """Run a command that has to succeed; what it printed."""

@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from tests.support.known_secrets import assert_no_secret
+from tests.support.known_secrets import assert_no_secret, register
 from tests.support.line_process import LineProcess
 from tests.support.patience import PATIENCE, eventually
 
@@ -105,8 +107,16 @@ class BridgeProcess:
             self.process.kill()
             raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
         self.port = next(iter(self.ports.values()))
-        assert_no_secret(Path(f"/proc/{self.process.pid}/cmdline").read_text(encoding="utf-8"), "its command line")
+        self._look_at_commands()
         return self
+
+    def _look_at_commands(self) -> None:
+        """Fail where what `ps` shows of the bridge, and of the programs that it has started, has a secret in it."""
+        assert self.process is not None
+        bridge = psutil.Process(self.process.pid)
+        for one in (bridge, *bridge.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                assert_no_secret(" ".join(one.cmdline()), f"the command line of {one.name()}")
 
     def data_options(self) -> list[str | Path]:
         """How it is told where its queue manager's data are."""
@@ -129,6 +139,8 @@ class BridgeProcess:
     def stop(self) -> int:
         """SIGTERM; returns the exit status once it has ended."""
         assert self.process is not None
+        if self.running:
+            self._look_at_commands()
         self.process.send_signal(signal.SIGTERM)
         return self.ended()
 
@@ -138,6 +150,10 @@ class BridgeProcess:
         status = self.process.wait(PATIENCE)
         assert self._reader is not None
         self._reader.join(PATIENCE)
+        tokens = self.data_directory / "admin.tokens"
+        if tokens.exists():
+            lines = tokens.read_text(encoding="utf-8", errors="replace").splitlines()
+            register(*(line.rpartition(":")[2] for line in lines if not line.startswith("#") and len(line) > 40))
         for file in (self.log_file, *self.data_directory.parent.glob("audit*.json*")):
             if file.exists():
                 assert_no_secret(file.read_text(encoding="utf-8", errors="replace"), str(file))
@@ -176,6 +192,7 @@ class BridgeProcess:
         """
         command = [str(word) for word in self.mq_command(*words)]
         done = CliRunner().invoke(program, command[1:], input=stdin, catch_exceptions=False)
+        assert_no_secret(done.output, f"what mqbridge {command[1:3]} printed")
         return subprocess.CompletedProcess(command, done.exit_code, done.stdout_bytes, done.stderr_bytes)
 
     def mq(self, *words: str, stdin: bytes = b"") -> str:
