@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.known_secrets import register
 from tests.support.patience import eventually
 from tests.support.raw_client import RawClient
 from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
@@ -15,7 +16,9 @@ CHANNELS = """
 channels:
 - {name: QMGR, port: 0, failed_connects: 1000, connect_timeout: 5 s, authentication: [{method: queue-manager}]}
 """
-USERS = "bridge:for the bridge 7\nalice:correct horse\nempty:\n"
+OWN = "for the bridge 7"
+register(OWN)
+USERS = f"bridge:{OWN}\nalice:correct horse\nempty:\n"
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
         queue_manager=host,
         settings="  user: bridge\n",
         config=CHANNELS,
-        env={"MQBRIDGE_PASSWORD": "for the bridge 7", "MQI_STANDIN": f"127.0.0.1({host.port})"},
+        env={"MQBRIDGE_PASSWORD": OWN, "MQI_STANDIN": f"127.0.0.1({host.port})"},
     )
     process.start()
     yield process
@@ -54,7 +57,7 @@ def test_passwords(bridge: RemoteBridgeProcess) -> None:
             ("empty", ""),
             ("nobody-knows", "correct horse"),
             ("alice ", "correct horse"),
-            ("bridge", "for the bridge 7"),
+            ("bridge", OWN),
             (None, None),
         )
     }
@@ -66,10 +69,10 @@ def test_passwords(bridge: RemoteBridgeProcess) -> None:
         ("empty", ""): 4,
         ("nobody-knows", "correct horse"): 4,
         ("alice ", "correct horse"): 4,
-        ("bridge", "for the bridge 7"): 4,  # the bridge's own user at the queue manager is privileged
+        ("bridge", OWN): 4,  # the bridge's own user at the queue manager is privileged
         (None, None): 5,
     }
-    assert "correct horse" not in bridge.log and "for the bridge 7" not in bridge.log
+    assert "correct horse" not in bridge.log and OWN not in bridge.log
     host.kill()
     eventually(lambda: code(bridge, "alice", "correct horse"), 3)
     assert code(bridge, "alice", "wrong") == 3

@@ -14,6 +14,7 @@ from bridge.wire.mqtt import Publish
 from tests.console.test_access import PAGES
 from tests.support.bridge_process import BridgeProcess
 from tests.support.console import Console
+from tests.support.known_secrets import register
 from tests.support.raw_client import RawClient
 
 CONFIG = """
@@ -27,6 +28,7 @@ admin:
   open_metrics: false
 """
 PASSWORDS = {"anna": "anna's password", "bert": "bert's password"}
+register(*PASSWORDS.values())
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from tests.support.known_secrets import assert_no_secret, register
+from tests.support.known_secrets import assert_no_secret, assert_no_secret_in_processes, register_tokens
 from tests.support.line_process import LineProcess
 from tests.support.patience import PATIENCE, eventually
 
@@ -50,7 +48,9 @@ class BridgeProcess:
             self.config = data_directory.with_suffix(".yaml")
             self.config.write_text(config, encoding="utf-8")
         self.arguments = list(arguments)
-        self.env = {**os.environ, **(env or {})}
+        #: variables that the test has chosen: a password may be in them
+        self.given = dict(env or {})
+        self.env = {**os.environ, **self.given}
         #: what all its runs wrote to standard error
         self.log_file = data_directory.with_suffix(".log")
         #: lines of standard output of the present run
@@ -107,16 +107,8 @@ class BridgeProcess:
             self.process.kill()
             raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
         self.port = next(iter(self.ports.values()))
-        self._look_at_commands()
+        self.assert_shows_no_secret()
         return self
-
-    def _look_at_commands(self) -> None:
-        """Fail where what `ps` shows of the bridge, and of the programs that it has started, has a secret in it."""
-        assert self.process is not None
-        bridge = psutil.Process(self.process.pid)
-        for one in (bridge, *bridge.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                assert_no_secret(" ".join(one.cmdline()), f"the command line of {one.name()}")
 
     def data_options(self) -> list[str | Path]:
         """How it is told where its queue manager's data are."""
@@ -139,8 +131,7 @@ class BridgeProcess:
     def stop(self) -> int:
         """SIGTERM; returns the exit status once it has ended."""
         assert self.process is not None
-        if self.running:
-            self._look_at_commands()
+        self.assert_shows_no_secret()
         self.process.send_signal(signal.SIGTERM)
         return self.ended()
 
@@ -150,20 +141,32 @@ class BridgeProcess:
         status = self.process.wait(PATIENCE)
         assert self._reader is not None
         self._reader.join(PATIENCE)
-        tokens = self.data_directory / "admin.tokens"
-        if tokens.exists():
-            lines = tokens.read_text(encoding="utf-8", errors="replace").splitlines()
-            register(*(line.rpartition(":")[2] for line in lines if not line.startswith("#") and len(line) > 40))
+        self.assert_says_no_secret()
+        return status
+
+    def assert_shows_no_secret(self) -> None:
+        """Fail where `ps` shows a secret of its processes, while it runs."""
+        assert self.process is not None
+        self._register_tokens()
+        assert_no_secret_in_processes(self.process.pid, self.given)
+
+    def assert_says_no_secret(self) -> None:
+        """Fail where a secret is in what it printed, in its log or in its audit log."""
+        self._register_tokens()
         for file in (self.log_file, *self.data_directory.parent.glob("audit*.json*")):
             if file.exists():
                 assert_no_secret(file.read_text(encoding="utf-8", errors="replace"), str(file))
         assert_no_secret("\n".join(self.printed), "what the bridge printed")
-        return status
+
+    def _register_tokens(self) -> None:
+        for directory in (self.data_directory, self.data_directory.parent):
+            register_tokens(directory)
 
     def kill(self) -> None:
         """SIGKILL, at whatever it is just doing."""
         assert self.process is not None
         assert self.process.poll() is None, f"the bridge ended by itself:\n{self.log}"
+        self.assert_shows_no_secret()
         self.process.kill()
         self.kills += 1
         self.ended()

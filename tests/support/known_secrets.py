@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from bridge.console.tokens import SHORTEST
+
 #: Parts of passwords, of passwords of keys, and what keys and JSON Web Tokens begin with.
 KNOWN = (
     "correct horse",
@@ -24,7 +31,38 @@ def register(*secrets: str) -> None:
     _met.update(secrets)
 
 
+def register_tokens(directory: Path) -> None:
+    """Look for the tokens of admin ports that are in the token files of a directory."""
+    for file in filter(Path.is_file, directory.glob("*tokens")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            token = line.strip().rpartition(":")[2]
+            if len(token) >= SHORTEST and not line.startswith("#"):
+                register(token)
+
+
 def assert_no_secret(said: str, where: str) -> None:
     """Fail where a program has said a secret."""
     found = [secret for secret in (*KNOWN, *_met) if secret in said]
     assert not found, f"{found} is in {where}"
+
+
+def assert_no_secret_in_processes(pid: int, given: Mapping[str, str]) -> None:
+    """Fail where `ps` shows a secret of a process, or of one that it has started.
+
+    In their environment may be what the test has `given` there: a password by a variable is what an option asks for.
+    """
+    try:
+        process = psutil.Process(pid)
+        processes = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return  # it has ended by itself
+    # pytest says in a variable which test runs, with the test's parameters.
+    given = {**given, "PYTEST_CURRENT_TEST": ""}
+    for one in processes:
+        try:
+            command, environment = one.cmdline(), one.environ()
+        except psutil.Error:
+            continue  # it has ended
+        assert_no_secret("\n".join(command), f"the command line of process {one.pid}")
+        others = [f"{name}={value}" for name, value in environment.items() if name not in given]
+        assert_no_secret("\n".join(others), f"the environment of process {one.pid}")

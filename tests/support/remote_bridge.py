@@ -149,7 +149,8 @@ class RemoteBridgeProcess(BridgeProcess):
         self.data_directory = self.queue_manager.data_directory
         # The bridge of this directory, whichever is installed.
         packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{BUILD / library}"}
-        self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | dict(env or {})
+        self.given = dict(env or {})
+        self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.given
 
     def data_options(self) -> list[str | Path]:
         return []
