@@ -223,8 +223,10 @@ def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
     with socket.create_connection(("127.0.0.1", bridge.ports["PINGED"]), PATIENCE) as connection:
         connection.sendall(UPGRADE)
         ping = b"\x89\xfd" + bytes(4) + bytes(125)
+        end = time.monotonic() + PATIENCE
         try:
             while True:
+                assert time.monotonic() < end, "it is connected still"
                 connection.sendall(ping)
                 connection.settimeout(0.05)
                 try:
