@@ -107,7 +107,7 @@ class BridgeProcess:
             self.process.kill()
             raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
         self.port = next(iter(self.ports.values()))
-        self.assert_shows_no_secret()
+        self._look_at_processes()
         return self
 
     def data_options(self) -> list[str | Path]:
@@ -131,7 +131,7 @@ class BridgeProcess:
     def stop(self) -> int:
         """SIGTERM; returns the exit status once it has ended."""
         assert self.process is not None
-        self.assert_shows_no_secret()
+        self._look_at_processes()
         self.process.send_signal(signal.SIGTERM)
         return self.ended()
 
@@ -143,6 +143,16 @@ class BridgeProcess:
         self._reader.join(PATIENCE)
         self.assert_says_no_secret()
         return status
+
+    def _look_at_processes(self) -> None:
+        """Do as `assert_shows_no_secret`; a bridge that fails does not stay behind."""
+        assert self.process is not None
+        try:
+            self.assert_shows_no_secret()
+        except AssertionError:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+            raise
 
     def assert_shows_no_secret(self) -> None:
         """Fail where `ps` shows a secret of its processes, while it runs."""
@@ -166,7 +176,7 @@ class BridgeProcess:
         """SIGKILL, at whatever it is just doing."""
         assert self.process is not None
         assert self.process.poll() is None, f"the bridge ended by itself:\n{self.log}"
-        self.assert_shows_no_secret()
+        self._look_at_processes()
         self.process.kill()
         self.kills += 1
         self.ended()
