@@ -93,7 +93,9 @@ class Scram:
                 continue
             if (one := _read(entry.scram)) is None:
                 log.error(
-                    "MQB1208E what verifies user %r by SCRAM in %s is malformed: it cannot log in", user[:40], self._file.path
+                    "MQB1208E the SCRAM verifier of user %r in %s is malformed: nobody can log in as this user by SCRAM",
+                    user[:40],
+                    self._file.path,
                 )
             else:
                 self._verifiers[user] = one

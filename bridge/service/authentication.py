@@ -249,7 +249,11 @@ async def _again(
         authentication.fail(ReasonCode.NOT_AUTHORIZED, str(error) or "it takes longer than connect_timeout")
         return
     except Exception:
-        log.exception("MQB1205E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+        log.exception(
+            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails",
+            client.channel.name,
+            client.peer,
+        )
         authentication.fail(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails")
         return
     if (identity.user, name) != (before.user, client.user_name):

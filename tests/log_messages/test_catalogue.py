@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 import bridge
-from bridge.cli.program import (
-    BridgeCommands,
-    ChannelCommands,
-    ClientCommands,
-    LogCommands,
-    MappingCommands,
-    MqCommands,
-    PipelineCommands,
-)
+from bridge.cli.program import GROUPS, BridgeCommands
 from bridge.config.json_schema import json_schema
 from bridge.log_messages.catalogue import catalogue, reasons
 from bridge.log_messages.identifier import divided
@@ -119,8 +111,7 @@ def test_the_first_digit_is_the_room() -> None:
 
 
 def test_commands_and_options_that_are_recommended_exist() -> None:
-    groups = (MqCommands, ChannelCommands, ClientCommands, MappingCommands, LogCommands, PipelineCommands)
-    nested = {group.PREFIX.strip(): group.FUNCTIONS for group in groups}
+    nested = {name: group.FUNCTIONS for name, group in GROUPS.items()}
     commands = {*BridgeCommands.FUNCTIONS, *nested}
     sections = json_schema()["$defs"].values()
     options = set(json_schema()["properties"]).union(*(section.get("properties", {}) for section in sections))

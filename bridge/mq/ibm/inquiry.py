@@ -97,7 +97,9 @@ class IbmInquiry:
             if error.reason in LOST:
                 raise
             self._ageless = True
-            log.warning("MQB9103W the age of messages on queues is in no metric: the command server refuses: %s", error)
+            log.warning(
+                "MQB9103W the age of messages on queues is in no metric: the command server does not tell it: %s", error
+            )
             return None
         age = responses[0].parameters.get(cmqcfc.MQIACF_OLDEST_MSG_AGE)
         return float(age) if isinstance(age, int) and age != cmqc.MQMON_NOT_AVAILABLE else None

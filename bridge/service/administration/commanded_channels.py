@@ -129,7 +129,7 @@ class CommandedChannels:
                 try:
                     await work()
                 except ChannelError as error:
-                    log.error("MQB1010E %s", error)
+                    log.error("MQB1010E a command on a telemetry channel is not done: %s", error)
                 except Exception:
                     log.exception("MQB1011E a command on a telemetry channel fails")
                 finally:

@@ -80,11 +80,11 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     """
     own = user_of(queue_manager, client.user, shown).identifier
     verdict = queue_manager.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
-    where = f"channel {client.channel or '?'}: an application at {client.address}"
+    channel = client.channel or "?"
     for warning in verdict.warnings:
-        log.warning("MQB3314W %s: %s", where, warning)
+        log.warning("MQB3314W channel %s: an application at %s: %s", channel, client.address, warning)
     if verdict.refusal:
-        log.warning("MQB3315W %s is refused: %s", where, verdict.refusal)
+        log.warning("MQB3315W channel %s: an application at %s is refused: %s", channel, client.address, verdict.refusal)
         address, why = client.address, verdict.refusal
         audit_log.note("application refused", stranger=address, user=client.user, address=address, why=why)
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "a channel authentication record keeps it out")
