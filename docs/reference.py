@@ -10,6 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
 Schema = Mapping[str, Any]
 
 NOTHING: Schema = {"type": "null"}
@@ -202,6 +206,26 @@ def metrics() -> str:
     return table() + "\n"
 
 
+def alerts() -> str:
+    """Return the page of the alerts of deploy/alerts.yaml."""
+    lines = [
+        "# Alerts",
+        "",
+        "`deploy/alerts.yaml` has them for Prometheus; INSTANCE and other words in capitals stand for labels and values.",
+    ]
+    (group,) = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]:
+        told = {name: _text(_without_templates(text)) for name, text in rule["annotations"].items()}
+        lines += ["", f"## {rule['alert']}", "", f"{told['summary']} ({rule['labels']['severity']})", ""]
+        lines += [f"**What happens.** {told['description']}", "", f"**What to do.** {told['action']}"]
+    return "\n".join(lines) + "\n"
+
+
+def _without_templates(text: str) -> str:
+    """Return an annotation of an alert with the name of a label where Prometheus puts its value."""
+    return re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", lambda found: found[1].upper(), text)
+
+
 def mqsc() -> str:
     """Return the page of the MQSC commands that the embedded queue manager knows."""
     from bridge.mq.embedded.attributes import ATTRIBUTES
@@ -258,5 +282,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "messages": messages,
     "metrics": metrics,
+    "alerts": alerts,
     "mqsc": mqsc,
 }
