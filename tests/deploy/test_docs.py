@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
 from bridge.cli.program import program
-from bridge.config import load
+from bridge.config import Configuration, load
+from bridge.config.channel import ChannelConfig
 from bridge.config.json_schema import json_schema
+from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
 from bridge.mq.embedded.attributes import ATTRIBUTES
 from bridge.service.metrics.catalogue import METRICS
@@ -102,6 +104,25 @@ def test_the_reference_has_every_command_message_and_metric(reference: dict[str,
     assert [name for name in EXAMPLES if f"\n### {name}\n" not in reference["commands"]] == []
     assert [name for name in catalogue() if f"\n## {name}\n" not in reference["messages"]] == []
     assert [one.name for one in METRICS if f"| `{one.name}` |" not in reference["metrics"]] == []
+
+
+def test_the_reference_has_every_alert_and_on_call_leads_to_it(reference: dict[str, str]) -> None:
+    alerts = re.findall(r"- alert: (\w+)", (ROOT / "deploy" / "alerts.yaml").read_text(encoding="utf-8"))
+    on_call = (ROOT / "docs" / "how-to" / "on-call.md").read_text(encoding="utf-8")
+    assert alerts == re.findall(r"^## (\w+)$", reference["alerts"], re.M)
+    assert [name for name in alerts if f"(../reference/alerts.md#{name.lower()})" not in on_call] == []
+    assert "{{" not in reference["alerts"]
+
+
+def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
+    """In the table of "Moving from MQXR": the attributes that MQSC knows here, too, and JAASCFG."""
+    page = (ROOT / "docs" / "how-to" / "moving-from-mqxr.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", page.split("| MQXR: DEFINE CHANNEL")[1].partition("\n\n")[0], re.M)
+    named = {word for row in rows for word in re.findall(r"\b[A-Z]{4,}\b", re.sub(r"\([^)]*\)", "", " ".join(row)))}
+    assert {*ATTRIBUTES["CHANNEL"], "CHANNEL", "JAASCFG"} <= named
+    options = {name for model in (ChannelConfig, ListenerTlsConfig, Configuration) for name in model.model_fields}
+    told = {word for _, right in rows for code in re.findall(r"`(\w[^`:\[{]*)", right) for word in code.strip().split(".")}
+    assert told and sorted(told - options) == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
