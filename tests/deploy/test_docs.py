@@ -125,14 +125,23 @@ def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
     assert told and sorted(told - options) == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what may stand behind the # in a link to a page, by its headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
 def test_links_lead_to_files_that_are_there(page: Path) -> None:
     """On a host, too, where a page is read as it lies in the repository; but for pages that are made when they are built."""
     hooks = module("hooks")
     made = {ROOT / "docs" / name for name in hooks.made()}
-    targets = [(page.parent / link[2]).resolve() for link in hooks.LINK.finditer(page.read_text(encoding="utf-8")) if link[2]]
+    links = list(hooks.LINK.finditer(page.read_text(encoding="utf-8")))
+    targets = [(page.parent / link[2]).resolve() for link in links if link[2]]
     assert [target for target in targets if target not in made and not target.exists()] == []
     assert page.parent != ROOT or made.isdisjoint(targets)
+    anchored = [((page.parent / link[2]).resolve() if link[2] else page, link[3]) for link in links if link[3]]
+    assert [(target, anchor) for target, anchor in anchored if target.exists() and anchor[1:] not in anchors(target)] == []
 
 
 def test_a_link_into_the_repository_becomes_its_words_or_the_page_made_of_it() -> None:
