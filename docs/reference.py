@@ -144,6 +144,27 @@ def _text(text: str) -> str:
     return "".join(parts).replace("|", "&#124;").replace("*", "&#42;")
 
 
+def templates() -> str:
+    """Return the page of the templates of mappings."""
+    from bridge.mapping.rules.template import WORDS, filters_in_words
+    from bridge.wire.mq import MQMD
+
+    lines = ["# Templates of mappings", ""]
+    lines += ["`{name}` stands for a part of the message, `{name|filter|filter}` for what filters make of it; `{{` and `}}`"]
+    lines += ["are braces. Where a name has no value, the message goes to the dead-letter queue."]
+    lines += ["", "## Names", "", "| name | what it stands for |", "|---|---|"]
+    lines += ["| a name of `from` | what it has captured of the topic |"]
+    lines += [f"| `{name}` | {_text(words)} |" for name, words in WORDS.items()]
+    lines += ["| `usr.site`, `mqps.Top` | a message property, by its folder and name |"]
+    lines += ["| any other word | the property of that name in folder `usr`; of a publication, its User Property |"]
+    lines += ["", "## Fields of the MQMD", ""]
+    lines += ["Of a message from MQ; bytes are hexadecimal, characters have no blanks at their end."]
+    lines += ["", ", ".join(f"`md.{field}`" for field in MQMD.__struct_fields__)]
+    lines += ["", "## Filters", "", "| filter | what it makes of a value |", "|---|---|"]
+    lines += [f"| `{name}` | {_text(words)} |" for name, words in filters_in_words().items()]
+    return "\n".join(lines) + "\n"
+
+
 def commands() -> str:
     """Return the page of the command line."""
     from typer.main import get_command
@@ -279,6 +300,7 @@ def _attribute(kind: object) -> str:
 #: name of a page -> what makes it
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration": configuration,
+    "templates": templates,
     "commands": commands,
     "messages": messages,
     "metrics": metrics,

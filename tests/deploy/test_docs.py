@@ -21,8 +21,11 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.json_schema import json_schema
 from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
+from bridge.mapping.rules.errors import TemplateError
+from bridge.mapping.rules.template import WORDS, Template
 from bridge.mq.embedded.attributes import ATTRIBUTES
 from bridge.service.metrics.catalogue import METRICS
+from bridge.wire.mq import MQMD
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -82,6 +85,16 @@ def test_the_reference_has_every_option(reference: dict[str, str]) -> None:
     for model in [schema, *schema["$defs"].values()]:
         for name in model.get("properties", {}):
             assert f"| `{name}` |" in reference["configuration"], name
+
+
+def test_the_reference_has_every_name_and_filter_of_templates(reference: dict[str, str]) -> None:
+    """Filters, as the error for an unknown one lists them."""
+    with pytest.raises(TemplateError) as error:
+        Template("{topic|none}")
+    known = str(error.value).partition("there are ")[2].partition(" (")[0].split(", ")
+    assert {"upper", "mqname", "default:'…'"} <= {*known}
+    assert [name for name in (*known, *WORDS) if f"\n| `{name}` | " not in reference["templates"]] == []
+    assert [field for field in MQMD.__struct_fields__ if f"`md.{field}`" not in reference["templates"]] == []
 
 
 def test_no_two_sections_of_the_reference_have_one_heading(reference: dict[str, str]) -> None:
