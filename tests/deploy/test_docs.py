@@ -59,8 +59,39 @@ def commands() -> list[tuple[str, str]]:
     ]
 
 
+def commands_in_sentences() -> list[tuple[str, str]]:
+    """Return page and words of each `mqbridge ...` between backticks."""
+    texts = {page.name: page.read_text(encoding="utf-8") for page in (*PAGES, *(ROOT / name for name in GUIDES))}
+    sentences = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in texts.items()}
+    return [
+        (page, " ".join(code.split()))
+        for page, text in sentences.items()
+        for code in re.findall(r"`(mqbridge [^`]+)`", text)
+    ]
+
+
+@pytest.mark.parametrize(("page", "line"), commands_in_sentences())
+def test_commands_of_sentences_exist(page: str, line: str) -> None:
+    """With the options that are told, but of `mqbridge mq … --config FILE`, which stands for several."""
+    known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2)}
+    words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
+    path = max((tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len)
+    assert path or words[0].startswith("-"), (page, line)
+    shown = CliRunner().invoke(program, [*path, "--help"]).output
+    options = [word.partition("=")[0] for word in words if word.startswith("--") and "…" not in words]
+    assert [option for option in options if option not in shown] == [], (page, line)
+
+
 def test_there_are_commands_to_look_at() -> None:
     assert len(commands()) > 50
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
+def test_identifiers_and_reasons_that_are_told_are_explained(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    told = {*re.findall(r"\bMQB\d{4}[IWES]\b", text), *re.findall(r"\bexplain (\w+)", text)} - {"IDENTIFIER"}
+    for one in sorted(told):
+        assert CliRunner().invoke(program, ["explain", one]).exit_code == 0, one
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
