@@ -174,7 +174,7 @@ def commands() -> str:
     command: Any = get_command(program)
     context = command.make_context("mqbridge", [], resilient_parsing=True)
     lines = ["# Commands", "", "Exit status: 0 when all was done, 1 when something could not be done, 2 when the command"]
-    lines += ["or a configuration file is not what it should be."]
+    lines += ["or a configuration file is not what it should be. A command that has others says so."]
     for heading, names in command.SECTIONS.items():
         lines += ["", f"## {heading}"]
         for name in names:
