@@ -10,6 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
 Schema = Mapping[str, Any]
 
 NOTHING: Schema = {"type": "null"}
@@ -140,6 +144,27 @@ def _text(text: str) -> str:
     return "".join(parts).replace("|", "&#124;").replace("*", "&#42;")
 
 
+def templates() -> str:
+    """Return the page of the templates of mappings."""
+    from bridge.mapping.rules.template import WORDS, filters_in_words
+    from bridge.wire.mq import MQMD
+
+    lines = ["# Templates of mappings", ""]
+    lines += ["`{name}` stands for a part of the message, `{name|filter|filter}` for what filters make of it; `{{` and `}}`"]
+    lines += ["are braces. Where a name has no value, the message goes to the dead-letter queue."]
+    lines += ["", "## Names", "", "| name | what it stands for |", "|---|---|"]
+    lines += ["| a name of `from` | what it has captured of the topic |"]
+    lines += [f"| `{name}` | {_text(words)} |" for name, words in WORDS.items()]
+    lines += ["| `usr.site`, `mqps.Top` | a message property, by its folder and name |"]
+    lines += ["| any other word | the property of that name in folder `usr`; of a publication, its User Property |"]
+    lines += ["", "## Fields of the MQMD", ""]
+    lines += ["Of a message from MQ; bytes are hexadecimal, characters have no blanks at their end."]
+    lines += ["", ", ".join(f"`md.{field}`" for field in MQMD.__struct_fields__)]
+    lines += ["", "## Filters", "", "| filter | what it makes of a value |", "|---|---|"]
+    lines += [f"| `{name}` | {_text(words)} |" for name, words in filters_in_words().items()]
+    return "\n".join(lines) + "\n"
+
+
 def commands() -> str:
     """Return the page of the command line."""
     from typer.main import get_command
@@ -149,7 +174,7 @@ def commands() -> str:
     command: Any = get_command(program)
     context = command.make_context("mqbridge", [], resilient_parsing=True)
     lines = ["# Commands", "", "Exit status: 0 when all was done, 1 when something could not be done, 2 when the command"]
-    lines += ["or a configuration file is not what it should be."]
+    lines += ["or a configuration file is not what it should be. A command that has others says so."]
     for heading, names in command.SECTIONS.items():
         lines += ["", f"## {heading}"]
         for name in names:
@@ -200,6 +225,26 @@ def metrics() -> str:
     from bridge.service.metrics.catalogue import table
 
     return table() + "\n"
+
+
+def alerts() -> str:
+    """Return the page of the alerts of deploy/alerts.yaml."""
+    lines = [
+        "# Alerts",
+        "",
+        "`deploy/alerts.yaml` has them for Prometheus; INSTANCE and other words in capitals stand for labels and values.",
+    ]
+    (group,) = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]:
+        told = {name: _text(_without_templates(text)) for name, text in rule["annotations"].items()}
+        lines += ["", f"## {rule['alert']}", "", f"{told['summary']} ({rule['labels']['severity']})", ""]
+        lines += [f"**What happens.** {told['description']}", "", f"**What to do.** {told['action']}"]
+    return "\n".join(lines) + "\n"
+
+
+def _without_templates(text: str) -> str:
+    """Return an annotation of an alert with the name of a label where Prometheus puts its value."""
+    return re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", lambda found: found[1].upper(), text)
 
 
 def mqsc() -> str:
@@ -255,8 +300,10 @@ def _attribute(kind: object) -> str:
 #: name of a page -> what makes it
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration": configuration,
+    "templates": templates,
     "commands": commands,
     "messages": messages,
     "metrics": metrics,
+    "alerts": alerts,
     "mqsc": mqsc,
 }

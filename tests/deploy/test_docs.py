@@ -16,11 +16,16 @@ from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
 from bridge.cli.program import program
-from bridge.config import load
+from bridge.config import Configuration, load
+from bridge.config.channel import ChannelConfig
 from bridge.config.json_schema import json_schema
+from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
+from bridge.mapping.rules.errors import TemplateError
+from bridge.mapping.rules.template import WORDS, Template
 from bridge.mq.embedded.attributes import ATTRIBUTES
 from bridge.service.metrics.catalogue import METRICS
+from bridge.wire.mq import MQMD
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -54,8 +59,39 @@ def commands() -> list[tuple[str, str]]:
     ]
 
 
+def commands_in_sentences() -> list[tuple[str, str]]:
+    """Return page and words of each `mqbridge ...` between backticks."""
+    texts = {page.name: page.read_text(encoding="utf-8") for page in (*PAGES, *(ROOT / name for name in GUIDES))}
+    sentences = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in texts.items()}
+    return [
+        (page, " ".join(code.split()))
+        for page, text in sentences.items()
+        for code in re.findall(r"`(mqbridge [^`]+)`", text)
+    ]
+
+
+@pytest.mark.parametrize(("page", "line"), commands_in_sentences())
+def test_commands_of_sentences_exist(page: str, line: str) -> None:
+    """With the options that are told, but of `mqbridge mq … --config FILE`, which stands for several."""
+    known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2)}
+    words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
+    path = max((tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len)
+    assert path or words[0].startswith("-"), (page, line)
+    shown = CliRunner().invoke(program, [*path, "--help"]).output
+    options = [word.partition("=")[0] for word in words if word.startswith("--") and "…" not in words]
+    assert [option for option in options if option not in shown] == [], (page, line)
+
+
 def test_there_are_commands_to_look_at() -> None:
     assert len(commands()) > 50
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
+def test_identifiers_and_reasons_that_are_told_are_explained(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    told = {*re.findall(r"\bMQB\d{4}[IWES]\b", text), *re.findall(r"\bexplain (\w+)", text)} - {"IDENTIFIER"}
+    for one in sorted(told):
+        assert CliRunner().invoke(program, ["explain", one]).exit_code == 0, one
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
@@ -82,6 +118,16 @@ def test_the_reference_has_every_option(reference: dict[str, str]) -> None:
             assert f"| `{name}` |" in reference["configuration"], name
 
 
+def test_the_reference_has_every_name_and_filter_of_templates(reference: dict[str, str]) -> None:
+    """Filters, as the error for an unknown one lists them."""
+    with pytest.raises(TemplateError) as error:
+        Template("{topic|none}")
+    known = str(error.value).partition("there are ")[2].partition(" (")[0].split(", ")
+    assert {"upper", "mqname", "default:'…'"} <= {*known}
+    assert [name for name in (*known, *WORDS) if f"\n| `{name}` | " not in reference["templates"]] == []
+    assert [field for field in MQMD.__struct_fields__ if f"`md.{field}`" not in reference["templates"]] == []
+
+
 def test_no_two_sections_of_the_reference_have_one_heading(reference: dict[str, str]) -> None:
     """Links lead to the first of them."""
     for page, text in reference.items():
@@ -104,14 +150,42 @@ def test_the_reference_has_every_command_message_and_metric(reference: dict[str,
     assert [one.name for one in METRICS if f"| `{one.name}` |" not in reference["metrics"]] == []
 
 
+def test_the_reference_has_every_alert_and_on_call_leads_to_it(reference: dict[str, str]) -> None:
+    alerts = re.findall(r"- alert: (\w+)", (ROOT / "deploy" / "alerts.yaml").read_text(encoding="utf-8"))
+    on_call = (ROOT / "docs" / "how-to" / "on-call.md").read_text(encoding="utf-8")
+    assert alerts == re.findall(r"^## (\w+)$", reference["alerts"], re.M)
+    assert [name for name in alerts if f"(../reference/alerts.md#{name.lower()})" not in on_call] == []
+    assert "{{" not in reference["alerts"]
+
+
+def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
+    """In the table of "Moving from MQXR": the attributes that MQSC knows here, too, and JAASCFG."""
+    page = (ROOT / "docs" / "how-to" / "moving-from-mqxr.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", page.split("| MQXR: DEFINE CHANNEL")[1].partition("\n\n")[0], re.M)
+    named = {word for row in rows for word in re.findall(r"\b[A-Z]{4,}\b", re.sub(r"\([^)]*\)", "", " ".join(row)))}
+    assert {*ATTRIBUTES["CHANNEL"], "CHANNEL", "JAASCFG"} <= named
+    options = {name for model in (ChannelConfig, ListenerTlsConfig, Configuration) for name in model.model_fields}
+    told = {word for _, right in rows for code in re.findall(r"`(\w[^`:\[{]*)", right) for word in code.strip().split(".")}
+    assert told and sorted(told - options) == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what may stand behind the # in a link to a page, by its headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
 def test_links_lead_to_files_that_are_there(page: Path) -> None:
     """On a host, too, where a page is read as it lies in the repository; but for pages that are made when they are built."""
     hooks = module("hooks")
     made = {ROOT / "docs" / name for name in hooks.made()}
-    targets = [(page.parent / link[2]).resolve() for link in hooks.LINK.finditer(page.read_text(encoding="utf-8")) if link[2]]
+    links = list(hooks.LINK.finditer(page.read_text(encoding="utf-8")))
+    targets = [(page.parent / link[2]).resolve() for link in links if link[2]]
     assert [target for target in targets if target not in made and not target.exists()] == []
     assert page.parent != ROOT or made.isdisjoint(targets)
+    anchored = [((page.parent / link[2]).resolve() if link[2] else page, link[3]) for link in links if link[3]]
+    assert [(target, anchor) for target, anchor in anchored if target.exists() and anchor[1:] not in anchors(target)] == []
 
 
 def test_a_link_into_the_repository_becomes_its_words_or_the_page_made_of_it() -> None:

@@ -6,8 +6,9 @@ its place. Literal braces are written twice.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -20,21 +21,19 @@ from bridge.wire.mq import MQMD
 Scope = Callable[[str], str | None]
 Filter = Callable[[str | None], str | None]
 
-#: What stands in messages beside captures, properties and MQMD fields.
-WORDS = frozenset(
-    (
-        "topic",
-        "clientId",
-        "qos",
-        "messageId",
-        "retained",
-        "user",
-        "text",
-        "responseTopic",
-        "correlationData",
-        "contentType",
-    )
-)
+#: What stands in messages beside captures, properties and MQMD fields: its name, and what it is in words.
+WORDS: Mapping[str, str] = {
+    "topic": "topic of the publication",
+    "clientId": "client identifier of who published it",
+    "qos": "QoS of the publication; of a message that no MQTT client published, what its persistence makes of it",
+    "messageId": "packet identifier of the publication",
+    "retained": "`true` or `false`: whether it is retained",
+    "user": "user name of who published it; of a message, its UserIdentifier",
+    "text": "payload as text",
+    "responseTopic": "Response Topic (MQTT 5)",
+    "correlationData": "Correlation Data (MQTT 5), in hexadecimal",
+    "contentType": "Content Type (MQTT 5)",
+}
 MD_FIELDS = frozenset(MQMD.__struct_fields__)
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
@@ -169,24 +168,35 @@ def _filter(name: str, argument: str | None, column: int) -> Filter:
     return _FILTERS[name]
 
 
+def filters_in_words() -> dict[str, str]:
+    """Return by each filter, as it is written, what it makes of a value."""
+    filters: dict[str, Callable[..., str | None]] = {**_FILTERS, "default:'…'": _default}
+    return {name: (inspect.getdoc(made) or "").removeprefix("Return ").rstrip(".") for name, made in filters.items()}
+
+
 def _default(otherwise: str, value: str | None) -> str:
+    """Return the text between the quotes, where there is no value."""
     return value or otherwise
 
 
 def _upper(value: str | None) -> str | None:
+    """Return the value in capitals."""
     return value and value.upper()
 
 
 def _lower(value: str | None) -> str | None:
+    """Return the value in small letters."""
     return value and value.lower()
 
 
 def _trim(value: str | None) -> str | None:
+    """Return the value without the blanks at its ends."""
     return value and value.strip()
 
 
 def _mqname(value: str | None) -> str | None:
-    """Return the value in the characters of MQ's object names ("Rules for naming IBM MQ objects")."""
+    """Return the value in the characters of MQ's object names: a dot for each /, an underscore for any other."""
+    # IBM MQ documentation, "Rules for naming IBM MQ objects".
     return value and _NOT_OF_A_NAME.sub("_", value.replace("/", "."))
 
 

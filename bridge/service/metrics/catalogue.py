@@ -217,12 +217,11 @@ CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})
 
 
 def table() -> str:
-    """Return the catalogue for people, as deploy/metrics.md has it."""
+    """Return the catalogue for people, as a page of docs/."""
     lines = [
         "# Metrics",
         "",
-        "What `/metrics` of the admin port holds, beside those of the process and of Python. Made by",
-        "`python -m bridge.service.metrics.catalogue > deploy/metrics.md`.",
+        "What `/metrics` of the admin port holds, beside those of the process and of Python.",
         "",
         "| metric | type | labels | what it tells |",
         "|---|---|---|---|",
@@ -231,7 +230,3 @@ def table() -> str:
         labels = ", ".join(f"`{label}`" for label in one.labels)
         lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())
