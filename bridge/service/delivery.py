@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bridge.mapping.telemetry.session_record import StateKey, StateRecord
+from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
@@ -99,8 +100,10 @@ class Delivery:
 
     def _unclaimed(self, session: Session | None, transmission: Transmission, removals: list[Transmission]) -> None:
         """Handle a message for a client that has no session, or one that has only just begun."""
-        if transmission.user_data is not None:
-            # It came for a subscription of a session that has ended: it ended with it.
+        user_data = transmission.user_data
+        if user_data is not None and (session is not None or subscription_data(user_data) is not FOREIGN):
+            # It came for a subscription of a session that has ended: it ended with it. What somebody else's subscription
+            # has sent, such as one of MQXR, is nobody's to throw away.
             removals.append(transmission)
             self._units.observers.unclaimed(transmission)
         elif session is not None:

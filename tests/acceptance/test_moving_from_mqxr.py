@@ -32,7 +32,7 @@ def subscription(client_id: str, user_data: str | None) -> str:
 
 
 def test_what_becomes_of_durable_subscriptions_by_their_user_data(bridge: RemoteBridgeProcess) -> None:
-    """The QoS: the client has its session. Others: what waits is taken off. None: a dead letter, as what was put straight."""
+    """The QoS: the client has its session. Others, and none: a dead letter, as what was put straight; nothing is lost."""
     bridge.mqsc(subscription("known", "1") + subscription("other", "whatever") + subscription("blank", None))
     bridge.mq("pub", "news/a", "hello", "--persistent")
     bridge.mq("put", "ORDERS", "straight", "--to", "nobody")
@@ -48,6 +48,7 @@ def test_what_becomes_of_durable_subscriptions_by_their_user_data(bridge: Remote
     assert sorted((one["dlh"]["DestQName"], one["dlh"]["DestQMgrName"]) for one in letters) == [
         ("ORDERS", "nobody"),
         ("SYSTEM.MQTT.PUBLICATION.QUEUE", "blank"),
+        ("SYSTEM.MQTT.PUBLICATION.QUEUE", "other"),
     ]
     client.disconnect()
 
