@@ -13,14 +13,15 @@ from bridge.config.values import endpoint
 from bridge.console.application import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
-from bridge.console.http_protocol import HttpProtocol
+from bridge.console.http_protocol import MOST_CONNECTIONS, HttpProtocol
 from bridge.console.tokens import make_token_file
 from bridge.security.tls import ListenerTls
 from bridge.service.lifecycle import Bridge
 from bridge.service.log_tail import LogTail
 
-#: Connections that wait to be accepted, and requests that are answered at a time.
-BACKLOG, MOST_REQUESTS = 64, 64
+#: Connections that wait to be accepted; and connections at a time above which requests are refused, twice as many as those
+#: above which one that waits gives way to a new one.
+BACKLOG, LIMIT_CONCURRENCY = 64, 2 * MOST_CONNECTIONS
 #: Seconds that requests under way have to end when the bridge stops.
 STOP_TIMEOUT = 2.0
 
@@ -55,7 +56,7 @@ class AdminPort:
             server_header=False,
             # An address that a header claims is nobody's.
             proxy_headers=False,
-            limit_concurrency=MOST_REQUESTS,
+            limit_concurrency=LIMIT_CONCURRENCY,
             timeout_graceful_shutdown=int(STOP_TIMEOUT),
         )
         settings.load()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,6 +17,7 @@ from bridge.administration.status import BridgeState
 from bridge.config import Configuration
 from bridge.console import health, metrics
 from bridge.console.admin_port import AdminPort
+from bridge.console.http_protocol import MOST_CONNECTIONS
 from bridge.service.lifecycle import Bridge
 from tests.support.patience import PATIENCE
 from tests.support.scrape import admin_url, ask
@@ -66,6 +70,20 @@ def test_a_bridge_that_is_well(running: BridgeThread) -> None:
     """It lives, and it serves clients."""
     assert ask(f"{running.url}/healthz") == (200, "ok\n")
     assert ask(f"{running.url}/readyz") == (200, "ok\n")
+
+
+def test_silent_connections_keep_nobody_out(running: BridgeThread) -> None:
+    """Of more connections than there may be, those that have waited longest for a request give way: health is told."""
+    address = urlsplit(running.url)
+    silent = [socket.create_connection((address.hostname, address.port), PATIENCE) for _ in range(3 * MOST_CONNECTIONS)]
+    try:
+        assert ask(f"{running.url}/healthz") == (200, "ok\n")
+        silent[0].settimeout(PATIENCE)
+        with contextlib.suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b""
+    finally:
+        for one in silent:
+            one.close()
 
 
 @pytest.fixture
