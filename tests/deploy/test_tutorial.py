@@ -69,7 +69,7 @@ def test_a_device_gets_what_an_application_sends(reader: Reader) -> None:
     (expected,) = reader.blocks("A bridge", "text")
     try:
         with LineProcess(shlex.split(f"{subscribe} -p {bridge.port}")) as device:
-            until(lambda: bridge.mq_json("display", "SUB('dev-1:*')", "SUB"))
+            until(lambda: bridge.run_mq("display", "SUB('dev-1:*')").returncode == 0)
             for command in sent:
                 done = reader.type(command)
                 assert done.returncode == 0, done.stderr
