@@ -35,7 +35,7 @@ def run(
 
     file = configuration_in(config) if config is not None else None
     configuration = configured(file, data_dir, port, log_level.value if log_level else None)
-    from bridge.service.lifecycle import run as serve
+    from bridge.service.process import run as serve
     from bridge.service.reload import ConfigurationSource
 
     source = ConfigurationSource(config, file, read) if config is not None and file is not None else None

@@ -1,4 +1,4 @@
-"""The queues that the bridge keeps for itself; deploy/mq/bridge.mqsc defines them."""
+"""The queues that the bridge keeps for itself, which deploy/mq/bridge.mqsc defines, and the command server's."""
 
 #: Messages for the bridge's MQTT clients, where `transmission_queue` names no other.
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -6,3 +6,5 @@ DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
 #: How far mappings and pipelines have come.
 MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
+#: PCF commands are put to it; the queue manager defines it.
+COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions
@@ -11,7 +12,6 @@ from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
-COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 MODEL_QUEUE = "SYSTEM.DEFAULT.MODEL.QUEUE"
 #: Milliseconds that the command server has to answer.
 REPLY_WAIT = 30_000

@@ -10,9 +10,7 @@ from collections import deque
 from collections.abc import Container, Iterable
 from typing import Final
 
-import msgspec
-
-from bridge.mapping.telemetry.from_mq import OutgoingPublication, from_mq, publisher_of
+from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
 from bridge.mapping.telemetry.message_id import message_id_from
 from bridge.mapping.telemetry.publish_properties import size_of_properties
 from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, subscription_qos
@@ -25,28 +23,12 @@ from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.publication_counts import PublicationCounts
 from bridge.mqtt.requests import Requests, is_request_queue
+from bridge.mqtt.topic_field import topic_field
+from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW, Refusal
 from bridge.mqtt.waiting import Waiting
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
-from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket, PublishProperties, encode_topic
-
-#: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
-TOPIC_FIELDS: Final = 8_192
-TOPIC_FIELD_LENGTH: Final = 256
-_topic_fields: Final[dict[str, bytes]] = {}
-
-
-def topic_field(topic: str) -> bytes:
-    """Return a topic name as PUBLISH carries it, and remember it. Raises MalformedPacket for one that MQTT cannot carry."""
-    field = _topic_fields.get(topic)
-    if field is None:
-        field = encode_topic(topic)
-        if len(topic) <= TOPIC_FIELD_LENGTH:
-            if len(_topic_fields) >= TOPIC_FIELDS:
-                _topic_fields.clear()
-            _topic_fields[topic] = field
-    return field
-
+from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket
 
 #: Receive Maximum of a client that says none: all message ids there are.
 NO_RECEIVE_MAXIMUM: Final = 65_535
@@ -55,23 +37,6 @@ SENT_AT_A_TURN: Final = 256 * 1024
 #: Bytes of a turn that a message costs beside its payload.
 _MESSAGE_BYTES: Final = 64
 _REQUEST: Final = cmqc.MQMT_REQUEST
-
-
-#: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
-EXPIRED: Final = "expired"
-SLOW: Final = "the client was too slow"
-#: Or that its client published it itself, and subscribed with No Local.
-OWN: Final = "No Local"
-#: Or that there was no room for all that waits for its client.
-FULL: Final = "more waited for the client than there was room for"
-
-
-class Refusal(msgspec.Struct):
-    """A message that cannot become a publication, with the reason code for the dead-letter queue and words for the log."""
-
-    transmission: Transmission
-    reason: int
-    why: str
 
 
 class Outbox:
@@ -243,7 +208,9 @@ class Outbox:
                 md = transmission.message.md
                 if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
                     publication.ask(md, self.replies.topic(self._requests.client_id, md))
-                properties = _properties(publication, transmission, subscription.subscription_identifiers)
+                properties = publication.properties_with(
+                    message_expiry_interval(transmission), subscription.subscription_identifiers
+                )
                 if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
                     refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
@@ -426,18 +393,3 @@ def _as_published(transmission: Transmission) -> bool:
     if not is_remote_queue_manager(transmission.client_id):
         return True
     return transmission.user_data is not None and subscription_data(transmission.user_data).retain_as_published
-
-
-def _properties(
-    publication: OutgoingPublication, transmission: Transmission, subscription_identifiers: tuple[int, ...]
-) -> PublishProperties | None:
-    """Return what a PUBLISH of MQTT 5 says beside its payload; None for nothing."""
-    properties = publication.properties
-    expiry = message_expiry_interval(transmission)
-    if expiry is None and not subscription_identifiers:
-        return properties
-    return msgspec.structs.replace(
-        properties or PublishProperties(),
-        message_expiry_interval=expiry,
-        subscription_identifier=subscription_identifiers,
-    )

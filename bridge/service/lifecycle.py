@@ -1,9 +1,8 @@
-"""The bridge from start to end: queue manager, telemetry channels, signals, and what systemd is told."""
+"""A bridge from start to end: queue manager, telemetry channels, signals, and what systemd is told."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import shlex
 import shutil
@@ -15,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
-
-import uvloop
 
 from bridge import __version__
 from bridge.administration.requests import Answer, AnyRequest
@@ -36,7 +33,6 @@ from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer
 from bridge.service.host import host_of
-from bridge.service.log import configure
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.observers import Observer
@@ -54,9 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the recovery log's
-#: thread should not each wait for the default of 5 ms while the event loop is busy.
-SWITCH_INTERVAL = 0.0005
 #: What `Bridge.run` returns when another bridge has taken over: this one is to begin anew, and stands by.
 STAND_BY = -1
 
@@ -395,34 +388,3 @@ class Bridge:
         self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
         command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
         self.announce(f"  {command} mq pub demo/hello 'hello from MQ' {hint}")
-
-
-def run(
-    configuration: Configuration,
-    source: ConfigurationSource | None = None,
-    admin_port: Callable[[Bridge], AdminPort] | None = None,
-) -> int:
-    """Run the bridge in the foreground until it is told to stop; returns the exit status.
-
-    `source` is where the configuration is read from again at SIGHUP.
-    """
-    configure(configuration.log)
-    log.debug("mqbridge %s", __version__)
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    # Messages are made and forgotten by the thousand; the default thresholds would look for cycles all the time.
-    gc.set_threshold(50_000, 20, 100)
-
-    def announce(line: str) -> None:
-        print(line, flush=True)
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            supervisor = Supervisor()
-            while True:
-                bridge = Bridge(configuration, announce, source=source, admin_port=admin_port)
-                status = runner.run(bridge.run(supervisor))
-                if status != STAND_BY:
-                    return status
-    except StartError as error:
-        print(f"mqbridge: {error}", file=sys.stderr)
-        return 1

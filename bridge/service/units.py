@@ -19,9 +19,9 @@ from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import NONE_FORBIDDEN, Completion, UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.outbox import FULL, Refusal
 from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
+from bridge.mqtt.unsent import FULL, Refusal
 from bridge.security import audit_log
 from bridge.service.client import Client
 from bridge.service.observers import Observers

@@ -95,7 +95,7 @@ class Switched(Bridge):
 
 
 if __name__ == "__main__":
-    import bridge.service.lifecycle
+    import bridge.service.process
 
-    bridge.service.lifecycle.Bridge = Switched  # type: ignore[misc]
+    bridge.service.process.Bridge = Switched  # type: ignore[misc]
     main()

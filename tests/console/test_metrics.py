@@ -300,7 +300,7 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
 def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
     """A bridge that nobody asks does not pay for it with its memory, either."""
     program = (
-        "import sys, bridge.service.lifecycle\n"
+        "import sys, bridge.service.process\n"
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
         "print([one for one in sys.modules if one.startswith(kinds)])"
     )

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mqtt.outbox import FULL, Outbox
+from bridge.mqtt.outbox import Outbox
 from bridge.mqtt.requests import Requests
+from bridge.mqtt.unsent import FULL
 from bridge.mqtt.waiting import Waiting
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

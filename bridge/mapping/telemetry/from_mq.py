@@ -42,6 +42,18 @@ class OutgoingPublication:
         if self.properties is None or self.properties.response_topic is None:
             self._add(response_topic=response_topic, correlation_data=answer_correl_id(md))
 
+    def properties_with(
+        self, message_expiry_interval: int | None, subscription_identifiers: tuple[int, ...]
+    ) -> PublishProperties | None:
+        """Return all properties of the PUBLISH: the publication's, and what a transmission adds. None for none."""
+        if message_expiry_interval is None and not subscription_identifiers:
+            return self.properties
+        return msgspec.structs.replace(
+            self.properties or PublishProperties(),
+            message_expiry_interval=message_expiry_interval,
+            subscription_identifier=subscription_identifiers,
+        )
+
     def _add(self, **properties: str | bytes | None) -> None:
         self.properties = msgspec.structs.replace(self.properties or PublishProperties(), **properties)
 

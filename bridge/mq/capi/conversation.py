@@ -17,7 +17,8 @@ from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, W
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.server.admission import Place
-from bridge.mq.embedded.server.conversation import Conversation, Malformed, Server, unexpected
+from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
+from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, Property

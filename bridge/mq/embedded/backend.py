@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, cast
+from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
 from bridge.mq.commits import Commits
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
+from bridge.mq.embedded.client_publications import APPLICATION_NAME, divert, put_answer, unretainable
 from bridge.mq.embedded.client_subscriptions import client_subscriptions, refusal_to_receive, subscribe, unsubscribe
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.expiry import expire
@@ -33,7 +32,6 @@ from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-APPLICATION_NAME: Final = "mqbridge"
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
 
@@ -200,7 +198,7 @@ class EmbeddedBackend:
                         refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
                         continue
                     if message.reply_to is not None:
-                        self._answer(work, message, message.reply_to)
+                        put_answer(queue_manager, work, message, message.reply_to)
                         continue
                     if authorization is not None and not authorization.may_publish(
                         message.md.UserIdentifier, message.topic
@@ -215,7 +213,7 @@ class EmbeddedBackend:
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
                         empty = not message.payload
-                        reason = self._unretainable(message, asked) or publish(
+                        reason = unretainable(queue_manager, message, asked, self.retained_bytes) or publish(
                             work,
                             route,
                             message,
@@ -236,7 +234,7 @@ class EmbeddedBackend:
                 if reason:
                     refusals[index] = reason
             if refusals and unit.dead_letters:
-                self._divert(unit, work, refusals, diverted)
+                divert(queue_manager, self._queue(), unit, work, refusals, diverted)
         gets = work.gets
         for transmission in cast("list[StoredMessage]", unit.removals):  # what it handed over itself
             if transmission.linked:
@@ -245,53 +243,6 @@ class EmbeddedBackend:
         if unit.records:
             for key, record in unit.records_without(refusals).items():
                 self._records.save(work, key, record)
-
-    def _answer(self, work: Unit, message: PublicationMessage, reply_to: tuple[str, str]) -> None:
-        """Put a client's answer to a request. Raises MQError."""
-        queue_manager = self._queue_manager
-        destination = queue_manager.resolve(*reply_to)
-        if destination.queue is None:
-            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} leads to a topic")
-        if queue_manager.authorization is not None:
-            name = destination.queue.name if destination.client_id else reply_to[0]
-            queue_manager.authorization.check_putting(message.md.UserIdentifier, name)
-        queue_manager.put(work, destination, Message(message.md, message.put_data), application=APPLICATION_NAME)
-
-    def _unretainable(self, message: PublicationMessage, asked: int) -> int:
-        """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.
-
-        `asked` are the bytes of those before it in the same unit of work.
-        """
-        retained = self._queue_manager.retained
-        kept = retained.bytes_of.get(message.client_id, 0) + asked
-        if not message.payload or kept + size_of(message) <= self.retained_bytes:
-            return cmqc.MQRC_NONE
-        before = retained.get(message.topic)
-        if before is not None and before.message.length >= len(message.payload):
-            return cmqc.MQRC_NONE
-        return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
-
-    def _divert(self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int]) -> None:
-        """Put refused publications to the dead-letter queue where their reasons are among `unit.dead_letters`."""
-        for index, reason in list(refusals.items()):
-            if reason not in unit.dead_letters:
-                continue
-            message, retain = unit.publications[index]
-            name, manager = message.reply_to or ("", "")
-            stored = StoredMessage(
-                self._queue(),
-                self._queue_manager.next_number(),
-                Message(message.md, message.put_data) if name else message,
-                message.md.Persistence == cmqc.MQPER_PERSISTENT,
-                0,
-                time.time(),
-                topic=None if name else message.topic,
-                retained=retain,
-                put_application=APPLICATION_NAME,
-            )
-            if dead_letter(self._queue_manager, work, stored, reason, name or message.topic, manager):
-                del refusals[index]
-                diverted[index] = reason
 
     def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
         def ask(_known: object = None) -> None:

@@ -15,47 +15,32 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from weakref import WeakSet
 
 import msgspec
-from pydantic import ValidationError
 
-from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
-from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
-from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
+from bridge.mapping.telemetry.message import AnyMessage
+from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
+from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, restore_objects, restored_message
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.storage.batch import Delivery, Lane, Put
 from bridge.mq.embedded.storage.data_directory import hold
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.storage.reserve import reserve_path
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.embedded.telemetry_channel import restore_channel
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
-from bridge.mq.errors import MQError
-from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
-from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
-#: PCF commands are put to it.
-COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
-_COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
-#: Depth of queues that the queue manager makes for itself.
-SYSTEM_MAX_DEPTH = 999_999_999
 
 
 class QueueManager(Messages):
@@ -97,33 +82,8 @@ class QueueManager(Messages):
         self._load(store)
 
     def _load(self, store: Store) -> None:
-        subscriptions = []
-        for kind, name, attributes in store.objects():
-            if kind == "SUB":
-                subscriptions.append((name, attributes))
-            else:
-                self._install(kind, name, attributes)
-        for name, topic in (("SYSTEM.BASE.TOPIC", ""),):
-            if name not in self.topics.objects:
-                self.topics.objects[name] = defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": topic}
-        if RETAINED_QUEUE not in self.queues:
-            self.queues[RETAINED_QUEUE] = Queue(
-                RETAINED_QUEUE, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
-            )
-        if COMMAND_QUEUE not in self.queues:
-            self.queues[COMMAND_QUEUE] = Queue(COMMAND_QUEUE, defaults("QLOCAL") | _COMMAND_QUEUE)
-        for name, own in MODEL_QUEUES.items():
-            self.models.setdefault(name, defaults("QMODEL") | own)
-        for name, own in NAMELISTS.items():
-            self.namelists.setdefault(name, defaults("NAMELIST") | own)
-        for name, attributes in subscriptions:
-            try:
-                subscription = self.make_subscription(name, attributes, stored=True)
-                subscription.selection = selection_of(self.appearance, subscription.selector)
-                self.topics.add(subscription)
-            except MQError as error:
-                log.error("MQB3104E subscription %s is not restored: %s", name, error)
-        for stored in self.recovery_log.replay(self._stored_from).values():
+        self.altered.update(restore_objects(self, store))
+        for stored in self.recovery_log.replay(partial(restored_message, self.queues)).values():
             stored.queue.append(stored)
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
@@ -132,58 +92,6 @@ class QueueManager(Messages):
                 self.states[stored.client_id] = stored
         for queue in self.queues.values():
             queue.reset_statistics()
-
-    def _install(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
-        if kind == "QMGR":
-            self.altered.update(attributes)
-            self.attributes.update(attributes)
-            return
-        if kind == AUTHORITY_RECORD:
-            self.authority_records.restore(attributes)
-            return
-        if kind == CONNECTION_AUTHENTICATION:
-            self.connection_authentication.restore(attributes)
-            return
-        if kind == CHANNEL_AUTHENTICATION_RECORD:
-            try:
-                removed = attributes.pop("removed", False)
-                record = ChannelAuthenticationConfig.model_validate(attributes)
-                self.channel_authentication.forget(record.key) if removed else self.channel_authentication.set(record)
-            except ValidationError as error:
-                why = "; ".join(one["msg"] for one in error.errors())
-                log.error("MQB3107E channel authentication record %s is not restored, set it again: %s", name, why)
-            return
-        if kind == TELEMETRY_CHANNEL:
-            restore_channel(self.telemetry_channels, name, attributes)
-            return
-        attributes = defaults(kind) | attributes
-        if kind == "QLOCAL":
-            self.queues[name] = Queue(name, attributes)
-        else:
-            self.held(kind)[name] = attributes
-
-    def _stored_from(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
-        queue = self.queues.get(lane.queue)
-        if queue is None:
-            return None
-        return StoredMessage(
-            queue,
-            delivery.msg_number,
-            put.message,
-            True,
-            put.priority,
-            put.put_time,
-            lane.client_id,
-            lane.remote_queue,
-            put.message.topic if isinstance(put.message, PublicationMessage) else put.topic,
-            lane.user_data,
-            delivery.retained,
-            lane.correl_id,
-            put.msg_id,
-            put.expires_at,
-            True,
-            put_application=put.put_application,
-        )
 
     def close(self) -> None:
         """End in order: every commit asked for is done, then the data directory is free. Idempotent."""

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import msgspec
-
 from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
@@ -27,9 +25,11 @@ from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
 from bridge.mq.ibm.remover import Removal, Remover
-from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
+from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.ibm.subscription_request import Admit, Inquire, Subscribe, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
+from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import PROBE_INTERVAL, Worker
@@ -38,17 +38,6 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 Connect = Callable[[str], Connection]
-
-
-class _Divided(msgspec.Struct, eq=False):
-    """A unit of work: what publishers do of it, and what the remover does."""
-
-    unit: UnitOfWork
-    #: parts that have not ended
-    awaited: int = 0
-    failure: int = 0
-    #: the one with the publications
-    part: Part | None = None
 
 
 class IbmBackend:
@@ -140,10 +129,7 @@ class IbmBackend:
             worker.on_fenced = lambda why: self._call(self.on_fenced, why)
             worker.on_lost = partial(self._tell, worker, Worker.look)
             worker.on_back = partial(self._tell, worker, Worker.hint)
-        #: units given that have not ended
-        self._open: set[_Divided] = set()
-        #: what is to be called when some of these have ended
-        self._waiting_for_some: list[tuple[set[_Divided], Callable[[], None]]] = []
+        self._under_way = UnitsUnderWay()
         self._waiting_for_flush: list[Callable[[], None]] = []
 
     def _tell(self, teller: Worker[Any], what: Callable[[Worker[Any]], None]) -> None:
@@ -224,7 +210,7 @@ class IbmBackend:
         if unit.publications and (client_id := unit.publications[0][0].client_id) in self._subscribing:
             self._behind.setdefault(client_id, []).append(unit)
             return NONE_REFUSED
-        divided = _Divided(unit)
+        divided = DividedUnit(unit)
 
         def ended(reason: int) -> None:
             self._call(self._ended, divided, reason)
@@ -246,7 +232,7 @@ class IbmBackend:
             part.states[key] = part.unit.records[key] = record
         removing = bool(unit.removals or sent)
         divided.awaited = len(parts) + removing
-        self._open.add(divided)
+        self._under_way.begin(divided)
         if not divided.awaited:
             divided.awaited = 1
             self._loop.call_soon(self._ended, divided, cmqc.MQRC_NONE)
@@ -257,32 +243,17 @@ class IbmBackend:
             self._remover.submit(Removal(msg_ids, sent, ended))
         return NONE_REFUSED
 
-    def _ended(self, divided: _Divided, reason: int) -> None:
+    def _ended(self, divided: DividedUnit, reason: int) -> None:
         divided.awaited -= 1
         divided.failure = divided.failure or reason
         if divided.awaited:
             return
-        self._open.remove(divided)
-        if self._waiting_for_some:
-            self._ended_for_some(divided)
+        self._under_way.end(divided)
         part = divided.part
         refusals = NONE_REFUSED if part is None else part.refusals
         diverted = NONE_REFUSED if part is None else part.diverted
         self.on_completed((Completion(divided.unit.number, divided.failure, refusals, diverted),))
         self._flushed()
-
-    def _when_ended(self, units: set[_Divided], call: Callable[[], None]) -> None:
-        """Call this when these units have ended."""
-        if units:
-            self._waiting_for_some.append((units, call))
-        else:
-            call()
-
-    def _ended_for_some(self, divided: _Divided) -> None:
-        waiting, self._waiting_for_some = self._waiting_for_some, []
-        for units, call in waiting:
-            units.discard(divided)
-            self._when_ended(units, call)
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
@@ -347,7 +318,7 @@ class IbmBackend:
         def removed() -> None:
             # Nothing more is put for these subscriptions. What was put before and is not committed, the browser does not
             # see yet; when it is, the browser has yet to come by.
-            self._when_ended({one for one in self._open if one.unit.publications}, lift)
+            self._under_way.when_published(lift)
             done()
 
         self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(removed)))
@@ -374,7 +345,7 @@ class IbmBackend:
         self._flushed()
 
     def _flushed(self) -> None:
-        if self._waiting_for_flush and not self._open and not self._behind:
+        if self._waiting_for_flush and not self._under_way and not self._behind:
             waiting, self._waiting_for_flush = self._waiting_for_flush, []
             for done in waiting:
                 done()

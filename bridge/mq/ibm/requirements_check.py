@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE, Administration
+from bridge.config.queues import COMMAND_QUEUE
+from bridge.mq.administration import MODEL_QUEUE, Administration
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements import (
     HANDLES,

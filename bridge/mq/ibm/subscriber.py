@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -14,6 +14,7 @@ from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.ibm.subscription_request import Admit, Inquire, Request, Subscribe, Unsubscribe
 from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.wire import cmqc
@@ -42,41 +43,6 @@ MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
 MOST_HELD_UP = 30.0
 #: Seconds that an answer about the authority of a user is good for.
 ANSWER_KEPT = 1.0
-
-
-class Subscribe(msgspec.Struct, eq=False):
-    """Make or alter subscriptions of one client; `done` gets a reason for each, on the subscriber's thread."""
-
-    client_id: str
-    requests: Sequence[SubscriptionRequest]
-    durable: bool
-    user: str
-    done: Callable[[list[int]], None]
-
-
-class Unsubscribe(msgspec.Struct, eq=False):
-    """Remove subscriptions of one client."""
-
-    client_id: str
-    filters: Sequence[str]
-    done: Callable[[], None]
-
-
-class Admit(msgspec.Struct, eq=False):
-    """Ask whether messages may be put to a client as a user; `done` gets the reason, on the subscriber's thread."""
-
-    client_id: str
-    user: str
-    done: Callable[[int], None]
-
-
-class Inquire(msgspec.Struct, eq=False):
-    """List the subscriptions of MQTT clients; those of clean sessions of a bridge that died are removed."""
-
-    done: Callable[[list[ClientSubscription]], None]
-
-
-Request = Admit | Subscribe | Unsubscribe | Inquire
 
 
 class Held(msgspec.Struct, eq=False):

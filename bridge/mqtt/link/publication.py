@@ -6,12 +6,12 @@ mappings on the way. What they say counts where the publishers are trusted.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from bridge.mapping.publication import Publication
 from bridge.mapping.received import Received
 from bridge.mqtt.link.state import Limits, Refusal
+from bridge.mqtt.topic_field import topic_field
 from bridge.wire.mqtt import (
     MAX_REMAINING_LENGTH,
     MalformedPacket,
@@ -25,7 +25,6 @@ from bridge.wire.mqtt import (
     encode_properties,
     encode_publish,
     encode_publish_5,
-    encode_topic,
     reason_name,
 )
 
@@ -39,9 +38,6 @@ _PUBLISH = PacketType.PUBLISH
 
 _NEVER = 0xFFFFFFFF
 """Largest Message Expiry Interval, seconds: 136 years."""
-
-#: A mapping publishes to few topics, over and over.
-_topic_field = functools.lru_cache(4096)(encode_topic)
 
 
 def to_properties(publication: Publication) -> PublishProperties:
@@ -121,7 +117,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     if retain and not limits.retain_available:
         return _refusal(ReasonCode.RETAIN_NOT_SUPPORTED, "the broker keeps no retained publications")
     try:
-        topic_field = _topic_field(publication.topic)
+        field = topic_field(publication.topic)
     except MalformedPacket as error:
         return _refusal(ReasonCode.TOPIC_NAME_INVALID, error.rule)
     properties = b""
@@ -130,13 +126,13 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
             properties = encode_properties(_PUBLISH, to_properties(publication))
         except MalformedPacket as error:
             return _refusal(ReasonCode.UNSPECIFIED_ERROR, error.rule)
-    if len(topic_field) + len(properties) + len(publication.payload) + 2 > MAX_REMAINING_LENGTH:
+    if len(field) + len(properties) + len(publication.payload) + 2 > MAX_REMAINING_LENGTH:
         return _refusal(ReasonCode.PACKET_TOO_LARGE, f"MQTT allows {MAX_REMAINING_LENGTH} bytes")
     again, message_id = (dup, mid) if qos else (False, 0)
     if version_5:
-        packet = encode_publish_5(topic_field, properties, publication.payload, qos, retain, again, message_id)
+        packet = encode_publish_5(field, properties, publication.payload, qos, retain, again, message_id)
     else:
-        packet = encode_publish(topic_field, publication.payload, qos, retain, again, message_id)
+        packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
     if len(packet) > limits.maximum_packet_size:
         return _refusal(
             ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker takes {limits.maximum_packet_size}"

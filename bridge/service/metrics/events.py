@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mqtt.outbox import EXPIRED, FULL, OWN, SLOW
 from bridge.mqtt.session import Session
+from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW
 from bridge.service.metrics.reasons import OTHER, REASONS, connack_label, reason_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.observers import Observer

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq import administration
-from bridge.mq.administration import COMMAND_QUEUE, MODEL_QUEUE
+from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection

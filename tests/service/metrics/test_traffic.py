@@ -12,8 +12,8 @@ from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.acknowledgement import Phase
 from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.outbox import EXPIRED
 from bridge.mqtt.session import Session, Work
+from bridge.mqtt.unsent import EXPIRED
 from bridge.service.metrics.reasons import OTHER, reason_label
 from bridge.service.put_time import put_time_of
 from bridge.service.traffic import TIMED, Traffic

@@ -32,7 +32,8 @@ from bridge.mq.embedded.authority.words import OBJECT_TYPES
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
 from bridge.mq.embedded.queue import Queue
-from bridge.mq.embedded.queuemanager import RETAINED_QUEUE, QueueManager
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -26,7 +27,7 @@ from bridge.mq.embedded.pcf.status import StatusCommands
 from bridge.mq.embedded.pcf.subscriptions import SubscriptionCommands
 from bridge.mq.embedded.pcf.topics import TopicCommands
 from bridge.mq.embedded.queue import Queue, StoredMessage
-from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.security import audit_log

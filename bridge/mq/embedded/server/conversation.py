@@ -1,8 +1,8 @@
 """An MQ connection of another process at the embedded queue manager, whichever language it speaks.
 
-A language is a subclass: it cuts the bytes into requests, has the application do them, and writes the replies. What no
-language changes is here: one request is worked on at a time; a request whose unit of work must end first is answered when
-it has; a get that waits holds up nobody else; the end of the connection backs out what is open.
+A language is a subclass: it reads requests, has the application do them, and writes the replies. What no language changes
+is here: a request whose unit of work must end first is answered when it has; a get that waits holds up nobody else; the end
+of the connection backs out what is open. The stream of requests is `request_stream`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import struct
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission, Place
 from bridge.mq.embedded.server.identity import User, client_of, mapped, name_of_process, user_of, user_of_process
-from bridge.mq.embedded.server.tcp_keepalive import keep_alive
+from bridge.mq.embedded.server.request_stream import Malformed, RequestStream
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
@@ -30,16 +29,6 @@ from bridge.security.tls import certificate_of
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-#: Bytes of a frame at most: the largest message MQ knows, and room for headers.
-MAX_FRAME = 104_857_600 + 1_048_576
-#: Bytes of a frame at most before MQCONN, and seconds until it has to be there: whoever says nothing is owed nothing.
-FIRST_FRAME = 65_536
-FIRST_TIMEOUT = 30.0
-#: Bytes of requests that wait behind the one that is worked on: with more, the application is not read until they are fewer.
-READ_AHEAD = 262_144
-#: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
-SEND_BUFFER = 1_048_576
 
 
 class Server(Protocol):
@@ -71,25 +60,16 @@ class Language(Protocol):
         """Return the conversation for a new connection; over TCP it has a place."""
 
 
-class Malformed(Exception):
-    """The bytes are no request: the other side does not speak this language."""
-
-
-class Conversation(asyncio.Protocol, ABC):
+class Conversation(RequestStream):
     """One MQ connection of another process."""
 
-    #: the length in front of a frame; it does not count itself
-    LENGTH: ClassVar[struct.Struct]
-
     def __init__(self, server: Server, place: Place | None = None) -> None:
+        super().__init__()
         self._server = server
         #: over TCP
         self.place = place
         self._queue_manager = server.queue_manager
-        self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray()
         self._application: Application | None = None
-        self._transport: asyncio.Transport | None = None
         #: IP address of the other end; "" on a Unix socket
         self.address = "" if place is None else place.address
         #: the user that has connected
@@ -98,18 +78,10 @@ class Conversation(asyncio.Protocol, ABC):
         self._identification: asyncio.Task[None] | None = None
         #: runs until what the application has shown ends to be true
         self._expiry: asyncio.TimerHandle | None = None
-        #: a request is being worked on: what arrives meanwhile waits
-        self._working = False
         #: a unit of work is about to end: what it begins, a subscription perhaps, is there when it has
         self._ending = False
-        #: too much waits behind the request that is worked on
-        self._unread = False
-        #: the other end does not read its replies as fast as they are written
-        self._full = False
         #: that the queue manager is about to end
         self._told = False
-        #: runs until MQCONN
-        self._first: asyncio.TimerHandle | None = None
         self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
 
     # What a language has of its own ----------------------------------------------------------------------------------
@@ -126,35 +98,17 @@ class Conversation(asyncio.Protocol, ABC):
     def _refuse(self, error: MQError) -> None:
         """Reply that it was not."""
 
-    # The stream ------------------------------------------------------------------------------------------------------
+    # The connection --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family == socket.AF_UNIX:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        elif connection is not None:
-            keep_alive(connection)
+        super().connection_made(transport)
         self._server.connections.add(self)
-        self._expect_mqconn()
-
-    def _expect_mqconn(self) -> None:
-        """End the connection unless MQCONN comes soon: without one, or after one that was refused, it is owed nothing."""
-        if self._first is not None:
-            self._first.cancel()
-        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
-
-    def _silent(self) -> None:
-        if self._application is None and self._working:
-            self._expect_mqconn()
-        elif self._application is None:
-            self._fail(f"no MQCONN within {FIRST_TIMEOUT:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        for timer in (self._first, self._identification, self._expiry):
-            if timer is not None:
-                timer.cancel()
+        super().connection_lost(error)
+        for end in (self._identification, self._expiry):
+            if end is not None:
+                end.cancel()
         self._server.discard(self)
         self._stop_waiting()
         if not self._ending:
@@ -182,85 +136,24 @@ class Conversation(asyncio.Protocol, ABC):
         """Return whether the application may still have to commit or disconnect before the queue manager ends."""
         return self._told or (self._application is not None and self._application.in_unit_of_work)
 
-    def abort(self) -> None:
-        """Break the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        self._next()
+    @property
+    def _is_connected(self) -> bool:
+        return self._application is not None
 
     @property
-    def _may_work(self) -> bool:
-        """Return whether the next request may be worked on: nobody works for who does not read the replies.
+    def _waits(self) -> bool:
+        return self._wait is not None
 
-        What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
-        """
-        return not self._working and not self._full and self._transport is not None
-
-    def _pace(self) -> None:
-        """Read the other end, or not: a request is as long as it has to be, but what waits behind one is bounded."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        waits = len(self._buffer) if not self._may_work else 0
-        if self._application is None and waits > FIRST_FRAME:
-            self._fail(f"{waits} bytes behind an MQCONN that is not answered")
-        elif self._wait is not None and waits > READ_AHEAD:
-            # While it is not read its end would not be seen, and a wait may be for ever.
-            self._fail(f"{waits} bytes behind a get that waits")
-        elif self._unread != (waits > READ_AHEAD):
-            self._unread = not self._unread
-            transport.pause_reading() if self._unread else transport.resume_reading()
-
-    def pause_writing(self) -> None:
-        self._full = True
-
-    def resume_writing(self) -> None:
-        self._full = False
-        self._loop.call_soon(self._next)
-
-    def _next(self) -> None:
-        """Work on the next request that has arrived in full."""
-        self._work_on()
-        self._pace()
-
-    def _work_on(self) -> None:
-        buffer = self._buffer
-        size = self.LENGTH.size
-        while self._may_work and len(buffer) >= size:
-            (length,) = self.LENGTH.unpack_from(buffer)
-            if length > (FIRST_FRAME if self._application is None else MAX_FRAME):
-                self._fail(f"a request of {length} bytes")
-                return
-            if len(buffer) < size + length:
-                return
-            request = bytes(memoryview(buffer)[size : size + length])
-            del buffer[: size + length]
-            self._working = True
-            try:
-                with self._queue_manager.lock:
-                    self._work(request)
-            except Malformed as error:
-                self._fail(str(error))
-                return
-            except MQError as error:
-                self._refuse(error)
-            except Exception as error:
-                self._refuse(unexpected(error))
-
-    def _fail(self, what: str) -> None:
-        log.warning("MQB3307W an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
-        self.abort()
-
-    def _reply(self, frame: bytes | bytearray) -> None:
-        self._working = False
-        if self._transport is None:
-            return
-        self._transport.write(frame)
-        if self._buffer or self._unread:
-            self._loop.call_soon(self._next)
+    def _take(self, request: bytes) -> None:
+        try:
+            with self._queue_manager.lock:
+                self._work(request)
+        except Malformed:
+            raise
+        except MQError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._refuse(unexpected(error))
 
     # Verbs -----------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission, Place
-from bridge.mq.embedded.server.conversation import Conversation, Language, Malformed
+from bridge.mq.embedded.server.conversation import Conversation, Language
+from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.server.tcp_listener import TcpListener
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.errors import MQError

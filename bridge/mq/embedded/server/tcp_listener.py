@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from bridge.mq.embedded.server.admission import Admission, Place, note_refusal
-from bridge.mq.embedded.server.conversation import FIRST_TIMEOUT, Conversation
+from bridge.mq.embedded.server.conversation import Conversation
+from bridge.mq.embedded.server.request_stream import FIRST_TIMEOUT
 from bridge.security.tls import ListenerTls, reason_of
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ import pytest
 
 from bridge.config import ChannelConfig
 from bridge.mq.embedded.mqsc import channel_display
+from bridge.mq.embedded.telemetry_channel import restore_channel
 from tests.mq.embedded.running_channels import Running, client
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
 
 def test_a_definition_that_does_not_hold_any_more_is_told(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     """Another version of the bridge may have let it in; the queue manager starts nonetheless."""
-    manager.itself._install("CHANNEL", "C", {"LOCLADDR": "0.0.0.0"})
+    restore_channel(manager.itself.telemetry_channels, "C", {"LOCLADDR": "0.0.0.0"})
     assert "channel C is not restored: expected a loopback address" in caplog.text
     assert manager.itself.telemetry_channels.defined == {}
 

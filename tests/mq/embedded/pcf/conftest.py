@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.queuemanager import COMMAND_QUEUE, QueueManager
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE

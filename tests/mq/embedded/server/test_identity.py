@@ -11,8 +11,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import ListenerConfig
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
-from bridge.mq.embedded.queuemanager import COMMAND_QUEUE
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions

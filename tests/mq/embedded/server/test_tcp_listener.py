@@ -17,7 +17,7 @@ from bridge.mq.capi import frames
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.conversation import READ_AHEAD
+from bridge.mq.embedded.server.request_stream import READ_AHEAD
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

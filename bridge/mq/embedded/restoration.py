@@ -1,0 +1,118 @@
+"""Objects and messages of a queue manager as its data directory has them, and the objects that it makes for itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from bridge.config import ChannelAuthenticationConfig
+from bridge.config.queues import COMMAND_QUEUE
+from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
+from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
+from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.messages import Messages
+from bridge.mq.embedded.queue import Queue, StoredMessage
+from bridge.mq.embedded.selector.selection import selection_of
+from bridge.mq.embedded.storage.batch import Delivery, Lane, Put
+from bridge.mq.embedded.storage.store import Store
+from bridge.mq.embedded.telemetry_channel import restore_channel
+from bridge.mq.errors import MQError
+from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
+from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
+
+log = logging.getLogger(__name__)
+
+RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
+#: Depth of queues that the queue manager makes for itself.
+SYSTEM_MAX_DEPTH = 999_999_999
+_RETAINED_QUEUE: dict[str, Value] = {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
+_COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
+
+
+def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
+    """Restore all objects and durable subscriptions; returns what ALTER QMGR has set.
+
+    A record or subscription that cannot be restored is left out, with a line in the log.
+    """
+    altered: dict[str, Value] = {}
+    subscriptions = []
+    for kind, name, attributes in store.objects():
+        if kind == "SUB":
+            subscriptions.append((name, attributes))
+        elif kind == "QMGR":
+            altered.update(attributes)
+            queue_manager.attributes.update(attributes)
+        else:
+            _restore(queue_manager, kind, name, attributes)
+    _make_system_objects(queue_manager)
+    for name, attributes in subscriptions:
+        try:
+            subscription = queue_manager.make_subscription(name, attributes, stored=True)
+            subscription.selection = selection_of(queue_manager.appearance, subscription.selector)
+            queue_manager.topics.add(subscription)
+        except MQError as error:
+            log.error("MQB3104E subscription %s is not restored: %s", name, error)
+    return altered
+
+
+def _restore(queue_manager: Messages, kind: str, name: str, attributes: dict[str, Any]) -> None:
+    if kind == AUTHORITY_RECORD:
+        queue_manager.authority_records.restore(attributes)
+    elif kind == CONNECTION_AUTHENTICATION:
+        queue_manager.connection_authentication.restore(attributes)
+    elif kind == CHANNEL_AUTHENTICATION_RECORD:
+        register = queue_manager.channel_authentication
+        try:
+            removed = attributes.pop("removed", False)
+            record = ChannelAuthenticationConfig.model_validate(attributes)
+            register.forget(record.key) if removed else register.set(record)
+        except ValidationError as error:
+            why = "; ".join(one["msg"] for one in error.errors())
+            log.error("MQB3107E channel authentication record %s is not restored, set it again: %s", name, why)
+    elif kind == TELEMETRY_CHANNEL:
+        restore_channel(queue_manager.telemetry_channels, name, attributes)
+    elif kind == "QLOCAL":
+        queue_manager.queues[name] = Queue(name, defaults(kind) | attributes)
+    else:
+        queue_manager.held(kind)[name] = defaults(kind) | attributes
+
+
+def _make_system_objects(queue_manager: Messages) -> None:
+    topics, queues = queue_manager.topics.objects, queue_manager.queues
+    topics.setdefault("SYSTEM.BASE.TOPIC", defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": ""})
+    for name, own in ((RETAINED_QUEUE, _RETAINED_QUEUE), (COMMAND_QUEUE, _COMMAND_QUEUE)):
+        if name not in queues:
+            queues[name] = Queue(name, defaults("QLOCAL") | own)
+    for name, own in MODEL_QUEUES.items():
+        queue_manager.models.setdefault(name, defaults("QMODEL") | own)
+    for name, own in NAMELISTS.items():
+        queue_manager.namelists.setdefault(name, defaults("NAMELIST") | own)
+
+
+def restored_message(queues: Mapping[str, Queue], put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
+    """Return a message of the recovery log; None where its queue is no more."""
+    queue = queues.get(lane.queue)
+    if queue is None:
+        return None
+    return StoredMessage(
+        queue,
+        delivery.msg_number,
+        put.message,
+        True,
+        put.priority,
+        put.put_time,
+        lane.client_id,
+        lane.remote_queue,
+        put.message.topic if isinstance(put.message, PublicationMessage) else put.topic,
+        lane.user_data,
+        delivery.retained,
+        lane.correl_id,
+        put.msg_id,
+        put.expires_at,
+        True,
+        put_application=put.put_application,
+    )
