@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
-from bridge.mq.administration import Administration
+from bridge.mq.administration import Administration, CommandFailed
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.queue_manager_status import QueueManagerStatus, QueueStatus
@@ -37,8 +37,9 @@ class IbmInquiry:
         self._dead_letter_queue = dead_letter_queue
         self._connection: Connection | None = None
         self._administration: Administration | None = None
-        #: the age of messages cannot be asked for, which the log has said
-        self._ageless = False
+        #: queues whose messages' age the command server does not tell, and whether it answers at all; the log has said so
+        self._ageless: set[str] = set()
+        self._answered = True
 
     def look(self, queues: Sequence[str]) -> QueueManagerStatus:
         try:
@@ -55,7 +56,8 @@ class IbmInquiry:
 
     def close(self) -> None:
         connection, self._connection, self._administration = self._connection, None, None
-        self._ageless = False
+        self._ageless.clear()
+        self._answered = True
         if connection is not None:
             with contextlib.suppress(MQError):
                 connection.disconnect()
@@ -86,7 +88,7 @@ class IbmInquiry:
         )
 
     def _age(self, connection: Connection, name: str) -> float | None:
-        if self._ageless:
+        if not self._answered or name in self._ageless:
             return None
         try:
             if self._administration is None:
@@ -96,10 +98,10 @@ class IbmInquiry:
         except MQError as error:
             if error.reason in LOST:
                 raise
-            self._ageless = True
-            log.warning(
-                "MQB9103W the age of messages on queues is in no metric: the command server does not tell it: %s", error
-            )
+            self._ageless.add(name)
+            self._answered = isinstance(error, CommandFailed)
+            queues = f"queue {name}" if self._answered else "queues"
+            log.warning("MQB9103W the age of messages on %s is in no metric: the command server says: %s", queues, error)
             return None
         age = responses[0].parameters.get(cmqcfc.MQIACF_OLDEST_MSG_AGE)
         return float(age) if isinstance(age, int) and age != cmqc.MQMON_NOT_AVAILABLE else None

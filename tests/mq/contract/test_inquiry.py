@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bridge.mq import administration
+from bridge.mq.administration import CommandFailed, PcfResponse
+from bridge.mq.errors import MQError
+from bridge.mq.ibm import inquiry
 from bridge.mq.ibm.inquiry import IbmInquiry
-from bridge.wire import cmqc
+from bridge.wire import cmqc, cmqcfc
 
 
 def test_a_look(mq, app, monkeypatch):
@@ -16,9 +21,9 @@ def test_a_look(mq, app, monkeypatch):
     app.put(queue)
     app.open_queue(queue, cmqc.MQOO_OUTPUT)
     mq.alter(DEADQ=(dead := mq.queue()))
-    inquiry = IbmInquiry(mq.connect, "")
-    found = {one.name: one for one in inquiry.look([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
-    inquiry.close()
+    looking = IbmInquiry(mq.connect, "")
+    found = {one.name: one for one in looking.look([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
+    looking.close()
     assert found.keys() == {queue, empty, dead}
     one = found[queue]
     assert (one.depth, one.max_depth, one.transmission, one.output_handles) == (2, 7, False, 1)
@@ -36,11 +41,45 @@ def test_looks_share_a_connection(mq):
         made.append(mq.connect())
         return made[-1]
 
-    inquiry = IbmInquiry(connect, "")
-    inquiry.look([])
-    inquiry.look([])
+    looking = IbmInquiry(connect, "")
+    looking.look([])
+    looking.look([])
     assert len(made) == 1
-    inquiry.close()
-    inquiry.look([])
+    looking.close()
+    looking.look([])
     assert len(made) == 2
-    inquiry.close()
+    looking.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (CommandFailed(cmqc.MQRC_NOT_AUTHORIZED, "PCF command 41", []), [None, 5.0]),
+        (MQError(cmqc.MQRC_NO_MSG_AVAILABLE, "none came in 30000 ms"), [None, None]),
+    ],
+)
+def test_an_age_that_is_not_told(mq, app, monkeypatch, caplog, failure, told):
+    """A refusal is that queue's alone; a command server that does not answer is not asked again. The log says it once."""
+    closed, open_ = mq.queue(), mq.queue()
+    asked = []
+
+    class Server:
+        def __init__(self, connection):
+            pass
+
+        def run(self, command, parameter):
+            asked.append(parameter.String.decode())
+            if asked[-1] == closed:
+                raise failure
+            return [PcfResponse(0, {cmqcfc.MQIACF_OLDEST_MSG_AGE: 5})]
+
+    monkeypatch.setattr(inquiry, "Administration", Server)
+    app.put(closed)
+    app.put(open_)
+    looking = IbmInquiry(mq.connect, "")
+    for _ in range(2):
+        found = {one.name: one.oldest_message_age for one in looking.look([closed, open_]).queues}
+        assert [found[closed], found[open_]] == told
+    looking.close()
+    assert asked.count(closed) == 1
+    assert caplog.text.count("MQB9103W") == 1
