@@ -19,7 +19,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bridge.config import Configuration
+from bridge.config import AdminConfig, Configuration
 from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.logins import LONGEST, Login, Logins
 from bridge.console.problem import Problem
@@ -70,12 +70,15 @@ class Access:
 
     def __init__(self, bridge: BridgeAccess, configuration: Configuration) -> None:
         self._bridge = bridge
-        self._config = configuration.admin
         path = configuration.token_file_path
         self._tokens = None if path is None else TokenFile(path)
         self._logins = Logins(time.monotonic)
         self._failed = FailedConnects(time.monotonic)
         self._waiting = 0
+
+    @property
+    def _config(self) -> AdminConfig:
+        return self._bridge.bridge.configuration.admin
 
     @property
     def by_token(self) -> bool:
@@ -100,7 +103,7 @@ class Access:
                 await self._no_token(address)
                 raise Problem(401, "This token is not known", headers={"WWW-Authenticate": "Bearer"})
             return Who(f"token {token.name}", token.right, address)
-        login = self._login(request)
+        login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
         return Who(login.name, login.right, address, login)
@@ -132,10 +135,11 @@ class Access:
             name, right = f"token {token.name}", token.right
             identifier = self._logins.begin(name, right, token=token)
         else:
+            authentication = self._bridge.authentication
             user, seconds = await self._judged(form.get("user", ""), form.get("password", ""), address)
             name = f"user {user}"
             right = Right.CHANGE if user in self._config.administrators else Right.READ
-            identifier = self._logins.begin(name, right, seconds=seconds)
+            identifier = self._logins.begin(name, right, seconds=seconds, authentication=authentication)
         audit_log.note("console login", user=name, address=address, right=right)
         return identifier
 
@@ -146,20 +150,30 @@ class Access:
                 self._logins.end(request.cookies[cookie])
         audit_log.note("console logout", user=who.name, address=who.address)
 
-    def _login(self, request: Request) -> Login | None:
-        by_hand = REFRESH_HEADER not in request.headers
+    def _login(self, request: Request, *, by_hand: bool) -> Login | None:
         for cookie in (_SECURE_COOKIE, _COOKIE):
             if cookie in request.cookies:
                 identifier = request.cookies[cookie]
                 login = self._logins.find(identifier, by_hand=by_hand)
-                if login is not None and login.token is not None:
-                    assert self._tokens is not None
-                    if not self._tokens.has(login.token):
-                        self._logins.end(identifier)
-                        continue
-                if login is not None:
+                if login is None:
+                    continue
+                if self._holds(login):
                     return login
+                self._logins.end(identifier)
         return None
+
+    def _holds(self, login: Login) -> bool:
+        """Return whether that by which somebody has logged in is still there: the token, or users as before a reload."""
+        if login.token is None:
+            return login.authentication is self._bridge.authentication
+        return self._tokens is not None and self._tokens.has(login.token)
+
+    def is_in(self, request: Request, who: Who) -> bool:
+        """Return whether somebody may still have the answer of a request that goes on and on."""
+        if who.login is not None:
+            return self._login(request, by_hand=False) is who.login
+        _, _, shown = request.headers.get("authorization", "").partition(" ")
+        return self._tokens is not None and self._tokens.holder(shown.strip()) is not None
 
     async def _judged(self, user: str, password: str, address: str) -> tuple[str, float | None]:
         """Return who somebody is, and for how many seconds that is true (None: for ever). Raises Problem."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
+from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -14,6 +15,7 @@ from bridge.console.application import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
 from bridge.console.http_protocol import MOST_CONNECTIONS, HttpProtocol
+from bridge.console.tls_gate import Arrival, TlsGate
 from bridge.console.tokens import make_token_file
 from bridge.security.tls import ListenerTls
 from bridge.service.lifecycle import Bridge
@@ -48,7 +50,7 @@ class AdminPort:
         settings = uvicorn.Config(
             application(self._console),
             loop="asyncio",
-            http=HttpProtocol,
+            http=HttpProtocol if tls is None else _behind(TlsGate(tls)),
             lifespan="on",
             log_config=None,
             log_level="warning",
@@ -59,8 +61,6 @@ class AdminPort:
             limit_concurrency=LIMIT_CONCURRENCY,
             timeout_graceful_shutdown=int(STOP_TIMEOUT),
         )
-        settings.load()
-        settings.ssl = None if tls is None else _current(tls)
         self._server = uvicorn.Server(settings)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="admin port", daemon=True)
         self._thread.start()
@@ -84,6 +84,8 @@ class AdminPort:
 
     async def stop(self) -> None:
         """Listen no more; requests under way have a moment to end."""
+        if self._console is not None:
+            self._console.live_views.end()
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             await asyncio.to_thread(self._thread.join, 2 * STOP_TIMEOUT)
@@ -106,13 +108,10 @@ def _bound(address: str, port: int) -> socket.socket:
     return bound
 
 
-def _current(tls: ListenerTls) -> ssl.SSLContext:
-    """Return a context whose connections have the present one of a listener: its files may have changed meanwhile."""
-    first = tls.context
+def _behind(gate: TlsGate) -> Any:
+    """Return what uvicorn makes the protocol of a connection with: it is HTTP's when the handshake has ended."""
 
-    def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        tls.look_again()
-        connection.context = tls.context
+    def protocol(**parts: Any) -> Arrival:
+        return Arrival(gate, partial(HttpProtocol, **parts))
 
-    first.sni_callback = choose
-    return first
+    return protocol

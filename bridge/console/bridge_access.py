@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from bridge.administration.requests import Answer, AnyRequest
 from bridge.mq.mqi import Connection
 from bridge.security.authenticator import Authenticated, Presented
+from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.lifecycle import Bridge
 
 T = TypeVar("T")
@@ -41,10 +42,16 @@ class BridgeAccess:
 
         Raises NotRunning, AuthenticationFailed, AuthenticatorUnavailable.
         """
-        authentication = self.bridge.admin_authentication
+        authentication = self.authentication
         if authentication is None:
             raise NotRunning(f"the bridge is {self.bridge.state}")
         return await self.run(lambda: authentication.authenticate(presented))
+
+    @property
+    def authentication(self) -> ChannelAuthentication | None:
+        """Return how users show who they are, another object after each reload; None where nobody can be judged yet."""
+        authenticators = self.bridge.authenticators
+        return None if authenticators is None else authenticators.admin
 
     def connect(self) -> Connection:
         """Make an MQ connection for a thread of the console; callable on any thread. Raises NotRunning, MQError."""

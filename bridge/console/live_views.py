@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
@@ -79,14 +79,18 @@ class LiveViews:
         self._views.add(view)
         return view
 
-    async def events(self, view: LiveView) -> AsyncIterator[bytes]:
-        """Yield server-sent events of a view until it ends, or whoever looks at it goes away."""
+    async def events(self, view: LiveView, may_look: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Yield server-sent events of a view until it ends, or whoever looks at it goes away, or may look no more."""
         try:
             while True:
                 try:
                     async with asyncio.timeout(_HEARTBEAT):
-                        seen = await view.seen.get()
+                        seen: Seen | None = await view.seen.get()
                 except TimeoutError:
+                    seen = None
+                if not may_look():
+                    seen = Seen("end", "The view ends: who looked at it is logged in no more")
+                if seen is None:
                     yield b": alive\n\n"
                     continue
                 yield b"event: %s\ndata: %s\n\n" % (seen.kind.encode(), msgspec.json.encode(seen))
@@ -96,12 +100,15 @@ class LiveViews:
             view.end()
             self._views.discard(view)
 
+    def end(self) -> None:
+        """Have all views end soon; callable on any thread."""
+        for view in list(self._views):
+            view.end()
+
     async def stop(self) -> None:
         """End all views, and wait for their threads."""
-        views = list(self._views)
-        for view in views:
-            view.end()
-        for view in views:
+        self.end()
+        for view in list(self._views):
             await asyncio.to_thread(view.thread.join, 5.0)
 
 
@@ -153,10 +160,12 @@ class LiveView:
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
-                continue
+                got = None
             if int(time.time()) != second:
                 self._tell_hidden(came)
                 second, came = int(time.time()), 0
+            if got is None:
+                continue
             came += 1
             if came <= SHOWN:
                 self._show(self._seen(got))

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from bridge.console.tokens import Right, Token
+from bridge.security.authenticators import ChannelAuthentication
 
 #: Seconds without a request by hand after which a login ends, and seconds after which it ends in any case.
 IDLE: Final = 30 * 60.0
@@ -32,6 +33,8 @@ class Login(msgspec.Struct, eq=False):
     until: float | None = None
     #: by which it has logged in; None: by user and password
     token: Token | None = None
+    #: by which user and password were judged
+    authentication: ChannelAuthentication | None = None
     #: what the next page says once: whether it went well, and lines
     said: tuple[bool, list[str]] | None = None
 
@@ -43,7 +46,15 @@ class Logins:
         self._clock = clock
         self._logins: dict[bytes, Login] = {}
 
-    def begin(self, name: str, right: Right, *, token: Token | None = None, seconds: float | None = None) -> str:
+    def begin(
+        self,
+        name: str,
+        right: Right,
+        *,
+        token: Token | None = None,
+        authentication: ChannelAuthentication | None = None,
+        seconds: float | None = None,
+    ) -> str:
         """Note that somebody has logged in, for at most so many seconds; return the identifier for the cookie."""
         now = self._clock()
         for key in [key for key, one in self._logins.items() if self._is_over(one, now)]:
@@ -52,7 +63,9 @@ class Logins:
             del self._logins[min(self._logins, key=lambda key: self._logins[key].seen)]
         identifier = secrets.token_urlsafe(32)
         until = None if seconds is None else now + seconds
-        self._logins[_key(identifier)] = Login(name, right, secrets.token_urlsafe(32), now, now, until, token)
+        self._logins[_key(identifier)] = Login(
+            name, right, secrets.token_urlsafe(32), now, now, until, token, authentication
+        )
         return identifier
 
     def find(self, identifier: str, *, by_hand: bool = True) -> Login | None:

@@ -71,7 +71,8 @@ def routes(console: Console) -> list[Route]:
         topic_filter = _filter(request)
         console.note("live view", who, topic_filter=topic_filter)
         view = console.live_views.begin(topic_filter, console.payloads)
-        return StreamingResponse(console.live_views.events(view), media_type="text/event-stream")
+        events = console.live_views.events(view, lambda: console.access.is_in(request, who))
+        return StreamingResponse(events, media_type="text/event-stream")
 
     async def publish(request: Request, who: Who, form: Mapping[str, str]) -> Done:
         name, body = form.get("topic", ""), form.get("payload", "").encode("utf-8", "surrogateescape")

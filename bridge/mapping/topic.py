@@ -24,6 +24,8 @@ def topic_string_error(topic: str) -> str | None:
             topic.encode()
         except UnicodeEncodeError:
             return "a topic string is UTF-8"
+    if "\0" in topic:
+        return "a topic string holds no U+0000"
     return None
 
 
@@ -31,8 +33,6 @@ def topic_filter_error(topic_filter: str) -> str | None:
     """Return why an MQTT client cannot subscribe to `topic_filter`, or None when it can (MQTT-4.7.1-2, MQTT-4.7.1-3)."""
     if not topic_filter:
         return "a topic filter has at least one character"
-    if "\0" in topic_filter:
-        return "a topic filter holds no U+0000"
     error = topic_string_error(topic_filter)
     if error is not None:
         return error

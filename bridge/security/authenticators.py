@@ -78,6 +78,8 @@ class Authenticators:
     def __init__(self, queue_manager: Callable[[], Authenticator] | None = None) -> None:
         """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have."""
         self._queue_manager = queue_manager
+        #: how users of the admin port show who they are
+        self.admin = ChannelAuthentication()
         self._hashes = PasswordHashes()
         self._files: dict[Path, PasswordFile] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 
@@ -183,10 +184,9 @@ class Channels:
             self._problems[config.name] = why
             raise ChannelError(why) from error
         except OSError as error:
-            why = (
-                f"channel {config.name} cannot listen on {place_of(config)}: {error.strerror or error}; "
-                "is another broker running there? --port 0 takes any free one"
-            )
+            why = f"channel {config.name} cannot listen on {place_of(config)}: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                why += "; is another broker running there? port: 0 takes any free one"
             self._problems[config.name] = why
             raise ChannelError(why) from error
         self._problems.pop(config.name, None)

@@ -22,8 +22,8 @@ from bridge.security.unix_socket import bound_socket
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request at most, and seconds that it may take.
-REQUEST_LENGTH, REQUEST_TIMEOUT = 4096, 5.0
+#: Bytes of a request at most (with the longest topic, each of whose characters is escaped), and seconds that it may take.
+REQUEST_LENGTH, REQUEST_TIMEOUT = 131_072, 5.0
 #: struct ucred: process, user and group (unix(7), SO_PEERCRED).
 _UCRED = struct.Struct("3i")
 
@@ -47,21 +47,24 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                line = await reader.readline()
-            answer = await self._answer(line, _user_of(writer))
+            answer = await self._answer(reader, _user_of(writer))
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
-        except (TimeoutError, ValueError, ConnectionError) as error:
+        except (TimeoutError, ConnectionError) as error:
             log.debug("control socket: %s", error)
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes, user: str) -> Answer:
+    async def _answer(self, reader: asyncio.StreamReader, user: str) -> Answer:
+        """Return the answer to the request that comes. Raises TimeoutError, ConnectionError."""
         try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                line = await reader.readline()
             request: AnyRequest = msgspec.json.decode(line, type=AnyRequest)
         except msgspec.DecodeError as error:
             return Answer(ok=False, lines=[f"not a request: {error}"])
+        except ValueError:
+            return Answer(ok=False, lines=[f"a request has at most {REQUEST_LENGTH} bytes"])
         return await self._handler(request, user)
 
     async def stop(self) -> None:

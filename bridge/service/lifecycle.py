@@ -25,7 +25,7 @@ from bridge.mq.host import Events, Host, HostError
 from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
 from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
-from bridge.security.authenticators import Authenticators, ChannelAuthentication, UnknownAuthenticator
+from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
 from bridge.service.administration.administration import Administration
 from bridge.service.administration.commanded_channels import CommandedChannels
@@ -85,8 +85,8 @@ class Bridge:
         self.started_at = time.time()
         #: None until all its parts are there
         self.administration: Administration | None = None
-        #: how users of the admin port show who they are; None until the queue manager is there, which may have to judge
-        self.admin_authentication: ChannelAuthentication | None = None
+        #: None until the queue manager is there, which may have to judge who somebody is
+        self.authenticators: Authenticators | None = None
         self._admin_port = None if admin_port is None else admin_port(self)
         self.announce = announce
         self._source = source
@@ -137,7 +137,8 @@ class Bridge:
                 partial(QueueManagerAuthenticator, self.host.check_password, self._passwords)
             )
             authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
-            self.admin_authentication = authenticators.of_admin(self.configuration.admin)
+            authenticators.admin = authenticators.of_admin(self.configuration.admin)
+            self.authenticators = authenticators
             for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
                 self.announce(line)
             self.archive = self._recorder()

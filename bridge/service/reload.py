@@ -12,13 +12,20 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.config import Configuration, ConfigurationError
+from bridge.config import AdminConfig, Configuration, ConfigurationError
 from bridge.security import audit_log
 
 log = logging.getLogger(__name__)
 
 #: Sections that a running bridge takes over.
 LIVE = frozenset({"mappings", "links", "channels", "channel_authentication", "limits", "log", "audit_log"})
+#: And what it takes over of the section `admin`.
+LIVE_OF_ADMIN = frozenset({"authentication", "administrators", "open_metrics", "payloads"})
+
+
+def admin_of(running: Configuration, after: Configuration) -> AdminConfig:
+    """Return the section `admin` that a bridge has when it has taken over a configuration."""
+    return running.admin.model_copy(update={name: getattr(after.admin, name) for name in LIVE_OF_ADMIN})
 
 
 class ConfigurationSource(msgspec.Struct, frozen=True):
@@ -62,8 +69,9 @@ class Reload:
             except (ConfigurationError, ReloadRefused) as error:
                 return self._log(False, [*str(error).splitlines(), "nothing has changed"])
             self._last = configuration
+        running = source.file.model_copy(update={"admin": admin_of(source.file, configuration)})
         for section in type(configuration).model_fields:
-            if section not in LIVE and getattr(configuration, section) != getattr(source.file, section):
+            if section not in LIVE and getattr(configuration, section) != getattr(running, section):
                 lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")
         return self._log(True, lines)
 

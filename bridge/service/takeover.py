@@ -12,7 +12,7 @@ from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError
 from bridge.service.log import configure
-from bridge.service.reload import LIVE, ReloadRefused
+from bridge.service.reload import LIVE, ReloadRefused, admin_of
 
 S = TypeVar("S", bound=Section)
 
@@ -36,6 +36,7 @@ class Takeover:
             authentication = self._authenticators.of_channels(
                 [*channels, *(one for one in register.of_commands if one.name not in names)]
             )
+            admin = self._authenticators.of_admin(after.admin)
             if after.audit_log != before.audit_log:
                 audit_log.begin(after.audit_log)
         except (ChannelError, UnknownMethod, UnknownAuthenticator) as error:
@@ -43,6 +44,7 @@ class Takeover:
         except OSError as error:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error
         parts.service.authentication = authentication
+        self._authenticators.admin = admin
         parts.host.channel_authentication.use_file(after.channel_authentication, channels)
         register.use_file(channels)
         for channel in parts.channels:
@@ -61,7 +63,10 @@ class Takeover:
             parts.service.limits = after.limits
             parts.host.use_limits(after.limits)
             lines.append("limits changed, for clients that connect and sessions that begin from now on")
-        live = {name: getattr(after, name) for name in LIVE} | {"channels": channels, "log": log}
+        admin_section = admin_of(parts.configuration, after)
+        if admin_section != parts.configuration.admin:
+            lines.append("admin: who may log in, and what the console shows, changed")
+        live = {name: getattr(after, name) for name in LIVE} | {"channels": channels, "log": log, "admin": admin_section}
         parts.configuration = parts.configuration.model_copy(update=live)
         lines += await parts.channels.apply(after.limits)
         lines += await parts.mappings.apply(after.mappings, after.links)

@@ -118,6 +118,13 @@ def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, a
     assert not found["connected"]
     assert abs(found["since"] - since) < 1.0
     connected = RawClient.connected(bridge.port, "here", clean=False)
+    # What is said beside a client identifier holds for it, too.
+    for words, why in (
+        (("old", "--away", "1h"), "client 'old' has been away for "),
+        (("here", "--away", "0s"), "client 'here' is connected; its session goes on\n"),
+        (("old", "--channel", "NONE"), "client 'old' is not of channel NONE, but of "),
+    ):
+        assert administrator.refused("client", "purge", *words).startswith(why)
     assert set(administrator.clients("--away", "1h")) == set()
     assert set(administrator.clients("--away", "0s")) == {"old"}
     assert administrator.does("client", "purge", "--away", "1h") == "0 sessions ended, for which 0 messages waited\n"

@@ -72,10 +72,16 @@ def test_a_bridge_that_is_well(running: BridgeThread) -> None:
     assert ask(f"{running.url}/readyz") == (200, "ok\n")
 
 
-def test_silent_connections_keep_nobody_out(running: BridgeThread) -> None:
+@pytest.mark.parametrize(
+    "sent", ["", "GET /healthz HTTP/1.1\r\n", "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> None:
     """Of more connections than there may be, those that have waited longest for a request give way: health is told."""
     address = urlsplit(running.url)
-    silent = [socket.create_connection((address.hostname, address.port), PATIENCE) for _ in range(3 * MOST_CONNECTIONS)]
+    silent = []
+    for _ in range(3 * MOST_CONNECTIONS):
+        silent.append(socket.create_connection((address.hostname, address.port), PATIENCE))
+        silent[-1].sendall(sent.encode())
     try:
         assert ask(f"{running.url}/healthz") == (200, "ok\n")
         silent[0].settimeout(PATIENCE)

@@ -183,65 +183,6 @@ def test_a_topic_that_is_none(console: Console, topic: str) -> None:
     assert "Nothing was published" in console.change("/topics/publish", topic=topic, payload="x").text
 
 
-def test_a_live_view(console: Console) -> None:
-    """A live view tells what is published from now on, payloads as text, until the page is left."""
-    import http.client
-
-    connection = http.client.HTTPConnection(console.place, timeout=60)
-    cookie = "; ".join(f"{name}={value}" for name, value in console.cookies.items())
-    connection.request("GET", "/topics/events?filter=live/%23", headers={"Cookie": cookie})
-    answer = connection.getresponse()
-    assert answer.headers["Content-Type"].startswith("text/event-stream")
-
-    def event(kind: str) -> dict[str, object]:
-        while True:
-            line = answer.readline().decode()
-            assert line, "the view ended"
-            if line == f"event: {kind}\n":
-                found: dict[str, object] = json.loads(answer.readline().decode().removeprefix("data: "))
-                return found
-
-    assert event("notice")["text"] == "Subscribed to live/#"
-    with RawClient.connected(console.bridge.port, "live") as client:
-        client.publish("live/<b>", b"<script>", 1)
-        client.publish("live/bytes", bytes(4), 1)
-        first, second = event("message"), event("message")
-    assert (first["topic"], first["text"], first["size"]) == ("live/<b>", "<script>", 8)
-    assert str(second["text"]).startswith("00000000  00 00 00 00")
-    connection.close()
-    subscribed = console.bridge.mq_json
-    until(lambda: not [one for one in subscribed("display", "SUB(*)", "TOPICSTR") if one.get("TOPICSTR") == "live/#"])
-
-
-def test_live_views_are_bounded(console: Console) -> None:
-    """There are so many live views at a time, and no more; when one is left there is room again."""
-    import http.client
-
-    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in console.cookies.items())}
-    views = []
-    for _ in range(8):
-        connection = http.client.HTTPConnection(console.place, timeout=60)
-        connection.request("GET", "/topics/events?filter=bounded", headers=cookie)
-        answer = connection.getresponse()
-        assert answer.status == 200
-        answer.readline()
-        views.append((connection, answer))
-    assert console.get("/topics/events", filter="bounded").status == 503
-    for connection, answer in views:
-        answer.close()
-        connection.close()
-
-    def room() -> bool:
-        connection = http.client.HTTPConnection(console.place, timeout=60)
-        try:
-            connection.request("GET", "/topics/events?filter=bounded", headers=cookie)
-            return connection.getresponse().status == 200
-        finally:
-            connection.close()
-
-    until(room)
-
-
 # Queues --------------------------------------------------------------------------------------------------------------
 
 

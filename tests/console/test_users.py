@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from bridge.wire.mqtt import Publish
 from tests.console.test_access import PAGES
+from tests.support.administrator import Administrator
 from tests.support.bridge_process import BridgeProcess
 from tests.support.console import Console
 from tests.support.known_secrets import register
+from tests.support.live_view import LiveView
 from tests.support.raw_client import RawClient
 
 CONFIG = """
@@ -126,6 +128,35 @@ def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
         assert console.post("/login", user="anna", password="guess").status == 403
     assert "is judged 1 s late" in bridge.log
     assert "is judged 2 s late" in bridge.log
+    assert logged_in(bridge, "anna").get("/").status == 200
+
+
+def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
+    """It ends the logins of users, and what they look at, not those by token; administrators, payloads and users are new."""
+    administrator = Administrator(bridge)
+    anna, bert = logged_in(bridge, "anna"), logged_in(bridge, "bert")
+    holder = Console(bridge).log_in()
+    assert bridge.config is not None
+    before = bridge.config.read_text()
+    users = bridge.data_directory.parent / "users"
+    passwords = users.read_text()
+    with LiveView(bert, "reload/#") as view:
+        users.write_text("".join(line for line in passwords.splitlines(keepends=True) if not line.startswith("anna:")))
+        bridge.config.write_text(before.replace("[anna]", "[bert]").replace("payloads: false", "payloads: true"))
+        try:
+            done = administrator.does("reload")
+            assert "admin: who may log in, and what the console shows, changed" in done
+            bridge.mq("pub", "reload/1", "SECRET")
+            assert view.event("end")["text"] == "The view ends: who looked at it is logged in no more"
+            assert anna.get("/").status == bert.get("/").status == 303
+            assert Console(bridge).post("/login", user="anna", password=PASSWORDS["anna"]).status == 403
+            assert "are published" in logged_in(bridge, "bert").change("/topics/publish", topic="by/bert", payload="x").text
+            assert holder.get("/").status == 200
+            assert holder.get("/dead-letters/export").status == 200
+        finally:
+            users.write_text(passwords)
+            bridge.config.write_text(before)
+            administrator.does("reload")
     assert logged_in(bridge, "anna").get("/").status == 200
 
 

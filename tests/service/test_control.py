@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from bridge.administration.control_socket import NoBridge, ask
-from bridge.administration.requests import Answer, AnyRequest, Reload
-from bridge.service.control import ControlServer
+from bridge.administration.requests import Answer, AnyRequest, Reload, ShowTopic
+from bridge.service.control import REQUEST_LENGTH, ControlServer
 
 
 async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
     async def handler(request: AnyRequest, user: str) -> Answer:
-        return Answer(ok=isinstance(request, Reload), lines=["reloaded"])
+        return Answer(ok=isinstance(request, Reload | ShowTopic), lines=["reloaded"])
 
     path.write_text("left by a bridge that was killed")
     server = ControlServer(path, handler)
@@ -27,6 +27,12 @@ async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path:
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(b'{"command": "format"}\n')
     assert b'"ok":false' in await reader.readline()
+    writer.close()
+    # A topic may be so long, whatever its characters; what is longer than any request is told.
+    assert (await asyncio.to_thread(ask, path, ShowTopic(topic_filter="\x01" * 10_240))).ok
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"x" * (REQUEST_LENGTH + 1) + b"\n")
+    assert b"a request has at most 131072 bytes" in await reader.readline()
     writer.close()
     await server.stop()
     assert not path.exists()

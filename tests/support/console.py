@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import ssl
 from collections.abc import Mapping
 from html import unescape
 from urllib.parse import urlencode, urlsplit
@@ -34,10 +35,11 @@ class Page:
 
 
 class Console:
-    """Somebody at the console of a bridge."""
+    """Somebody at the console of a bridge; `tls` where it has a certificate."""
 
-    def __init__(self, bridge: BridgeProcess) -> None:
+    def __init__(self, bridge: BridgeProcess, tls: ssl.SSLContext | None = None) -> None:
         self.bridge = bridge
+        self.tls = tls
         self.place = urlsplit(admin_url(bridge.printed)).netloc
         self.cookies: dict[str, str] = {}
         self.csrf_token = ""
@@ -50,7 +52,10 @@ class Console:
     def request(
         self, method: str, path: str, body: str | bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Page:
-        connection = http.client.HTTPConnection(self.place, timeout=PATIENCE)
+        if self.tls is None:
+            connection = http.client.HTTPConnection(self.place, timeout=PATIENCE)
+        else:
+            connection = http.client.HTTPSConnection(self.place, timeout=PATIENCE, context=self.tls)
         try:
             sent = dict(headers or {})
             if self.cookies and "Cookie" not in sent:

@@ -24,7 +24,8 @@ def reload(config: Config = None, data_dir: options.DataDirectory = None) -> Non
 
     Channels, mappings and links that are added, changed, removed, enabled or disabled take effect, and so do certificates,
     channel authentication records, limits and the log; the others go on untouched. What takes a restart is named. A file with
-    mistakes changes nothing: each is one line on standard error, exit status 1.
+    mistakes changes nothing: each is one line on standard error, exit status 1. So is it where all was taken over, and a
+    channel does not listen.
     """
     from bridge.administration.requests import Reload
 

@@ -11,6 +11,7 @@ from re import compile as compiled
 
 from bridge.administration.clients import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage
 from bridge.administration.requests import MOST_ROWS, DisconnectClient, ListClients, PurgeClients, ShowClient
+from bridge.administration.times import age
 from bridge.mqtt.session import Session
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 from bridge.wire.mqtt import ReasonCode
@@ -85,6 +86,8 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
     """End sessions: their subscriptions, what waits, their wills; connected clients are disconnected. Raises Refused."""
     if request.client_id is not None:
         session = _session(parts, request.client_id)
+        if why := _spared(parts, session, request, time.time()):
+            raise Refused(f"client {request.client_id!r} {why}; its session goes on")
         if request.dry_run:
             return Done([f"session of client {request.client_id!r} would end"])
         purge(parts, session)
@@ -94,9 +97,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
     now, ended, waiting = time.time(), 0, 0
     not_yet: list[str] = []
     async for session in _sessions(parts, lambda _: True):
-        if request.channel not in (None, session.channel):
-            continue
-        if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
+        if _spared(parts, session, request, now):
             continue
         ended += 1
         waiting += len(session.outbox.backlog)
@@ -109,6 +110,15 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
     if not request.dry_run:
         not_yet = not_yet or await _committed(parts)
     return Done([told, *not_yet])
+
+
+def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -> str:
+    """Return why a session is not among those that a purge is for, as what is said of the client; "" where it is."""
+    if request.channel not in (None, session.channel):
+        return f"is not of channel {request.channel}, but of {session.channel}"
+    if request.away_for is None or (away := _away_for(parts, session, now)) >= request.away_for:
+        return ""
+    return "is connected" if away < 0 else f"has been away for {age(away)} only"
 
 
 async def _committed(parts: Parts) -> list[str]:

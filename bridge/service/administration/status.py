@@ -15,6 +15,8 @@ from bridge.service.mappings.status import State
 async def reload(parts: Parts, request: Reload) -> Answer:
     """Read the configuration file again."""
     ok, lines = await parts.reload()
+    # Taken over it is, but not all of it was done.
+    ok = ok and not parts.channels.problems
     return Answer(ok=ok, lines=lines)
 
 

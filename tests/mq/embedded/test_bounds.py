@@ -57,11 +57,12 @@ def manager(tmp_path: Path):
         ("x" * MQ_TOPIC_STR_LENGTH, True),
         ("x" * (MQ_TOPIC_STR_LENGTH + 1), False),
         ("a\udcff", False),
+        ("a\0b", False),
     ],
-    ids=["deepest", "deeper", "slashes", "longest", "longer", "no UTF-8"],
+    ids=["deepest", "deeper", "slashes", "longest", "longer", "no UTF-8", "U+0000"],
 )
 def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> None:
-    """One that is too long, too deep or no UTF-8 is MQRC_TOPIC_STRING_ERROR (2425), for a publication as for a filter."""
+    """One that is too long, too deep, no UTF-8, or holds U+0000, is MQRC_TOPIC_STRING_ERROR (2425), for a publication as for a filter."""
     assert (topic_filter_error(topic) is None) is is_taken
     connection = EmbeddedConnection(manager)
     put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))
