@@ -28,8 +28,10 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     queue_manager: str
     #: embedded or ibm
     queue_manager_type: str
-    #: the queue manager answers
+    #: the queue manager answers, and takes what is persistent
     queue_manager_available: bool
+    #: that in words
+    queue_manager_state: str
     channels: int
     channels_running: int
     clients: int

@@ -15,8 +15,8 @@ from bridge.security.authenticators import ChannelAuthentication
 #: Seconds without a request by hand after which a login ends, and seconds after which it ends in any case.
 IDLE: Final = 30 * 60.0
 LONGEST: Final = 12 * 3600.0
-#: Logins at a time; with one more, the one that was idle longest ends.
-MOST: Final = 100
+#: Logins at a time, all and of one name; with one more, the one of them that was idle longest ends.
+MOST, MOST_OF_ONE = 100, 10
 
 
 class Login(msgspec.Struct, eq=False):
@@ -59,8 +59,10 @@ class Logins:
         now = self._clock()
         for key in [key for key, one in self._logins.items() if self._is_over(one, now)]:
             del self._logins[key]
-        while len(self._logins) >= MOST:
-            del self._logins[min(self._logins, key=lambda key: self._logins[key].seen)]
+        own = [key for key, one in self._logins.items() if one.name == name]
+        for keys, most in ((own, MOST_OF_ONE), (self._logins, MOST)):
+            if len(keys) >= most:
+                del self._logins[min(keys, key=lambda key: self._logins[key].seen)]
         identifier = secrets.token_urlsafe(32)
         until = None if seconds is None else now + seconds
         self._logins[_key(identifier)] = Login(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bridge.administration.times import age, moment
 from bridge.console.urls import link
+from bridge.service.log_fields import LINE_LENGTH, printable
 
 #: Characters of a name or topic in a table.
 _SHORT = 120
@@ -24,13 +26,15 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": moment, "age": age, "short": short, "anchor": anchor, "count": count, "clock": clock}
+    made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "clock": clock}
+    made.filters |= {"short": short, "whole": partial(short, most=2 * LINE_LENGTH)}
     made.globals["link"] = link
     return made
 
 
 def short(text: str, most: int = _SHORT) -> str:
-    """Return a text, cut where it is long."""
+    """Return a text, what cannot be seen as escapes, cut where it is long."""
+    text = printable(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

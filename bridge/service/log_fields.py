@@ -12,14 +12,20 @@ from bridge.mqtt.transport.peer import Peer
 LINE_LENGTH = 1_000
 
 _REASON = re.compile(r"MQRC_[A-Z_]+[A-Z]")
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+#: Control characters, and what has no width or turns the direction of writing.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def printable(text: str) -> str:
-    """Return a text as one line: control characters as escapes, cut where it is long."""
+    """Return a text as one line: what cannot be seen as escapes, cut where it is long."""
     if len(text) > LINE_LENGTH:
         text = f"{text[:LINE_LENGTH]} … ({len(text)} characters)"
-    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def peer_of(record: logging.LogRecord) -> Peer | None:

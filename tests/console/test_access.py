@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.console.logins import IDLE, LONGEST, MOST, Logins
+from bridge.console.logins import IDLE, LONGEST, MOST, MOST_OF_ONE, Logins
 from bridge.console.security_headers import HEADERS
 from bridge.console.tokens import Right, TokenFile, make_token_file
 from tests.support.bridge_process import BridgeProcess
@@ -377,7 +377,16 @@ def test_logins_are_bounded() -> None:
     first, second = logins.begin("anna", Right.READ), logins.begin("anna", Right.READ)
     clock.now += 1
     assert logins.find(first) is not None
-    for _ in range(MOST - 1):
-        logins.begin("bert", Right.READ)
+    for number in range(MOST - 1):
+        logins.begin(f"reader {number}", Right.READ)
     assert logins.find(second) is None
     assert logins.find(first) is not None
+
+
+def test_logins_of_one_name_take_no_others_place() -> None:
+    """Who logs in again and again ends their own logins."""
+    logins = Logins(Clock())
+    anna = logins.begin("anna", Right.CHANGE)
+    bert = [logins.begin("bert", Right.READ) for _ in range(MOST)]
+    assert logins.find(anna) is not None
+    assert sum(logins.find(one) is not None for one in bert) == MOST_OF_ONE

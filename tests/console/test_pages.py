@@ -292,7 +292,7 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
     assert "stays: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
     with RawClient.connected(console.bridge.port, "late") as client:
         done = console.change("/dead-letters/retry", id=name)
-        assert "1 of 1 letters have gone" in done.text
+        assert "1 of 1 letters have gone to where they were bound" in done.text
         assert client.take().payload == b"news for <you>"
     assert console.get(path).status == 404
     assert "All is well." in console.get("/").text

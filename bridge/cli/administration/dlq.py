@@ -133,7 +133,7 @@ def retry(
 
     A publication that was refused is published again; a message that a mapping refused goes to where the mapping takes
     its messages from (name the configuration by --config, which knows that); all others go where the MQDLH says. One that is
-    refused again stays where it is.
+    refused again stays where it is; one that is refused on its way, because its client has no session, say, comes back.
     Exit status 1 when one did, or when there was none.
     """
     from bridge.mq.letter_destination import sources_of

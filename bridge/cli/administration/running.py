@@ -57,8 +57,7 @@ def status(
     else:
         since = age(time.time() - found.started_at)
         typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
-        available = "answers" if found.queue_manager_available else "DOES NOT ANSWER"
-        typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {available}")
+        typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
         typer.echo(f"{found.channels_running} of {found.channels} channels listen")
         typer.echo(f"{found.clients} clients are connected, {found.sessions} sessions in all")
         typer.echo(f"{found.mappings} mappings; {found.units_of_work} units of work under way; log level {found.log_level}")

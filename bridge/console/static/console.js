@@ -69,6 +69,7 @@ const view = document.getElementById('view');
 if (view) {
   const most = 200;
   const state = document.getElementById('view-state');
+  state.textContent = 'Connecting …';
   const source = new EventSource(view.dataset.events);
   const cell = (text, kind) => {
     const made = document.createElement('td');

@@ -32,6 +32,7 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         queue_manager=parts.host.name,
         queue_manager_type=settings.type,
         queue_manager_available=parts.service.backend.available,
+        queue_manager_state=_queue_manager_state(parts),
         channels=len(parts.channels.configs),
         channels_running=len(parts.channels),
         clients=len(parts.service.clients),
@@ -43,12 +44,17 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
     )
 
 
+def _queue_manager_state(parts: Parts) -> str:
+    if parts.service.backend.available:
+        return "answers"
+    embedded = parts.configuration.queue_manager.type == "embedded"
+    return "takes nothing persistent: its disk is full" if embedded else "does not answer"
+
+
 def _problems(parts: Parts) -> list[str]:
     found = []
     if not parts.service.backend.available:
-        embedded = parts.configuration.queue_manager.type == "embedded"
-        what = "takes nothing persistent: its disk is full" if embedded else "does not answer"
-        found.append(f"queue manager {parts.host.name} {what}")
+        found.append(f"queue manager {parts.host.name} {_queue_manager_state(parts)}")
     found += parts.channels.problems.values()
     running = (State.RUNNING, State.STARTING, State.DISABLED, State.PAUSED)
     for one in parts.mappings.statuses():
