@@ -83,7 +83,7 @@ def routes(console: Console) -> list[Route]:
             return done, lines
 
         done, lines = await _changed(console, who, "dead letters retry", form, work)
-        first = f"{done} of {len(lines)} letters have gone to where they were bound; one that is refused on its way comes back"
+        first = f"{done} of {len(lines)} letters have gone to where they were bound; those refused on their way come back"
         return Done([first, *lines], back, done == len(lines) > 0)
 
     async def delete(request: Request, who: Who, form: Mapping[str, str]) -> Done:

@@ -62,7 +62,7 @@ def manager(tmp_path: Path):
     ids=["deepest", "deeper", "slashes", "longest", "longer", "no UTF-8", "U+0000"],
 )
 def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> None:
-    """One that is too long, too deep, no UTF-8 or has U+0000 is MQRC_TOPIC_STRING_ERROR (2425), for put and subscribe alike."""
+    """One that is too long, too deep, no UTF-8 or has U+0000 is MQRC_TOPIC_STRING_ERROR (2425), put to or subscribed to."""
     assert (topic_filter_error(topic) is None) is is_taken
     connection = EmbeddedConnection(manager)
     put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))

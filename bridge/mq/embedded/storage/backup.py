@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from bridge.mq.embedded.storage import layout
-from bridge.mq.embedded.storage.data_directory import hold
+from bridge.mq.embedded.storage.data_directory import hold, is_data_directory
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
 from bridge.mq.embedded.storage.salvage import DATABASE, Findings, examine
 from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError, primary_code
@@ -58,10 +58,7 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
     source = directory / DATABASE
     if not source.is_file() or not source.stat().st_size:
         raise StoreError(f"{source}: there is no such database; name the data directory of an embedded queue manager")
-    if file.is_dir():
-        raise StoreError(f"{file} is a directory; name a file in it")
-    if file.exists() and not replace:
-        raise StoreError(f"{file} is there already; --force replaces it")
+    _check_replaceable(file, replace=replace)
     _check_room(source, file)
     with _new(file) as new:
         taken = int(time.time())
@@ -92,7 +89,7 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                 f"{directory} has a queue manager already; name another directory, or --force, which keeps that one aside"
             )
         with _new(path, mode=layout.MODE) as new:
-            with file.open("rb") as source, new.open("wb") as target:
+            with _translated(path), file.open("rb") as source, new.open("wb") as target:
                 shutil.copyfileobj(source, target, _PAGES * layout.PAGE_SIZE)
             if os.geteuid() == 0:  # the bridge, which has to write it, is not run by root
                 owner = directory.stat()
@@ -197,6 +194,21 @@ def _kept_aside(directory: Path) -> Path:
     return kept
 
 
+def _check_replaceable(file: Path, *, replace: bool) -> None:
+    """Raise StoreError where a file is not one that a backup may take the place of."""
+    if file.is_dir():
+        raise StoreError(f"{file} is a directory; name a file in it")
+    # A queue manager has its files open: it would go on with what has no name any more, and all that would be lost.
+    if is_data_directory(file.resolve().parent):
+        raise StoreError(f"{file} is in the data directory of a queue manager; name a file elsewhere")
+    if not file.exists():
+        return
+    if not file.is_file():
+        raise StoreError(f"{file} is a device, a pipe or a socket; name a file")
+    if not replace:
+        raise StoreError(f"{file} is there already; --force replaces it")
+
+
 def _check_room(source: Path, file: Path) -> None:
     """Raise StoreError where a backup would fill the disk: that of the queue manager is not to be filled for it."""
     size = sum(one.stat().st_size for one in (source, layout.write_ahead_log(source)) if one.exists())
@@ -226,9 +238,11 @@ def _new(path: Path, *, mode: int = MODE) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _translated(file: Path) -> Iterator[None]:
-    """Raise StoreError, in words, for what SQLite raises."""
+    """Raise StoreError, in words, for what SQLite or the system raises."""
     try:
         yield
+    except OSError as error:
+        raise StoreError(f"{file} is not written: {error.strerror or error}") from error
     except sqlite3.Error as error:
         if primary_code(error) == sqlite3.SQLITE_FULL:
             raise StoreError(f"{file} is not written: the disk is full") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -232,6 +233,36 @@ def test_a_backup_does_not_fill_the_disk_of_the_queue_manager(
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
     with pytest.raises(StoreError, match="no room"):
         backup(tmp_path / "data", tmp_path / "b.db")
+
+
+@pytest.mark.parametrize("name", ["queuemanager.db", "queuemanager.db-wal", "lock", "new.db", "link.db"])
+def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, name: str) -> None:
+    """A queue manager would go on with a file that has no name any more, and all that comes then would be lost."""
+    (tmp_path / "link").symlink_to(written, target_is_directory=True)
+    before = {one.name: one.stat().st_ino for one in written.iterdir()}
+    for file in (written / name, tmp_path / "link" / name):
+        done = mqbridge("backup", file, "--force", "--data-dir", written)
+        assert done.exit_code == 1
+        assert "is in the data directory of a queue manager" in done.stderr
+    assert {one.name: one.stat().st_ino for one in written.iterdir()} == before
+
+
+def test_what_is_no_file_is_not_replaced(written: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = mqbridge("backup", tmp_path / "pipe", "--force", "--data-dir", written)
+    assert done.exit_code == 1
+    assert "is a device, a pipe or a socket" in done.stderr
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_disk_that_is_full_is_told_at_a_restore(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        restore(file, tmp_path / "new")
+    assert not (tmp_path / "new" / "queuemanager.db").exists()
 
 
 def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
