@@ -33,6 +33,9 @@ from bridge.wire.mq import MQMD
 
 Result = TypeVar("Result")
 
+#: Seconds that it may take to connect, which includes the judgement of a password.
+CONNECT_TIMEOUT = 60.0
+
 
 class RemoteConnection:
     """`bridge.mq.mqi.Connection` to the queue manager whose data directory or TCP address is given.
@@ -54,11 +57,11 @@ class RemoteConnection:
         try:
             if isinstance(where, Path):
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._socket.settimeout(CONNECT_TIMEOUT)
                 with socket_address(where / protocol.SOCKET_NAME) as address:
                     self._socket.connect(address)
             else:
-                self._socket = socket.create_connection(where, timeout=30)
-                self._socket.settimeout(None)
+                self._socket = socket.create_connection(where, timeout=CONNECT_TIMEOUT)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 keep_alive(self._socket)
                 if tls is not None:
@@ -77,10 +80,17 @@ class RemoteConnection:
                 cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
                 f"no bridge answers at {place} ({error.strerror or error}); is it running?",
             ) from error
-        connected = self._call(
-            protocol.Connect(protocol.PROTOCOL_VERSION, application, queue_manager, user, password.encode()),
-            protocol.Connected,
-        )
+        request = protocol.Connect(protocol.PROTOCOL_VERSION, application, queue_manager, user, password.encode())
+        try:
+            connected = self._call(request, protocol.Connected)
+        except MQError as error:
+            self._socket.close()
+            if isinstance(error.__cause__, TimeoutError):
+                why = f"the bridge does not answer within {CONNECT_TIMEOUT:g} s: does it hang?"
+                raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, why) from error
+            raise
+        # What is called from now on may wait for ever: a get does, where it is told so.
+        self._socket.settimeout(None)
         #: name of the queue manager
         self.queue_manager = connected.queue_manager
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bridge.mapping.message import Message
-from bridge.mq.embedded.server import protocol
+from bridge.mq.embedded.server import client, protocol
 from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -56,3 +57,18 @@ def keep_the_disk_busy(directory: Path, ends: threading.Event) -> None:
     while not ends.is_set():
         connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), bytes(100)))
     connection.disconnect()
+
+
+@pytest.mark.parametrize("by_tcp", [False, True], ids=["Unix socket", "TCP"])
+def test_a_bridge_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tcp: bool
+) -> None:
+    """It takes connections (the system does), and answers no MQCONN."""
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.1)
+    listening = socket.socket(socket.AF_INET if by_tcp else socket.AF_UNIX)
+    with listening:
+        listening.bind(("127.0.0.1", 0) if by_tcp else str(tmp_path / protocol.SOCKET_NAME))
+        listening.listen()
+        with pytest.raises(MQError, match=r"does not answer within 0\.1 s") as raised:
+            RemoteConnection(listening.getsockname() if by_tcp else tmp_path)
+    assert raised.value.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE
