@@ -58,6 +58,17 @@ def bridge(tmp_path: Path) -> Any:
     assert "Traceback" not in process.log, process.log
 
 
+def test_commands_of_one_script_are_done_in_their_order(bridge: BridgeProcess) -> None:
+    """Though the channel that it defines is not known to the service yet when the next command comes."""
+    channel = "CHANNEL(NEW) CHLTYPE(MQTT)"
+    done = bridge.mqsc(f"DEFINE {channel} PORT(0)\nSTART {channel}\nDISPLAY CHSTATUS(NEW) CHLTYPE(MQTT)\nSTOP {channel}\n")
+    assert "STATUS(" in done
+    assert "stopped already" not in done
+    bridge.mqsc("DEFINE CHANNEL(LAST) CHLTYPE(MQTT) PORT(0)\nSTART CHANNEL(LAST) CHLTYPE(MQTT)\n")
+    port_of(bridge, "LAST")
+    assert states(bridge)["NEW"] == "STOPPED"
+
+
 def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeProcess) -> None:
     """A newly defined channel is stopped; started, it serves mosquitto's clients; it starts with the bridge from then on."""
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0) MCAUSER('plant')")

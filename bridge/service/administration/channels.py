@@ -21,7 +21,8 @@ def statuses_of(parts: Parts) -> list[ChannelStatus]:
     for client in list(parts.service.clients.values()):
         clients[client.channel.name] = clients.get(client.channel.name, 0) + 1
     found = []
-    for config in parts.channels.configs:
+    # The register's: a command may ask for one that it has defined just now.
+    for config in parts.host.telemetry_channels.channels:
         channel = parts.channels.get(config.name)
         bound = None if channel is None else channel.endpoint
         found.append(

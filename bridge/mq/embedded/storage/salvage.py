@@ -56,10 +56,16 @@ def salvage(directory: Path, new: Path) -> Findings:
     new.mkdir(mode=0o750, parents=True, exist_ok=True)
     findings = Findings()
     with _opened(directory / DATABASE) as database:
-        batches = [(row_id, batch) for row_id, batch in _whole(database, findings)]
+        batches: dict[int, Batch] = {}
+        for row_id, batch in _whole(database, findings):
+            # A file whose pages are of two moments may have a row in two places.
+            if (other := batches.get(row_id)) is not None:
+                findings.damage.append(f"batch {row_id} of the log is there twice: the one with more messages is kept")
+                batch = max(batch, other, key=lambda one: len(one.puts))
+            batches[row_id] = batch
         facts = _facts(database)
     kept = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
-    for _, batch in batches:
+    for batch in batches.values():
         for lane in batch.lanes:
             if lane.queue not in kept:
                 kept.add(lane.queue)
@@ -77,11 +83,13 @@ def salvage(directory: Path, new: Path) -> Findings:
         for kind, name, attributes in findings.objects:
             checksum = object_checksum(kind, name, attributes)
             made.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
-        for row_id, batch in batches:
+        for row_id, batch in batches.items():
             batch.rows, batch.digest = -1, 0  # of the rows that were: some may be missing
             body = encode(batch)
             made.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
         made.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError(f"{new / DATABASE} cannot be written: {error}") from error
     finally:
         made.close()
     return findings

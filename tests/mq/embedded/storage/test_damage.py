@@ -9,8 +9,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +21,7 @@ from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.script import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.storage import salvage
 from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
@@ -128,6 +130,23 @@ def test_a_directory_of_layout_1_is_brought_up(tmp_path: Path) -> None:
     with sqlite3.connect(copy) as database:
         assert database.execute("SELECT value FROM fact WHERE name = 'schema'").fetchone() == (1,)
     database.close()
+
+
+def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file has it whose pages are of two moments."""
+    rows = salvage._rows
+
+    def twice(*arguments: Any, **options: Any) -> Iterator[tuple[int, bytes, int | None]]:
+        for row in rows(*arguments, **options):
+            yield row
+            yield row
+
+    monkeypatch.setattr(salvage, "_rows", twice)
+    findings = salvage.salvage(copy, tmp_path / "new")
+    assert any("is there twice" in one for one in findings.damage)
+    manager = started(tmp_path / "new")
+    assert bodies(manager) == BODIES
+    manager.close()
 
 
 def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> None:
