@@ -23,7 +23,7 @@ maintainer=$(sed -n 's/^Maintainer: //p' deploy/debian/control)
 cat >"$source/debian/changelog" <<EOF
 mqbridge ($version) unstable; urgency=medium
 
-  * Version $version; /usr/share/doc/mqbridge/CHANGELOG.md says what has changed.
+  * Version $version; /usr/share/doc/mqbridge/CHANGELOG.md.gz says what has changed.
 
  -- $maintainer  $(LC_ALL=C date -R ${SOURCE_DATE_EPOCH:+-d "@$SOURCE_DATE_EPOCH"})
 EOF

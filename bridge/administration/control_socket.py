@@ -28,6 +28,8 @@ def ask(path: Path, request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Ans
             connection.sendall(msgspec.json.encode(request) + b"\n")
             with connection.makefile("rb") as stream:
                 answer = stream.readline()
+    except TimeoutError as error:
+        raise NoBridge(f"the bridge at {path} does not answer within {timeout:g} s: does it hang?") from error
     except OSError as error:
         raise NoBridge(f"no bridge answers at {path} ({error.strerror or error}); is it running?") from error
     try:

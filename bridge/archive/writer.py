@@ -32,13 +32,13 @@ from bridge.archive.open_sessions import OpenSessions
 from bridge.archive.rows import Rows
 from bridge.archive.schema import Direction, Outcome, Row, row
 from bridge.config.archive import ArchiveConfig
+from bridge.extras import install
 
 if TYPE_CHECKING:
     from bridge.archive.parquet import ArchiveFile
 
 log = logging.getLogger(__name__)
 
-INSTALL = "pip install 'mq-mqtt-bridge[archive]' (in a checkout: pip install '.[archive]')"
 #: File of the directory that the process which writes there has locked.
 LOCK = ".lock"
 #: Seconds between looks whether another process has let go of the directory.
@@ -67,7 +67,7 @@ def prepare(config: ArchiveConfig) -> IO[bytes]:
     directory = config.directory
     assert directory is not None
     if importlib.util.find_spec("pyarrow") is None:
-        raise ArchiveError(f"archive.directory is set, but pyarrow is not installed: {INSTALL} brings it")
+        raise ArchiveError(f"archive.directory is set, but pyarrow is not installed: `{install('archive')}` brings it")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         return (directory / LOCK).open("ab")

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
     """Say that an archive is read. Raises Failure for what cannot be: exit status 1 is kept for what the audit finds."""
-    from bridge.archive.writer import INSTALL
+    from bridge.extras import install
 
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise Failure(f"{error.name} is not installed: {INSTALL} brings it", WRONG_USAGE) from error
+        raise Failure(f"{error.name} is not installed: `{install('archive')}` brings it", WRONG_USAGE) from error
     from rich.console import Console
 
     from bridge.archive.scan import NoRows
@@ -178,8 +178,8 @@ def replay(
     Exit status 0: all that the archive has of it is put, now or before. 1: it could not be put. 2: nothing matches, or the
     command is wrong. 130, 143: it was stopped by Ctrl-C or SIGTERM, behind a unit of work.
     """
-    from bridge.archive.writer import INSTALL
     from bridge.cli.queue_manager import configuration_of, connected
+    from bridge.extras import install
 
     if to_queue and to_topic:
         raise Failure("--to-queue and --to-topic: one of the two", WRONG_USAGE)
@@ -191,7 +191,7 @@ def replay(
     try:
         from bridge.archive.reading import Selection
     except ImportError as error:
-        raise Failure(f"{error.name} is not installed: {INSTALL} brings it", WRONG_USAGE) from error
+        raise Failure(f"{error.name} is not installed: `{install('archive')}` brings it", WRONG_USAGE) from error
     from bridge.archive.replay import Replay, ReplayDestination
     from bridge.mapping.topic import topic_filter_error
 

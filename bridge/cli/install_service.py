@@ -133,7 +133,7 @@ def _refuse(service: Service) -> None:
     if hidden := list(unseen(service.program, interpreter)):
         raise Failure(
             f"{hidden[0]} is in a directory that the service does not see; install the bridge with a Python of the system:"
-            " python3 -m venv /opt/mqbridge && /opt/mqbridge/bin/pip install mq-mqtt-bridge"
+            " python3 -m venv /opt/mqbridge, then /opt/mqbridge/bin/pip install . in its sources, or of its wheel"
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from bridge.extras import install
+
 if TYPE_CHECKING:
     from bridge.config import AdminConfig, ChannelConfig, Configuration, LinkConfig, ListenerConfig
     from bridge.config.traces import TracesConfig
@@ -20,10 +22,10 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         if channel.authentication_methods or channel.authentication or channel.tls is not None:
             yield from _of_channel(channel)
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
-        yield f"archive: pyarrow is not installed; `{_pip()} install 'pyarrow>=18,<27'` brings it"
+        yield f"archive: pyarrow is not installed; `{install('archive')}` brings it"
     yield from _of_traces(configuration.traces)
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
-        yield f"pipelines: pyspark is not installed; `{_pip()} install 'mq-mqtt-bridge[spark]'` brings it"
+        yield f"pipelines: pyspark is not installed; `{install('spark')}` brings it"
     admin = configuration.admin
     if admin.port is not None:
         for line in _of_clients(admin, (admin.address,)):
@@ -48,7 +50,7 @@ def _of_traces(traces: TracesConfig) -> Iterator[str]:
     if traces.endpoint is None:
         return
     if not _has_exporter():
-        yield f"traces: opentelemetry is not installed; `{_pip()} install 'mq-mqtt-bridge[otel]'` brings it"
+        yield f"traces: opentelemetry is not installed; `{install('otel')}` brings it"
     for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
         if file is not None and not os.access(file, os.R_OK):
             yield f"traces.{name}: {file} cannot be read"
@@ -144,9 +146,3 @@ def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
             tls_context(link.tls)
         except OSError as error:
             yield f"link {name}: {error}"
-
-
-def _pip() -> str:
-    import sys
-
-    return f"{sys.executable} -m pip"

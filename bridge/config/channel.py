@@ -36,7 +36,7 @@ class WebSocketConfig(Section):
     """The path of its URL."""
     origins: list[Annotated[str, values.text(r"[!-~]{1,255}", "an origin such as https://example.com")]] | None = None
     """Where pages come from that may connect (the browser's header Origin), such as https://example.com; None: from
-    anywhere. Programs that are no browsers say nothing of it, and may."""
+    anywhere. Programs that are no browsers may where they send no Origin; some do, paho-mqtt for Python among them."""
 
 
 class ChannelConfig(Section):

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from bridge.config import Configuration
 from bridge.console.access import Who
 from bridge.console.console import Console
+from bridge.extras import install
 
 
 def routes(console: Console) -> list[Route]:
@@ -38,7 +39,7 @@ def _conditions(configuration: Configuration, file: Path | None) -> tuple[list[d
         from bridge.pipeline.flow.environment import environment_of
         from bridge.pipeline.flow.remote_queue_manager import OutOfReach
     except ImportError as error:
-        return [], f"{error.name} is not installed: pip install 'mq-mqtt-bridge[spark]' brings it"
+        return [], f"{error.name} is not installed: `{install('spark')}` brings it"
     settings = configuration.queue_manager
     directory = settings.data_directory if settings.type == "embedded" else Path()
     try:

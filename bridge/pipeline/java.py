@@ -17,7 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.pipeline.errors import INSTALL, SparkMissing
+from bridge.extras import install
+from bridge.pipeline.errors import SparkMissing
 
 #: The oldest Java that Spark 4.3 runs on.
 OLDEST = 17
@@ -58,7 +59,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     found = _from_package()
     if found is None:
         why = f" ({', '.join(old)})" if old else ""
-        raise SparkMissing(f"Spark needs Java {OLDEST} or newer, and there is none{why}: {INSTALL} brings one.")
+        raise SparkMissing(f"Spark needs Java {OLDEST} or newer, and there is none{why}: `{install('spark')}` brings one.")
     return found
 
 

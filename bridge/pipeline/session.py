@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.pipeline.errors import INSTALL, SparkMissing
+from bridge.extras import install
+from bridge.pipeline.errors import SparkMissing
 from bridge.pipeline.java import LAUNCHER_VARIABLE, QUICK_JAVA, find_java
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def session(
     """
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
-            raise SparkMissing(f"{package} is not installed: {INSTALL} brings it.")
+            raise SparkMissing(f"{package} is not installed: `{install('spark')}` brings it.")
     master = master or "local[*]"
     unpacked = not master.startswith("local") and f"#{UNPACKED}" in (settings or {}).get("spark.archives", "")
     _prepare_environment(local=master.startswith("local"))

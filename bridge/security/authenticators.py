@@ -183,7 +183,10 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 yield str(error)
                 return
             except OSError as error:
-                yield f"{config.file}: {error.strerror or error}; `mqbridge passwd` makes it"
+                remedy = "`mqbridge passwd` makes it"
+                if isinstance(error, PermissionError):
+                    remedy = "give it to a group of the user that the bridge runs as (chgrp), with mode 640"
+                yield f"{config.file}: {error.strerror or error}; {remedy}"
                 return
             if config.method == "scram" and not any(one.scram for one in entries.values()):
                 yield f"{config.file}: no user in it has what verifies SCRAM; `mqbridge passwd` adds it"

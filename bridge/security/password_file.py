@@ -87,7 +87,8 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
 def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
     """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError.
 
-    It gets a key for SCRAM where it has none.
+    One that root makes is the directory's group's to read, where that is not root's: root makes it for a service. It gets a
+    key for SCRAM where it has none.
     """
     comments = []
     if path.exists():
@@ -108,6 +109,9 @@ def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
                 os.fchmod(file.fileno(), status.st_mode & 0o777)
                 if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
                     os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            elif os.geteuid() == 0 and (group := path.absolute().parent.stat().st_gid):
+                os.fchown(file.fileno(), -1, group)
+                os.fchmod(file.fileno(), 0o640)
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:

@@ -36,6 +36,8 @@ class Channels:
         self._limits = limits
         self._register = register
         self._room = Room(0)
+        #: clients that all channels may have
+        self._clients = 0
         self._configs: dict[str, ChannelConfig] = {}
         #: names of those that are the file's
         self._of_file: frozenset[str] = frozenset()
@@ -205,7 +207,10 @@ class Channels:
         """Let the configured channels be those of the register, and have descriptors for all clients, as far as may be."""
         self._configs = {config.name: config for config in self._register.channels}
         self._of_file = frozenset(one.name for one in self._register.of_file)
-        self._room.connections = room_for(sum(config.max_clients for config in self._configs.values()))
+        clients = sum(config.max_clients for config in self._configs.values())
+        if clients != self._clients:
+            self._clients = clients
+            self._room.connections = room_for(clients)
 
     def stop_listening(self) -> None:
         """Accept no more clients, and read no more from those connected."""

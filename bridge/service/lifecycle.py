@@ -20,6 +20,7 @@ from bridge.administration.requests import Answer, AnyRequest
 from bridge.administration.status import BridgeState
 from bridge.config import Configuration
 from bridge.config.values import endpoint
+from bridge.extras import install
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
@@ -218,7 +219,7 @@ class Bridge:
             from bridge.service.recorder import Recorder
         except ImportError as error:
             raise StartError(
-                f"archive: {error}; `{sys.executable} -m pip install 'pyarrow>=18,<27'` brings what it needs"
+                f"archive: {error}; `{install('archive')}` brings what it needs"
             ) from error
         try:
             return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
@@ -379,13 +380,15 @@ class Bridge:
             self.administration.parts.state = state
 
     def _greet(self) -> None:
-        listening = [channel.endpoint for channel in self.channels if channel.endpoint is not None]
+        listening = [(channel.endpoint, channel.config) for channel in self.channels if channel.endpoint is not None]
         if not listening or self.host is None:
             return
-        address, port = listening[0]
-        host = "" if address in ("127.0.0.1", "0.0.0.0") else f" -h {address}"
         hint = self.host.hint(self.file)
         self.announce("try next, each in a terminal of its own:")
-        self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
+        # By a channel where it works as it stands.
+        plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
+        for address, port in plain[:1]:
+            host = {"127.0.0.1": "", "0.0.0.0": "", "::": " -h ::1"}.get(address, f" -h {address}")
+            self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
         command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
         self.announce(f"  {command} mq pub demo/hello 'hello from MQ' {hint}")

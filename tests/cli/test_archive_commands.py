@@ -173,7 +173,7 @@ def test_what_is_missing_or_cannot_be_read_is_no_broken_promise(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = command(name, "--archive", good)
     assert result.exit_code == 2
-    assert "pyarrow is not installed: pip install 'mq-mqtt-bridge[archive]'" in result.output
+    assert f"pyarrow is not installed: `{sys.executable} -m pip install 'pyarrow" in result.output
 
 
 @pytest.mark.parametrize("name", ["audit", "report"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -140,3 +141,16 @@ async def test_whose_password_is_known_waits_for_nobody(monkeypatch: pytest.Monk
     assert computed.count(f"{HASH}-often") == 1 and len(computed) == 1_501
     assert await hashes.fits_soon(f"{HASH}1499", b"x") and len(computed) == 1_501
     assert await hashes.fits_soon(f"{HASH}0", b"x") and len(computed) == 1_502
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that is not its own")
+def test_a_file_that_root_makes_is_for_the_service(tmp_path: Path) -> None:
+    """/etc/mqbridge is root's, and of the group of the service, which has to read what root makes there."""
+    os.chown(tmp_path, 0, 12_345)
+    path = tmp_path / "clients"
+    write_password_file(path, {})
+    status = path.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, 12_345, 0o640)
+    path.chmod(0o600)
+    write_password_file(path, {})
+    assert path.stat().st_mode & 0o777 == 0o600

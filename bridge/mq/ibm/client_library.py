@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 from bridge.config.queue_manager import Library
+from bridge.extras import install
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQSTS
 from bridge.wire import cmqc
@@ -39,7 +40,7 @@ def load_library(choice: Library) -> Any:
             " IBM's MQ client, and name its directory in LD_LIBRARY_PATH (/opt/mqm/lib64)"
         )
     else:
-        advice = f"install IBM's MQ client, then: pip install 'mq-mqtt-bridge[{names[0]}]'"
+        advice = f"install IBM's MQ client, then: {install(names[0])}"
     raise LibraryMissing(f"{reason} ({'; '.join(failures)}); {advice}")
 
 

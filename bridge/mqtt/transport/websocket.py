@@ -32,7 +32,7 @@ class WebSocketLayer:
 
     def __init__(self, config: WebSocketConfig, max_packet_size: int) -> None:
         self._config = config
-        # Programs that are no browsers have no Origin.
+        # None: what sends no Origin is no browser, or that is what it says.
         origins = None if config.origins is None else [*map(Origin, config.origins), None]
         size = max_packet_size + ROOM
         self._protocol = ServerProtocol(origins=origins, subprotocols=SUBPROTOCOLS, max_size=size, logger=_log)

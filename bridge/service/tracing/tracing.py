@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from bridge.config.traces import TracesConfig
+from bridge.extras import install
 from bridge.service.tracing.deliveries import DeliveryTraces
 from bridge.service.tracing.mappings import MappingTraces
 from bridge.service.tracing.publications import PublicationTraces
@@ -56,7 +56,7 @@ def tracing_of(config: TracesConfig, clock: Callable[[], float]) -> Tracing | No
         from bridge.service.tracing.export import SpanExport
     except ImportError as error:
         raise TracesError(
-            f"traces: {error}; `{sys.executable} -m pip install 'mq-mqtt-bridge[otel]'` brings what they need"
+            f"traces: {error}; `{install('otel')}` brings what they need"
         ) from error
     try:
         return Tracing(config, SpanExport(config, headers), clock)

@@ -123,7 +123,7 @@ def test_a_package_that_is_missing(choice: Any, tried: list[str], monkeypatch: p
     with pytest.raises(LibraryMissing) as raised:
         load_library(choice)
     assert [name for name in ("ibmmq", "pymqi") if f"{name}: import of {name}" in str(raised.value)] == tried
-    assert f"pip install 'mq-mqtt-bridge[{tried[0]}]'" in str(raised.value)
+    assert f"-m pip install '{tried[0]}" in str(raised.value)
 
 
 def test_a_package_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
