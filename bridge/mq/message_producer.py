@@ -70,7 +70,9 @@ class MessageProducer:
                 options &= ~cmqc.MQPMO_NEW_MSG_ID
             self._put(key, message, options, properties)
         except MQError as error:
-            raise MQError(error.reason, f"put to {name_of(destination)}: {error.detail}", error.comp_code) from error
+            # A queue manager may say it itself.
+            place = "" if error.detail.startswith("put to ") else f"put to {name_of(destination)}: "
+            raise MQError(error.reason, f"{place}{error.detail}", error.comp_code) from error
         if clears:
             self._cleared[destination.name] = None
             if not syncpoint:

@@ -65,6 +65,8 @@ class Reload:
         async with self._reading:
             try:
                 configuration = await asyncio.to_thread(source.load, source.path)
+                if source.file.model_fields_set and not configuration.model_fields_set:
+                    raise ReloadRefused(f"{source.path} says nothing: is it being written? (defaults take a restart)")
                 lines = await self._take_over(self._last or source.file, configuration)
             except (ConfigurationError, ReloadRefused) as error:
                 return self._log(False, [*str(error).splitlines(), "nothing has changed"])

@@ -86,6 +86,18 @@ async def test_a_bad_file_changes_nothing_and_says_why(path: Path, wrong: str) -
     assert not taken.pairs
 
 
+@pytest.mark.parametrize("text", ["", "# all of it\n", "---\n"])
+async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
+    """It is one that is being written, rather than one that asks for the defaults."""
+    taken = Taken()
+    reload = Reload(source_of(path), taken)
+    write(path, text)
+    ok, lines = await reload()
+    assert not ok
+    assert "says nothing" in lines[0]
+    assert not taken.pairs
+
+
 async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(path: Path) -> None:
     taken = Taken()
     reload = Reload(source_of(path), taken)

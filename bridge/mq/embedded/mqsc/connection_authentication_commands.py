@@ -63,4 +63,4 @@ class ConnectionAuthenticationCommands:
                 raise MQSCSyntaxError(f"DISPLAY AUTHINFO knows no {parameter.keyword}", parameter.where, parameter.keyword)
         if not is_named(NAME, command.name or "*"):
             raise CommandRefused("AMQ8147E", kind="Authentication information object", name=command.name)
-        return "AMQ8566I", [shown]
+        return message("AMQ8566I"), [shown]
