@@ -82,7 +82,14 @@ def configuration_of(option: Path | None, data_directory_option: Path | None) ->
     if option is not None:
         return configuration_in(option)
     variable = os.environ.get(CONFIGURATION_VARIABLE)
-    return configuration_in(Path(variable)) if variable and data_directory_option is None else None
+    if not variable or data_directory_option is not None:
+        return None
+    try:
+        return configuration_in(Path(variable))
+    except Failure as failure:
+        # A bridge that runs may be well, whatever has been written to its file since.
+        hint = f"{CONFIGURATION_VARIABLE} names this file; with --data-dir DIRECTORY nobody reads it"
+        raise Failure(f"{failure.text}\n{hint}", failure.status) from failure
 
 
 @contextlib.contextmanager

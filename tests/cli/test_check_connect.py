@@ -211,6 +211,15 @@ def test_a_data_directory_is_enough(
     assert ibm.made == []
 
 
+def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks a bridge that runs did not think of the file, perhaps."""
+    monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, "limts: {}\n")))
+    result = invoke("mq", "display", "QMGR")
+    assert result.exit_code == 2
+    assert "limts" in result.stderr
+    assert "MQBRIDGE_CONFIG names this file; with --data-dir DIRECTORY nobody reads it" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["mq", "display", "QMGR", "--config", "{config}", "--data-dir", "d"], ["run", "{config}", "--data-dir", "d"]],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make, outside the data directory.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file where it is there already.")] = False,
     json: options.Json = False,
     data_dir: options.DataDirectory = None,
