@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+from pathlib import Path
+
 import pytest
 
+from tests.support.bridge_process import BridgeProcess
 from tests.support.console import Console
 from tests.support.live_view import LiveView
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, until
 from tests.support.raw_client import RawClient
 
 
@@ -56,3 +61,21 @@ def test_a_live_view_ends_with_the_login(console: Console, how: str) -> None:
             assert console.post("/logout", csrf_token=console.csrf_token).status == 303
         console.bridge.mq("pub", "ending/1", "not for you")
         assert view.event()["kind"] == "end"
+
+
+def test_the_end_of_the_bridge_ends_what_goes_on_and_on(tmp_path: Path) -> None:
+    """A live view is told of it, a form that has not come in full is not waited for; neither is an error in the log."""
+    bridge = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
+    console = Console(bridge).log_in()
+    address, _, port = console.place.partition(":")
+    with LiveView(console, "last/#") as view, socket.create_connection((address, int(port)), PATIENCE) as form:
+        assert view.event("notice")["text"] == "Subscribed to last/#"
+        form.sendall(b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nnext=")
+        assert console.get("/healthz").status == 200
+        assert bridge.stop() == 0
+        assert view.event()["kind"] == "end"
+        with contextlib.suppress(ConnectionResetError):
+            assert form.recv(1_000) == b""
+    assert "Traceback" not in bridge.log
+    assert "ASGI" not in bridge.log
+    bridge.discard()
