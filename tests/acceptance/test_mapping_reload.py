@@ -91,6 +91,24 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     client.disconnect()
 
 
+def test_what_waits_for_a_mapping_that_is_removed(
+    new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any
+) -> None:
+    """It is gone with it, which the reload says."""
+    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE).start()
+    bridge.mqsc("DEFINE QLOCAL(KEPT)\nDEFINE QLOCAL(PAUSED)")
+    until(lambda: all(one["state"] == "running" for one in statuses(bridge).values()), lambda: statuses(bridge))
+    configure(bridge, PAUSED)
+    assert command(bridge, "reload").returncode == 0
+    client = RawClient.connected(bridge.port, "publisher")
+    for number in range(3):
+        client.publish("paused/a", b"%d" % number, 1)
+    configure(bridge, BEFORE.partition("  paused:")[0])
+    done = command(bridge, "reload")
+    assert (done.returncode, done.stdout) == (0, "mapping paused removed, and 3 messages that waited for it\n")
+    client.disconnect()
+
+
 def test_no_bridge_to_ask(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
     bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE)
     for word in ("reload", "mappings"):

@@ -49,9 +49,11 @@ class MappingEnvironment:
         """Make a connection for the calling thread. Raises MQError."""
         return self._host.connect(purpose)
 
-    def remove_subscription(self, mapping: str) -> None:
-        """End what takes messages for a mapping that is no more."""
-        self._with_connection(lambda connection: remove_subscription(connection, mapping))
+    def remove_subscription(self, mapping: str) -> int:
+        """End what takes messages for a mapping that is no more; return how many waited there, and are gone."""
+        lost: list[int] = []
+        self._with_connection(lambda connection: lost.append(remove_subscription(connection, mapping)))
+        return sum(lost)
 
     def remove_record(self, mapping: str) -> None:
         """End what is on record of how far a mapping has come that is no more."""

@@ -67,47 +67,51 @@ class Mappings:
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
             lines = []
             for name in [name for name in self._entries if name not in mappings]:
-                await self._remove(name)
-                lines.append(f"mapping {name} removed")
+                lines.append(f"mapping {name} removed{_with(await self._remove(name))}")
             for name, config in mappings.items():
                 link = links.get(link_name(config))
                 entry = self._entries.get(name)
                 if entry is not None and (entry.config, entry.link) == (config, link):
                     continue
-                lines.append(f"mapping {name} {_change(entry, config)}")
-                await self._put_in_place(name, entry, config, link)
+                change = _change(entry, config)
+                lines.append(f"mapping {name} {change}{_with(await self._put_in_place(name, entry, config, link))}")
             return lines or ["no mapping has changed"]
 
-    async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> None:
+    async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> int:
+        """Have a mapping be as it is configured; return how many messages are gone that waited for it as it was."""
+        lost = 0
         if old is not None:
             await self._stop(name, old)
-            await self._move(name, old, config, link)
+            lost = await self._move(name, old, config, link)
         entry = self._entries[name] = Entry(config, link, old.status if old is not None else Status(name=name))
-        if not config.enabled:
+        if config.enabled:
+            self._start(name, entry)
+        else:
             entry.status.state = State.DISABLED
-            return
-        self._start(name, entry)
+        return lost
 
-    async def _remove(self, name: str) -> None:
+    async def _remove(self, name: str) -> int:
+        """End a mapping that is no more; return how many messages are gone that waited for it."""
         entry = self._entries.pop(name)
         await self._stop(name, entry)
-        await self._leave(name, entry)
-
-    async def _leave(self, name: str, entry: Entry) -> None:
-        """End what takes messages for a mapping that is no more."""
         runner = entry.runner or self._runner(name, entry)
-        await asyncio.to_thread(runner.leave_source)
+        lost = await asyncio.to_thread(runner.leave_source)
         await asyncio.to_thread(runner.leave_session)
+        return lost
 
-    async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> None:
-        """End what takes messages for a mapping where it takes none any more. What it goes on with keeps what waits there."""
+    async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> int:
+        """End what takes messages for a mapping where it takes none any more; return how many are gone that waited there.
+
+        What it goes on with keeps what waits.
+        """
+        lost = 0
         if _subscribes(old.config, old.link) and not _subscribes(config, link):
-            await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
+            lost = await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
         if _session(old.link) == _session(link) or old.link is None:
-            return
+            return lost
         if link is None or type(config) is not type(old.config):
             await asyncio.to_thread((old.runner or self._runner(name, old)).leave_session)
-            return
+            return lost
         # Another name of the same broker, perhaps: then its session is gone on with. Else what waits there is not lost.
         log.warning(
             "MQB5209W mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the "
@@ -117,6 +121,7 @@ class Mappings:
             old.link.host,
             old.link.broker_port,
         )
+        return lost
 
     def _runner(self, name: str, entry: Entry) -> Runner:
         return runner_of(name, entry.config, entry.link, self._environment, entry.status)
@@ -228,6 +233,10 @@ def _change(entry: Entry | None, config: AnyMapping) -> str:
     if entry.config.enabled != config.enabled:
         return "enabled" if config.enabled else "disabled; what comes for it waits"
     return "changed"
+
+
+def _with(lost: int) -> str:
+    return f", and {lost} messages that waited for it" if lost else ""
 
 
 def started(mapping: tuple[str, AnyMapping]) -> str:

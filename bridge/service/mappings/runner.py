@@ -102,8 +102,12 @@ class Runner(Worker[Never]):
         self._observer = environment.observer(name)
         self._traces = None if environment.traces is None else environment.traces(name)
 
-    def leave_source(self) -> None:
-        """End the mapping's subscription at the queue manager, if it has one. Not called while the thread runs."""
+    def leave_source(self) -> int:
+        """End the mapping's subscription at the queue manager, if it has one; return how many messages go with it.
+
+        Not called while the thread runs.
+        """
+        return 0
 
     def leave_session(self) -> None:
         """End the mapping's session at a broker, if it has one. Not called while the thread runs."""

@@ -77,8 +77,8 @@ class ToLinkRunner(LinkRunner):
     def _count_session(self, present: bool) -> None:
         self._new_sessions += not present
 
-    def leave_source(self) -> None:
-        self._environment.remove_subscription(self.mapping)
+    def leave_source(self) -> int:
+        return self._environment.remove_subscription(self.mapping)
 
     def leave_session(self) -> None:
         if not self.sessionless:

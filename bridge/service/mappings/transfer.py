@@ -68,8 +68,8 @@ class TransferRunner(PuttingRunner[Got]):
         super().back_out()
         self._consumer.ended()
 
-    def leave_source(self) -> None:
-        self._environment.remove_subscription(self.mapping)
+    def leave_source(self) -> int:
+        return self._environment.remove_subscription(self.mapping)
 
 
 def consumer_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> ConsumerSource:
