@@ -80,8 +80,9 @@ def _traces(traces: TracesConfig) -> list[str]:
     if traces.endpoint is None:
         return []
     names = "with" if traces.names else "without"
+    share = "all" if traces.sample == 1 else f"{traces.sample:.4g}"
     return [
-        f"{traces.sample:.4g} of the messages begin a trace, {names} the names of topics, queues and clients, and all that"
+        f"{share} of the messages begin a trace, {names} the names of topics, queues and clients, and all that"
         f" come with one are traced as it says; spans go to {values.without_password(traces.endpoint)}"
     ]
 

@@ -36,6 +36,8 @@ BASE_TOPIC = "SYSTEM.BASE.TOPIC"
 _INQUIRE = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _EXCLUSIVE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
+#: What is asked of a queue that a mapping takes from, or puts to, by authority.
+_TAKING, _PUTTING = {"INQ": _INQUIRE, "GET": _EXCLUSIVE}, {"PUT": _OUTPUT}
 _NONE_FOUND = (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND)
 _TYPES = {
     cmqc.MQQT_ALIAS: ("an alias queue", "DELETE QALIAS"),
@@ -72,6 +74,8 @@ class _Examination:
         self._connection = connection
         self._requirements = requirements
         self._found: list[Missing] = []
+        #: whether the users of clients may be put into messages; None: that was not tried
+        self._identity_set: bool | None = None
 
     def run(self) -> list[Missing]:
         dead_letter_queue = self._queue_manager()
@@ -187,21 +191,19 @@ class _Examination:
     def _mapping_queues(self) -> None:
         user = self._requirements.user
         for queue in self._requirements.mapping_queues:
-            does, options, authority = (
-                ("takes from", _EXCLUSIVE, "GET") if queue.taken_from else ("puts to", _OUTPUT, "PUT")
-            )
-            shown = f"queue {queue.name}, which mapping {queue.mapping} {does},"
-            reason = self._reason(MQOD(ObjectName=queue.name), options)
-            if reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                self._lacks(f"{shown} is not defined", f"DEFINE QLOCAL('{queue.name}')")
-            elif reason == cmqc.MQRC_NOT_AUTHORIZED:
-                self._lacks(
-                    f"user {user} lacks authority for {shown.rstrip(',')} ({authority})",
-                    _grant(queue.name, "QUEUE", user, authority),
-                )
+            does, probes = ("takes from", _TAKING) if queue.taken_from else ("puts to", _PUTTING)
+            shown = f"queue {queue.name}, which mapping {queue.mapping} {does}"
+            reasons = {authority: self._reason(MQOD(ObjectName=queue.name), probes[authority]) for authority in probes}
+            denied = ",".join(one for one, reason in reasons.items() if reason == cmqc.MQRC_NOT_AUTHORIZED)
             # In use: by the bridge that is at work.
-            elif reason not in (cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE):
-                self._lacks(f"{shown} cannot be opened: {cmqc.reason_name(reason)} ({reason})")
+            wrong = set(reasons.values()) - {cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_NOT_AUTHORIZED}
+            if cmqc.MQRC_UNKNOWN_OBJECT_NAME in wrong:
+                self._lacks(f"{shown}, is not defined", f"DEFINE QLOCAL('{queue.name}')")
+            elif wrong:
+                reason = min(wrong)
+                self._lacks(f"{shown}, cannot be opened: {cmqc.reason_name(reason)} ({reason})")
+            elif denied:
+                self._lacks(f"user {user} lacks authority for {shown} ({denied})", _grant(queue.name, "QUEUE", user, denied))
 
     def _alternate_user(self) -> None:
         """Check the authority to open objects as an alternate user, as whom clients' authorities are asked for."""
@@ -280,6 +282,8 @@ class _Examination:
         lacking = []
         if self._reason(topic, _OUTPUT | alternate) == cmqc.MQRC_NOT_AUTHORIZED:
             lacking.append("PUB")
+        else:
+            self._setting_identity(topic, _OUTPUT | alternate)
         reason = self._reason(destination, _OUTPUT | alternate)
         if reason == cmqc.MQRC_NOT_AUTHORIZED and identity:
             queue = self._requirements.transmission_queue
@@ -297,6 +301,17 @@ class _Examination:
                 _grant(BASE_TOPIC, "TOPIC", user, ",".join(lacking)),
                 needed=False,
             )
+
+    def _setting_identity(self, topic: MQOD, options: int) -> None:
+        """Check whether the user of a client may be put into messages (MQMD.UserIdentifier), as each publication has it."""
+        if self._identity_set is None:
+            self._identity_set = self._reason(topic, options | cmqc.MQOO_SET_IDENTITY_CONTEXT) != cmqc.MQRC_NOT_AUTHORIZED
+            if not self._identity_set:
+                user = self._requirements.user
+                self._lacks(
+                    f"user {user} may not put the users of MQTT clients into messages (SETID), as publications have them",
+                    f"{_grant('', 'QMGR', user, 'SETID')}, and {_grant(BASE_TOPIC, 'TOPIC', user, 'SETID')}",
+                )
 
     def _subscribing(self, destination: MQOD, options: int) -> int:
         """Subscribe, and end that at once; the reason for which that fails, or MQRC_NONE."""

@@ -17,6 +17,7 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
+from bridge.mq.ibm.requirements import MappingQueue
 from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, refused_connection
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc, cmqcfc
@@ -69,6 +70,9 @@ class GuardedConnection(EmbeddedConnection):
             name = str(self._queue_manager.attributes["DEFXMITQ"])
         if od.ObjectType == cmqc.MQOT_TOPIC:
             self._ask(user, "TOPIC", "PUB")
+            if options & cmqc.MQOO_SET_IDENTITY_CONTEXT:
+                self._ask("", "QMGR", "SETID")
+                self._ask("", "TOPIC", "SETID")
         else:
             for option, authority in AUTHORITIES.items():
                 if options & option:
@@ -372,6 +376,38 @@ def test_what_clients_lack_is_a_note(
     connection.denied = denied
     found = missing(connection, Requirements(user="ours", identities=identities))
     assert [(str(one), one.needed) for one in found] == [(note, False) for note in notes]
+
+
+@pytest.mark.parametrize("where", ["QMGR", "TOPIC"])
+def test_the_authority_to_say_who_publishes(connection: GuardedConnection, where: str) -> None:
+    """Without it each publication of a client would be refused; it is told once."""
+    connection.denied = {("", where, "SETID")}
+    (sentence,) = told(connection, user="ours", identities=("", "sensor"))
+    assert sentence == (
+        "user ours may not put the users of MQTT clients into messages (SETID), as publications have them: SET AUTHREC"
+        " OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(SETID), and SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)"
+        " PRINCIPAL('ours') AUTHADD(SETID)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("taken_from", "denied", "authorities"),
+    [(True, "INQ", "INQ"), (True, "GET", "GET"), (True, "INQ GET", "INQ,GET"), (True, "PUT", ""), (False, "PUT", "PUT"),
+     (False, "INQ GET", "")],
+)  # fmt: skip
+def test_authorities_for_queues_of_mappings(
+    connection: GuardedConnection, taken_from: bool, denied: str, authorities: str
+) -> None:
+    """All that a mapping needs of a queue is told together."""
+    run(connection, "DEFINE QLOCAL(Q)")
+    connection.denied = {("", "Q", one) for one in denied.split()}
+    does = "takes from" if taken_from else "puts to"
+    sentence = (
+        f"user ours lacks authority for queue Q, which mapping m {does} ({authorities}): SET AUTHREC PROFILE('Q')"
+        f" OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD({authorities})"
+    )
+    found = told(connection, user="ours", mapping_queues=(MappingQueue("m", "Q", taken_from),))
+    assert found == ([sentence] if authorities else [])
 
 
 @pytest.mark.parametrize("where", ["QMGR", XMITQ, STATE, DLQ, COMMAND_QUEUE, MODEL_QUEUE])
