@@ -75,6 +75,10 @@ class Backend(Protocol):
     def available(self) -> bool:
         """Return whether the queue manager answers, and takes what is persistent."""
 
+    @property
+    def failures(self) -> Sequence[str]:
+        """Return what has failed in the last minute though the queue manager answers, in words."""
+
     def count_commits(self) -> Sequence[Commits]:
         """Count commits from now on; return where, for each thread that makes them."""
 

@@ -52,6 +52,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 #: Seconds after which a connection that nobody uses is looked at.
 PROBE_INTERVAL = 10.0
+#: Seconds for which a failure is told of a worker: one that goes on comes again within them.
+FAILURE_KEPT = 60.0
 
 
 class Stopped(Exception):
@@ -98,6 +100,9 @@ class Worker(ABC, Generic[Job]):
         self._hint = False
         #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not
         self.busy_since = 0.0
+        #: what failed last though the queue manager answers, in words, and when (time.monotonic())
+        self.failure = ""
+        self.failed_at = -FAILURE_KEPT
         self._connect = connect
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -257,6 +262,7 @@ class Worker(ABC, Generic[Job]):
         except MQError as error:
             if error.reason in LOST:
                 raise
+            self.failure, self.failed_at = f"{self.name}: {error}", time.monotonic()
             self.failed(error)
         finally:
             self.busy_since = 0.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from tests.support.administrator import Administrator
 from tests.support.bridge_process import MQBRIDGE
 from tests.support.line_process import LineProcess
 from tests.support.patience import eventually, until
@@ -35,6 +37,21 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess]) -> 
         standby.line_where(lambda line: "listens for MQTT clients" in line)
         eventually(lambda: ask(f"{url}/readyz"), (200, "ok\n"))
         assert standby.terminate() == 0
+
+
+def test_a_queue_that_is_not_to_be_used(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """The queue manager answers, and messages do not get through: `mqbridge status` says so, and why."""
+    bridge = remote(settings=f"control_socket: {tmp_path}/control\n").start()
+    administrator = Administrator(bridge)
+    assert administrator.does("status")
+    bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(DISABLED)\n")
+    try:
+        until(lambda: administrator.run("status").exit_code == 1)
+        found = administrator.run("status").stdout
+        assert "PROBLEM: in the last minute, " in found
+        assert "MQRC_GET_INHIBITED (2016)" in found
+    finally:
+        bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)\n")
 
 
 def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:

@@ -77,6 +77,10 @@ class EmbeddedBackend:
     def available(self) -> bool:
         return not self._queue_manager.recovery_log.reserve.full
 
+    @property
+    def failures(self) -> Sequence[str]:
+        return ()  # it is not there to fail while the bridge is
+
     def count_commits(self) -> Sequence[Commits]:
         commits = self._queue_manager.recovery_log.commits = Commits()
         return (commits,)

@@ -22,7 +22,8 @@ class AnswerWatch:
     def __init__(self, workers: Sequence[Worker[Any]], loop: asyncio.AbstractEventLoop) -> None:
         self._workers = workers
         self._loop = loop
-        self._silent: set[str] = set()
+        #: names of the workers that wait in vain
+        self.silent: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -30,8 +31,8 @@ class AnswerWatch:
         now = time.monotonic()
         for worker in self._workers:
             since = worker.busy_since
-            if since and now - since > ANSWER_TIMEOUT and worker.name not in self._silent:
-                self._silent.add(worker.name)
+            if since and now - since > ANSWER_TIMEOUT and worker.name not in self.silent:
+                self.silent.add(worker.name)
                 log.error(
                     "MQB4006E %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
                     "(HBINT) decides "
@@ -39,8 +40,8 @@ class AnswerWatch:
                     worker.name,
                     now - since,
                 )
-            elif worker.name in self._silent and not (since and now - since > ANSWER_TIMEOUT):
-                self._silent.discard(worker.name)
+            elif worker.name in self.silent and not (since and now - since > ANSWER_TIMEOUT):
+                self.silent.discard(worker.name)
                 log.warning("MQB4007W %s: the queue manager answers again", worker.name)
         self._timer = self._loop.call_later(ANSWER_LOOK, self.start)
 

@@ -32,7 +32,7 @@ from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
-from bridge.mq.worker import PROBE_INTERVAL, Worker
+from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,12 @@ class IbmBackend:
 
     @property
     def available(self) -> bool:
-        return all(worker.connection is not None for worker in self._workers)
+        return not self._watch.silent and all(worker.connection is not None for worker in self._workers)
+
+    @property
+    def failures(self) -> Sequence[str]:
+        since = time.monotonic() - FAILURE_KEPT
+        return [worker.failure for worker in self._workers if worker.failed_at > since]
 
     def count_commits(self) -> Sequence[Commits]:
         workers: list[Worker[Any]] = [*self._publishers, self._remover]
