@@ -31,8 +31,7 @@ def ask(path: Path, request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Ans
     except TimeoutError as error:
         raise NoBridge(f"the bridge at {path} does not answer within {timeout:g} s: does it hang?") from error
     except OSError as error:
-        why = f"no bridge answers at {path} ({error.strerror or error}); is it running?"
-        raise NoBridge(f"{why} One that starts, or stands by, answers at its admin port only (/readyz)") from error
+        raise NoBridge(f"no bridge answers at {path} ({error.strerror or error}); is it running?") from error
     try:
         return msgspec.json.decode(answer, type=Answer)
     except msgspec.DecodeError as error:

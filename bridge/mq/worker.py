@@ -278,6 +278,8 @@ class Worker(ABC, Generic[Job]):
 
         def log_retry(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None
+            if isinstance(error, MQError) and self.is_told(error):
+                return
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
                 self._loss_logged = True
                 self._lacks = isinstance(error, MQError) and error.reason not in LOST
@@ -307,6 +309,10 @@ class Worker(ABC, Generic[Job]):
                 log.warning("MQB4004W %s: the queue manager is back", self.name)
         self._loss_logged = self._lacks = False
         return connection
+
+    def is_told(self, error: MQError) -> bool:
+        """Return whether the log says why an attempt to connect failed, in words of its own."""
+        return False
 
     def is_temporary(self, error: BaseException) -> bool:
         """Return whether to try again after a failed attempt."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from bridge.administration.requests import Answer, AnyRequest
-from bridge.security.unix_socket import bound_socket
+from bridge.security.unix_socket import bound_socket, socket_address
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,20 @@ _UCRED = struct.Struct("3i")
 
 #: Answers the request of a user of this machine.
 Handler = Callable[[AnyRequest, str], Awaitable[Answer]]
+
+
+def answers(path: Path) -> bool:
+    """Return whether a process listens at a socket, or has one there that it does not come to."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1.0)
+        try:
+            with socket_address(path) as address:
+                connection.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True
+    return True
 
 
 class ControlServer:

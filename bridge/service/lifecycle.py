@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import shlex
-import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +30,8 @@ from bridge.service.administration.administration import Administration
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
-from bridge.service.control import ControlServer
+from bridge.service.control import ControlServer, answers
+from bridge.service.greeting import greeting
 from bridge.service.host import host_of
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
@@ -103,6 +102,8 @@ class Bridge:
         #: None where nothing is traced
         self.traces: Tracing | None = None
         self.status = 0
+        #: what keeps it from being at work, where that is known
+        self._waits_for = ""
         self._supervisor = Supervisor()
         self._started = self._hung_up = False
         self._ended = asyncio.Event()
@@ -132,6 +133,10 @@ class Bridge:
             except (OSError, TlsError) as error:
                 place = endpoint(self.configuration.admin.address, self.configuration.admin.port or 0)
                 raise StartError(f"admin: cannot listen on {place}: {error}") from error
+        # That it is asked what it waits for, too; a socket that answers is another bridge's, which goes on as yet.
+        if (path := self.configuration.control_socket_path) is not None and path.parent.is_dir() and not answers(path):
+            with contextlib.suppress(StartError):  # what is wrong is told when all else is well
+                await self._let_control_in(path)
         try:
             self.host = host_of(self.configuration, loop)
             authenticators = Authenticators(
@@ -198,7 +203,8 @@ class Bridge:
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
-        await self._let_control_in()
+        if path is not None and self._control is None:
+            await self._let_control_in(path)
 
     def _observers(self) -> list[Observer]:
         found: list[Observer] = []
@@ -226,18 +232,17 @@ class Bridge:
         except ArchiveError as error:
             raise StartError(str(error)) from error
 
-    async def _let_control_in(self) -> None:
-        path = self.configuration.control_socket_path
-        if path is None:
-            return
-        self._control = ControlServer(path, self._answer)
+    async def _let_control_in(self, path: Path) -> None:
+        control = ControlServer(path, self._answer)
         try:
-            await self._control.start()
+            await control.start()
         except OSError as error:
             raise StartError(f"control_socket {path}: {error.strerror or error}") from error
+        self._control = control
 
     async def _answer(self, request: AnyRequest, user: str) -> Answer:
-        assert self.administration is not None  # the control socket comes last
+        if self.administration is None or self.state is BridgeState.STANDING_BY:
+            return Answer(ok=False, lines=[self._waits_for or f"the bridge is {self.state}"])
         return await self.administration.answer(request, user)
 
     async def _reload(self) -> tuple[bool, list[str]]:
@@ -268,6 +273,7 @@ class Bridge:
 
     def _standing_by(self, why: str) -> None:
         self.state = BridgeState.STANDING_BY
+        self._waits_for = f"the bridge is {why}"
         # A standby is as ready as it can be: systemd must not take it for one that hangs.
         self._supervisor.ready(why)
 
@@ -342,7 +348,8 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            self._greet()
+            for line in greeting(self.channels, self.host.hint(self.file) if self.host is not None else ""):
+                self.announce(line)
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
             )
@@ -357,6 +364,8 @@ class Bridge:
             self.announce("stopping: what is in flight is finished first")
             await self.stop()
         finally:
+            if self._control is not None:
+                await self._control.stop()
             if self._admin_port is not None:
                 await self._admin_port.stop()
             if self.metrics is not None:
@@ -378,17 +387,3 @@ class Bridge:
         self.state = state
         if self.administration is not None:
             self.administration.parts.state = state
-
-    def _greet(self) -> None:
-        listening = [(channel.endpoint, channel.config) for channel in self.channels if channel.endpoint is not None]
-        if not listening or self.host is None:
-            return
-        hint = self.host.hint(self.file)
-        self.announce("try next, each in a terminal of its own:")
-        # By a channel where it works as it stands.
-        plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
-        for address, port in plain[:1]:
-            host = {"127.0.0.1": "", "0.0.0.0": "", "::": " -h ::1"}.get(address, f" -h {address}")
-            self.announce(f"  mosquitto_sub{host} -p {port} -t 'demo/#' -v")
-        command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
-        self.announce(f"  {command} mq pub demo/hello 'hello from MQ' {hint}")

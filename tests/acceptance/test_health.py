@@ -18,17 +18,20 @@ MANAGER = {"qmgr": NAME, "platform": "UNIX"}
 QUEUE = {**MANAGER, "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
 
 
-def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """It lives and is not ready, and its metrics say so; when it has taken over, it is ready."""
+def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """It lives and is not ready, and its metrics and `mqbridge status` say so; when it has taken over, it is ready."""
     first = remote("first", settings=ADMIN).start()
-    second = remote("second", queue_manager=first.queue_manager, settings=ADMIN)
+    settings = f"control_socket: {tmp_path}/control\n{ADMIN}"
+    second = remote("second", queue_manager=first.queue_manager, settings=settings)
     assert second.config is not None
+    administrator = Administrator(second)
     with LineProcess([MQBRIDGE, "run", second.config, "--port", "0"], env=second.env) as standby:
         standby.line_where(lambda line: "standing by" in line)
         first_url, url = admin_url(first.printed), admin_url(standby.seen)
         assert ask(f"{first_url}/readyz") == (200, "ok\n")
         assert ask(f"{url}/readyz") == (503, "standing by\n")
         assert ask(f"{url}/healthz") == (200, "ok\n")
+        assert administrator.refused("status").startswith("the bridge is standing by: another bridge has ")
         status, text = ask(f"{url}/metrics")
         assert status == 200
         assert f'mqbridge_state{{qmgr="{NAME}",state="standing by"}} 1.0' in text
@@ -36,6 +39,7 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess]) -> 
         first.kill()
         standby.line_where(lambda line: "listens for MQTT clients" in line)
         eventually(lambda: ask(f"{url}/readyz"), (200, "ok\n"))
+        assert "is running" in administrator.does("status")
         assert standby.terminate() == 0
 
 

@@ -16,14 +16,13 @@ class Administrator:
     """Runs commands in this process, at one bridge."""
 
     def __init__(self, bridge: BridgeProcess) -> None:
-        self._config = [] if bridge.config is None else [str(bridge.config)]
-        self._options = [str(one) for one in bridge.data_options()]
+        self._options = ["--config", str(bridge.config)] if bridge.config is not None else []
+        self._options += [str(one) for one in bridge.data_options()]
         self._env = bridge.env
 
     def run(self, *words: str) -> Result:
         """Run a command to its end, whatever its exit status."""
-        config = self._config if words[0] == "reload" or not self._config else ["--config", *self._config]
-        result = CliRunner().invoke(program, [*words, *config, *self._options], env=self._env, catch_exceptions=False)
+        result = CliRunner().invoke(program, [*words, *self._options], env=self._env, catch_exceptions=False)
         assert_no_secret(result.output, f"what mqbridge {words[0]} printed")
         return result
 

@@ -19,7 +19,9 @@ Config = Annotated[
 ]
 
 
-def reload(config: Config = None, data_dir: options.DataDirectory = None) -> None:
+def reload(
+    config: Config = None, data_dir: options.DataDirectory = None, named: options.ConfigurationFile = None
+) -> None:
     """Have the running bridge read its configuration file again.
 
     Channels, mappings and links that are added, changed, removed, enabled or disabled take effect, and so do certificates,
@@ -30,7 +32,7 @@ def reload(config: Config = None, data_dir: options.DataDirectory = None) -> Non
     from bridge.administration.requests import Reload
 
     try:
-        answer = asked(Reload(), config, data_dir)
+        answer = asked(Reload(), config or named, data_dir)
     except Failure as failure:
         raise Failure(failure.text, FAILED) from failure
     for line in answer.lines:
@@ -78,8 +80,13 @@ def log_level(
     done(SetLogLevel(level=level.value), config, data_dir)
 
 
-def mappings(config: Config = None, data_dir: options.DataDirectory = None, json: options.Json = False) -> None:
+def mappings(
+    config: Config = None,
+    data_dir: options.DataDirectory = None,
+    named: options.ConfigurationFile = None,
+    json: options.Json = False,
+) -> None:
     """Show what the mappings do and did, as `mapping list` does."""
     from bridge.cli.administration.mapping import list_
 
-    list_(config, data_dir, json)
+    list_(config or named, data_dir, json)

@@ -98,6 +98,9 @@ class Remover(Worker[Removal]):
         self._refused(error)
         return False
 
+    def is_told(self, error: MQError) -> bool:
+        return error.reason == cmqc.MQRC_OBJECT_IN_USE  # that it stands by
+
     def opened(self, connection: Connection) -> None:
         self.state = PersistentState(connection, self._identifiers)
         if self._opened_once:

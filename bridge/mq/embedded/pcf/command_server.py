@@ -181,8 +181,12 @@ class CommandServer:
         try:
             if request.command == cmqcfc.MQCMD_PING_Q_MGR:
                 authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
-            elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
+            elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION or request.command == cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS:
                 authorization.check_topic(user, "", "DSP")
+            elif request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (
+                name := request.text(cmqc.MQCA_Q_NAME) or "*"
+            ):
+                authorization.check(user, cmqc.MQOT_Q, name, "DSP")
             elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
                 authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
             else:
