@@ -187,6 +187,13 @@ BY_AUTHORITY = [
     (PING, {}, "OBJTYPE(QMGR)", "DSP"),
     (DISPLAY_SUB, {cmqcfc.MQCACF_SUB_NAME: "s1"}, "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)", "DSP"),
     (
+        cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS,
+        {cmqc.MQCA_TOPIC_STRING: "prices/#"},
+        "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)",
+        "DSP",
+    ),
+    (cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "REPLIES"}, "PROFILE(REPLIES) OBJTYPE(QUEUE)", "DSP"),
+    (
         CLEAR,
         {cmqc.MQCA_TOPIC_STRING: "prices/fruit", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED},
         "PROFILE(PRICES) OBJTYPE(TOPIC)",
@@ -215,14 +222,15 @@ def test_commands_are_for_administrators(clerk: Administrator) -> None:
 def test_what_a_bridge_elsewhere_runs_takes_an_authority(
     clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
 ) -> None:
-    """Clear Topic String, Inquire Subscription and Ping; every other command stays an administrator's."""
+    """Clear Topic String, Ping, and inquiries of subscriptions, topics and one queue; all others stay an administrator's."""
     office = EmbeddedConnection(clerk.queue_manager, "office")
     (response,) = office.command(f"SET AUTHREC {profile} PRINCIPAL('admin') AUTHADD({authority})")
     assert response.ok, response.message
     clerk.ask(command, given)
-    for other, wanted, _, _ in BY_AUTHORITY:
-        if other != command:
+    for other, wanted, *needed in BY_AUTHORITY:
+        if needed != [profile, authority]:
             assert clerk.refused(other, wanted) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "*"}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
     assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_MGR, {}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
 
 
