@@ -157,7 +157,7 @@ def test_on_workers_that_have_neither_the_bridge_nor_its_packages(spark: SparkSe
             encoding="utf-8",
         )
         confs = [f"--conf={name}={value}" for name, value in CLUSTER.items()]
-        nowhere = [hidden, Path(ROOT), Path(sys.prefix)]
+        nowhere = [hidden, Path(sys.prefix), Path(ROOT)]  # what is hidden first may be in what is hidden then
         with cluster(spark, seen / "workers", nowhere, installed=seen / "installed") as master:
             queues.put(source, *(b'{"n": %d}' % number for number in range(60)))
             done = submit(tmp_path, "--master", master, "--once", *confs, file=file)
