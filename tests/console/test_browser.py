@@ -115,7 +115,7 @@ def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) ->
 def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) -> None:
     """A page that is open shows a client that comes, and one that goes; the focus stays where it is meanwhile."""
     log_in(browser, bridge, {})
-    browser.do("click", 'nav >> text="Clients"')
+    browser.do("goto", "/clients")
     browser.do("press", "/")
     assert browser.do("focused") == "search"
     with RawClient.connected(bridge.port, "visitor"):
