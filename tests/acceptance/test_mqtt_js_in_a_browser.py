@@ -32,7 +32,7 @@ PAGE = """<!doctype html><title>MQTT</title><p id="state">waiting</p><p id="said
 <script>
   const [state, said] = ['state', 'said'].map((id) => document.getElementById(id));
   const address = `wss://localhost:${location.search.slice(1)}/mqtt`;
-  const client = mqtt.connect(address, { protocolVersion: 5, reconnectPeriod: 0, clientId: 'page' });
+  const client = mqtt.connect(address, { protocolVersion: +location.hash.slice(1), reconnectPeriod: 0, clientId: 'page' });
   client.on('connect', async () => {
     state.textContent = 'connected';
     await client.subscribeAsync('pages/#', { qos: 1 });
@@ -63,7 +63,7 @@ def site(directory: Path) -> Iterator[str]:
 
 
 def test_origins(tmp_path: Path) -> None:
-    """A page of the origin that is named publishes and subscribes; the same page of another origin is closed out."""
+    """A page of the origin that is named publishes and subscribes, by 3.1.1 and 5; that of another origin is closed out."""
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "index.html").write_text(PAGE)
@@ -74,10 +74,10 @@ def test_origins(tmp_path: Path) -> None:
         config = CONFIG.format(origin=own, directory=tmp_path)
         bridge = BridgeProcess(tmp_path / "data", config=config).start()
         stack.callback(bridge.discard)
-        for origin, let_in in ((own, True), (foreign, False)):
+        for origin, version, let_in in ((own, 4, True), (own, 5, True), (foreign, 5, False)):
             browser = stack.enter_context(Browser(origin))
             browser.do("open", {"ignoreHTTPSErrors": True})
-            assert browser.do("goto", f"/?{bridge.port}") == 200
+            assert browser.do("goto", f"/?{bridge.port}#{version}") == 200
             if let_in:
                 browser.do("sees", "#said", "pages/one: from the page")
                 assert browser.do("text", "#state") == "connected"
@@ -85,5 +85,5 @@ def test_origins(tmp_path: Path) -> None:
                 browser.do("sees", "#state", "closed")
                 assert browser.do("text", "#said") == ""
         eventually(lambda: f"its WebSocket handshake is refused: invalid Origin header: {foreign}" in bridge.log, True)
-        assert len(re.findall("client 'page' at [^ ]+ connected", bridge.log)) == 1
+        assert len(re.findall("client 'page' at [^ ]+ connected", bridge.log)) == 2
         assert bridge.stop() == 0

@@ -6,11 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
-import subprocess
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -33,7 +29,7 @@ from bridge.wire.mqtt import (
 )
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
-from tests.support.mqtt_js import INSTALLED, MqttJs, Steps, data
+from tests.support.mqtt_js import MqttJs, Steps, data
 from tests.support.patience import PATIENCE, eventually
 from tests.support.raw_client import ConnectionClosed, RawClient
 
@@ -158,33 +154,6 @@ def test_mqtt_js(bridge: BridgeProcess, version: int, channel: str) -> None:
     assert client.result("connect")["code"] == 0
     messages = next(one["receive"]["messages"] for one in client.end() if "receive" in one)
     assert [(one["topic"], one["qos"]) for one in messages] == [("js/a", 1), ("js/b", 1)]
-
-
-PAGE = """<!doctype html><script src="mqtt.min.js"></script><script>
-const client = mqtt.connect('ws://127.0.0.1:%d/mqtt', {clientId: 'browser', protocolVersion: %d});
-client.on('connect', () => client.subscribe('browser/#', {qos: 1},
-  () => client.publish('browser/a', 'from a page', {qos: 1})));
-client.on('message', (topic, payload) => { document.title = topic + ' ' + payload; client.end(); });
-</script>"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", [4, 5])
-def test_mqtt_js_in_a_browser(bridge: BridgeProcess, tmp_path: Path, version: int) -> None:
-    """A page in headless Chromium publishes and gets its message."""
-    (tmp_path / "mqtt.min.js").write_bytes((INSTALLED / "node_modules/mqtt/dist/mqtt.min.js").read_bytes())
-    (tmp_path / "page.html").write_text(PAGE % (bridge.ports["WS"], version))
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/page.html"
-        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-        done = subprocess.run(
-            [*command, "--virtual-time-budget=20000", "--dump-dom", url],
-            capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
-        server.shutdown()
-    assert "<title>browser/a from a page</title>" in done.stdout, done.stderr
 
 
 def test_text_is_refused(bridge: BridgeProcess) -> None:
