@@ -59,6 +59,8 @@ class AdminPort:
             # An address that a header claims is nobody's.
             proxy_headers=False,
             limit_concurrency=LIMIT_CONCURRENCY,
+            # So many are accepted in one turn of the event loop, too, before any of them gives way.
+            backlog=BACKLOG,
             timeout_graceful_shutdown=int(STOP_TIMEOUT),
         )
         self._server = uvicorn.Server(settings)
