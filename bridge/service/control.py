@@ -52,12 +52,15 @@ class ControlServer:
         self.path = path
         self._handler = handler
         self._server: asyncio.Server | None = None
+        #: of our socket: one of another inode at its path is another bridge's, which has taken over
+        self._inode = 0
 
     async def start(self) -> None:
         """Listen. A socket that a killed bridge left behind is replaced. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         self._server = await asyncio.start_unix_server(self._serve, sock=bound_socket(self.path), limit=REQUEST_LENGTH)
+        self._inode = self.path.stat().st_ino
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -87,7 +90,8 @@ class ControlServer:
             self._server.close()
             self._server = None
             with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()
+                if self.path.stat().st_ino == self._inode:
+                    self.path.unlink()
 
 
 def _user_of(writer: asyncio.StreamWriter) -> str:

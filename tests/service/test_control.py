@@ -34,7 +34,12 @@ async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path:
     writer.write(b"x" * (REQUEST_LENGTH + 1) + b"\n")
     assert b"a request has at most 131072 bytes" in await reader.readline()
     writer.close()
+    path.rename(path.with_name("ours"))
+    other = ControlServer(path, handler)
+    await other.start()
     await server.stop()
+    assert (await asyncio.to_thread(ask, path, Reload())).ok, "the socket of the bridge that has taken over"
+    await other.stop()
     assert not path.exists()
     with pytest.raises(NoBridge, match="no bridge answers"):
         await asyncio.to_thread(ask, path, Reload())
