@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from bridge.console.http_protocol import MOST_CONNECTIONS
 from bridge.service.lifecycle import Bridge
 from tests.support.patience import PATIENCE
 from tests.support.scrape import admin_url, ask
+from tests.support.unfinished_connections import assert_cut_off, unfinished_connections
 
 
 class BridgeThread:
@@ -78,18 +77,11 @@ def test_a_bridge_that_is_well(running: BridgeThread) -> None:
 def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> None:
     """Of more connections than there may be, those that have waited longest for a request give way: health is told."""
     address = urlsplit(running.url)
-    silent = []
-    for _ in range(3 * MOST_CONNECTIONS):
-        silent.append(socket.create_connection((address.hostname, address.port), PATIENCE))
-        silent[-1].sendall(sent.encode())
-    try:
+    assert address.hostname is not None and address.port is not None
+    count = 3 * MOST_CONNECTIONS
+    with unfinished_connections(address.hostname, address.port, count, sent.encode()) as oldest:
         assert ask(f"{running.url}/healthz") == (200, "ok\n")
-        silent[0].settimeout(PATIENCE)
-        with contextlib.suppress(ConnectionResetError):
-            assert silent[0].recv(1) == b""
-    finally:
-        for one in silent:
-            one.close()
+        assert_cut_off(oldest)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import socket
 import ssl
@@ -15,6 +14,7 @@ from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
 from tests.support.console import Console
 from tests.support.patience import PATIENCE
+from tests.support.unfinished_connections import assert_cut_off, unfinished_connections
 
 CONFIG = "admin: {{port: 0, tls: {{certificate_file: {directory}/admin.pem, key_file: {directory}/admin.key}}}}\n"
 
@@ -94,15 +94,6 @@ def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust
     """The oldest of too many gives way: health is told."""
     console = at(bridge, trust)
     host, _, port = console.place.partition(":")
-    silent = []
-    try:
-        for _ in range(3 * MOST_HANDSHAKES):
-            silent.append(socket.create_connection((host, int(port)), PATIENCE))
-            silent[-1].sendall(sent)
+    with unfinished_connections(host, int(port), 3 * MOST_HANDSHAKES, sent) as oldest:
         assert console.get("/healthz").status == 200
-        silent[0].settimeout(PATIENCE)
-        with contextlib.suppress(ConnectionResetError):
-            assert silent[0].recv(1) == b""
-    finally:
-        for one in silent:
-            one.close()
+        assert_cut_off(oldest)
