@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -88,6 +88,10 @@ test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 # Bytes of strangers at every listener of a bridge, with a pair of clients beside it that must not notice.
 fuzz: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# Abusive clients against a bridge: how long another client waits, and how much memory and processor time they cost.
+abuse: $(VENV)/.ready-test
+	@$(BIN)/python -m tests.abuse $(ARGS)
 
 # The pages of docs/ in build/docs; a link or a heading that is not there ends it.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
