@@ -339,7 +339,10 @@ def _longest(phase: Phase, kind: str) -> float:
 def _run_attack(scenario: Scenario, ports: dict[str, int], seconds: float, results: Connection) -> None:
     os.nice(10)
     try:
-        note = scenario.attack(Target(ports, seconds, lambda name: results.send(("phase", name))))
+        try:
+            note = scenario.attack(Target(ports, seconds, lambda name: results.send(("phase", name))))
+        except ConnectionError as error:  # the bridge may defend itself so
+            note = f"the attack ended early: {error}"
         results.send(("note", note))
     except Exception as error:
         traceback.print_exc()

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import select
 import socket
+import struct
 import time
-from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from bridge.wire.mqtt import Connect, Packet, Pingreq, Publish, Subscribe, encode
+from bridge.wire.mqtt import (
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Puback,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Will,
+    encode,
+)
 from tests.abuse.campaign import Scenario, Target
 from tests.fuzz.sequences import web_socket
+from tests.support.raw_client import RawClient
 
 _RECEIVE: Final = 1 << 18
 _PING: Final = encode(Pingreq())
@@ -62,22 +74,18 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _crowd(
-    port: int, count: int, packets: Iterable[bytes], answers: int, receive_buffer: int = 0
-) -> list[socket.socket]:
-    """Return the connections that the bridge accepted of so many, each of which sends one of `packets`, a CONNECT first.
+def _crowd(port: int, packets: list[bytes], answers: int, receive_buffer: int = 0) -> list[socket.socket]:
+    """Return the connections that the bridge accepted of one for each of `packets`, which begin with CONNECT.
 
-    `answers` are the bytes that each gets, CONNACK included.
+    `answers` is the number of bytes that each gets, CONNACK included.
     """
     accepted = []
-    for batch in _batches(list(itertools.islice(packets, count)), 100):
-        connections = [_open(port, data, receive_buffer) for data in batch]
-        for connection in connections:
+    for first in range(0, len(packets), 100):
+        for connection in [_open(port, data, receive_buffer) for data in packets[first : first + 100]]:
             try:
                 answer = _receive(connection, answers)
             except ConnectionError:
-                connection.close()
-                continue
+                answer = b"rejected"
             if answer[3]:
                 connection.close()
             else:
@@ -85,16 +93,11 @@ def _crowd(
     return accepted
 
 
-def _batches(items: list[bytes], size: int) -> Iterator[list[bytes]]:
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
-
-
 def _subscribers(port: int, count: int, topic: str, qos: int, receive_buffer: int = 0) -> list[socket.socket]:
     """Return so many clients of MQTT 3.1.1, less those that were rejected, that have subscribed to a topic."""
     subscribe = Subscribe(1, ((topic, qos),))
-    packets = (_bytes(Connect(f"subscriber-{number}", "MQTT", 4, keep_alive=0), subscribe) for number in range(count))
-    return _crowd(port, count, packets, 4 + 5, receive_buffer)
+    packets = [_bytes(Connect(f"subscriber-{number}", "MQTT", 4, keep_alive=0), subscribe) for number in range(count)]
+    return _crowd(port, packets, 4 + 5, receive_buffer)
 
 
 def _exchange(connection: socket.socket, data: bytes) -> int:
@@ -130,7 +133,7 @@ def _read_until_silent(connection: socket.socket) -> int:
 
 
 def _settle(connection: socket.socket) -> int:
-    """Read until the bridge has answered a PINGREQ and sends nothing more, and return how many bytes arrived."""
+    """Read until the bridge has answered a PINGREQ and sends nothing more, and return how many other bytes arrived."""
     arrived = 0
     while True:
         begun = time.monotonic()
@@ -141,7 +144,7 @@ def _settle(connection: socket.socket) -> int:
             size += _read(connection)
         answered = time.monotonic() - begun
         size += _read_until_silent(connection)
-        arrived += size
+        arrived += size - 2
         if size == 2 and answered < _QUIET:
             return arrived
 
@@ -150,6 +153,29 @@ def _read(connection: socket.socket) -> int:
     if not (size := len(connection.recv(_RECEIVE))):
         raise ConnectionError("the bridge closed a connection of the attack")
     return size
+
+
+def _publish(
+    connection: socket.socket, topic: str, payload: bytes, window: int, seconds: float, count: int = 10**9
+) -> int:
+    """Publish with QoS 1, so many messages at a time, and return how many were acknowledged."""
+    start, _, end = _bytes(Publish(topic, payload, 1, False, False, 0xABCD)).partition(b"\xab\xcd")
+    until = time.monotonic() + seconds
+    sent = acknowledged = rest = 0
+    while acknowledged < count and time.monotonic() < until:
+        room = min(window - (sent - acknowledged), count - sent)
+        numbers = range(sent, sent + room)
+        connection.sendall(b"".join(start + (number % 65_535 + 1).to_bytes(2, "big") + end for number in numbers))
+        sent += room
+        connection.settimeout(max(0.1, until - time.monotonic()))
+        try:
+            rest += _read(connection)
+        except TimeoutError:
+            break
+        acknowledged += rest // 4
+        rest %= 4
+    connection.settimeout(_TIMEOUT)
+    return acknowledged
 
 
 def _read_all(connections: list[socket.socket], packet_size: int, qos: int, expected: int) -> int:
@@ -166,7 +192,10 @@ def _read_all(connections: list[socket.socket], packet_size: int, qos: int, expe
     arrived, quiet_at = 0, time.monotonic() + 20
     while arrived < expected * packet_size and time.monotonic() < quiet_at:
         for number, _ in poll.poll(1.0):
-            chunk = by_file[number].recv(_RECEIVE)
+            try:
+                chunk = by_file[number].recv(_RECEIVE)
+            except ConnectionError:
+                chunk = b""
             if not chunk:
                 poll.unregister(number)
                 continue
@@ -230,22 +259,155 @@ def _slow_readers(target: Target) -> str:
     subscribers = _subscribers(target.port, 1_000, "t", 1, receive_buffer=4_096)
     publisher = _client(target.port, "publisher")
     target.phase("publish")
-    until = time.monotonic() + target.seconds
-    sent = acknowledged = 0
-    while time.monotonic() < until:
-        first = sent % 60_000 + 1
-        window = 100 - (sent - acknowledged)
-        publisher.sendall(
-            b"".join(_bytes(Publish("t", b"x" * 93, 1, False, False, first + offset)) for offset in range(window))
-        )
-        sent += window
-        publisher.settimeout(max(0.1, until - time.monotonic()))
-        try:
-            acknowledged += _read(publisher) // 4
-        except TimeoutError:
-            break
+    acknowledged = _publish(publisher, "t", b"x" * 93, window=100, seconds=target.seconds)
     target.phase("leave")
     return f"{len(subscribers)} readers; {acknowledged} publications acknowledged in {target.seconds:.0f} s"
+
+
+def _many_filters(target: Target) -> str:
+    """One client that subscribes to 65,000 filters, unsubscribes them in one packet, subscribes again and leaves."""
+    names = [f"filters/{number}" for number in range(65_000)]
+    subscribe = [
+        _bytes(Subscribe(first + 1, tuple((name, 1) for name in names[first : first + 1_000])))
+        for first in range(0, 65_000, 1_000)
+    ]
+    connection = _client(target.port, "greedy")
+    granted = 0
+    for phase in ("subscribe", "unsubscribe", "subscribe again"):
+        target.phase(phase)
+        if phase == "unsubscribe":
+            connection.sendall(_bytes(Unsubscribe(1, tuple(names))))
+            _receive(connection, 4)
+            continue
+        connection.sendall(b"".join(subscribe))
+        for _ in subscribe:
+            granted += _receive(connection, 5 + 1_000).count(1, 5)
+    target.phase("leave")
+    return f"{granted} of 2 x 65000 filters granted"
+
+
+def _matching(target: Target, length: int) -> str:
+    """5,000 filters that differ from topics of 128 levels in the last level only; one publication, then 10 at once."""
+    levels = ["a"] * 13 + ["b" * ((length - 26) // 114 - 1)] * 114
+    topics = ["/".join([*levels, f"z{number}"]) for number in range(11)]
+    filters = [
+        "/".join("+" if place > 12 or mask >> place & 1 else "a" for place in range(127)) + "/y"
+        for mask in range(5_000)
+    ]
+    target.phase("subscribe")
+    connection = _client(target.port, "subscriber", level=5)
+    for first in range(0, 5_000, 1_000):
+        asked = tuple((name, 0) for name in filters[first : first + 1_000])
+        connection.sendall(_bytes(Subscribe(first + 1, asked), level=5))
+    _settle(connection)
+    for published in (topics[:1], topics[1:]):
+        target.phase(f"publish {len(published)}")
+        connection.sendall(_bytes(*(Publish(topic, b"1") for topic in published), level=5))
+        _settle(connection)
+    target.phase("leave")
+    return f"topics of {len(topics[0])} bytes"
+
+
+# Messages and sessions that stay -------------------------------------------------------------------------------------
+
+
+def _large_messages(target: Target, stored: bool) -> str:
+    """Four clients that publish messages of 4 MB with QoS 1 for 5 s, without waiting for acknowledgements.
+
+    The messages wait for a durable session if `stored`.
+    """
+    if stored:
+        asleep = _client(target.port, "asleep", Subscribe(1, (("large", 1),)), clean=False, answers=5)
+        asleep.sendall(_bytes(Disconnect()))
+    start, _, end = _bytes(Publish("large", b"x" * 4_000_000, 1, False, False, 0xABCD)).partition(b"\xab\xcd")
+    connections = [_client(target.port, f"publisher-{number}") for number in range(4)]
+    target.phase("publish")
+    until = time.monotonic() + 5
+
+    def publish(connection: socket.socket) -> int:
+        count = 0
+        while time.monotonic() < until:
+            count += 1
+            for part in (start, count.to_bytes(2, "big"), end):
+                connection.sendall(part)
+        return count
+
+    with ThreadPoolExecutor() as threads:
+        counts = list(threads.map(publish, connections))
+    target.phase("settle")
+    for connection, count in zip(connections, counts, strict=True):
+        _receive(connection, 4 * count)
+    return f"{sum(counts)} messages acknowledged"
+
+
+def _purge(target: Target, count: int) -> str:
+    """A durable session for which many messages wait is ended by a CONNECT with Clean Start."""
+    asleep = _client(target.port, "asleep", Subscribe(1, (("t", 1),)), clean=False, answers=5)
+    asleep.sendall(_bytes(Disconnect()))
+    target.phase("fill")
+    publisher = _client(target.port, "publisher")
+    acknowledged = _publish(publisher, "t", b"x" * 20, window=1_000, seconds=_TIMEOUT, count=count)
+    target.phase("purge")
+    begun = time.monotonic()
+    _client(target.port, "asleep")
+    return f"{acknowledged} messages; CONNACK after {time.monotonic() - begun:.1f} s"
+
+
+def _sessions(target: Target) -> str:
+    """5,000 durable sessions of one address, each with a subscription; then each is ended by a CONNECT with Clean Start."""
+    names = [f"session-{number}" for number in range(5_000)]
+    target.phase("open")
+    subscribe = Subscribe(1, (("sessions/+", 1),))
+    opening = [_bytes(Connect(name, "MQTT", 4, clean_session=False, keep_alive=0), subscribe) for name in names]
+    accepted = _crowd(target.port, opening, 4 + 5)
+    target.phase("leave")
+    for connection in accepted:
+        connection.close()
+    target.phase("purge")
+    purged = len(
+        _crowd(target.port, [_bytes(Connect(name, "MQTT", 4, keep_alive=0), Disconnect()) for name in names], 4)
+    )
+    return f"{len(accepted)} sessions opened, {purged} ended"
+
+
+def _retained(target: Target) -> str:
+    """60 client identifiers of one user retain what the bridge takes of 1 GB in messages of 64 KB; a subscriber gets it."""
+    target.phase("retain")
+    until = time.monotonic() + 60
+    stored = refused = 0
+    for number in range(60):
+        with RawClient.connected(target.port, f"hoarder-{number}", level=5, user_name="hoarder") as client:
+            packets = [
+                Publish(f"retained/{number}/{index}", b"x" * 64_000, 1, True, False, index) for index in range(1, 262)
+            ]
+            for first in range(0, len(packets), 20):
+                client.send(*packets[first : first + 20])
+                codes = [client.expect(Puback).reason_code for _ in packets[first : first + 20]]
+                refused += sum(code >= 0x80 for code in codes)
+                stored += sum(code < 0x80 for code in codes)
+            if time.monotonic() > until:
+                break
+    target.phase("replay")
+    subscriber = _client(target.port, "subscriber", Subscribe(1, (("retained/#", 0),)))
+    arrived = _settle(subscriber)
+    return f"{stored * 0.064:.0f} MB retained, {refused * 0.064:.0f} MB refused; {arrived / 1e6:.0f} MB replayed"
+
+
+def _wills(target: Target) -> str:
+    """1,000 clients whose wills go to one topic with 500 subscribers, all of which are reset at once."""
+    target.phase("connect")
+    subscribers = _subscribers(target.port, 500, "t", 0)
+    will = Will("t", b"x" * 93)
+    connects = [_bytes(Connect(f"mortal-{number}", "MQTT", 4, keep_alive=0, will=will)) for number in range(1_000)]
+    mortals = _crowd(target.port, connects, 4)
+    target.phase("reset")
+    expected = len(mortals) * len(subscribers)
+    for connection in mortals:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    arrived = _read_all(subscribers, len(_bytes(Publish("t", b"x" * 93))), 0, expected)
+    target.phase("leave")
+    return f"{len(mortals)} wills; {arrived} of {expected} messages arrived"
 
 
 # Before CONNECT ------------------------------------------------------------------------------------------------------
@@ -299,6 +461,16 @@ SCENARIOS: Final = [
     Scenario("burst-qos0", partial(_burst, qos=0)),
     Scenario("burst-qos1", partial(_burst, qos=1)),
     Scenario("slow-readers", _slow_readers),
+    Scenario("large-messages", partial(_large_messages, stored=False)),
+    Scenario("large-messages-stored", partial(_large_messages, stored=True)),
+    Scenario("purge-200000", partial(_purge, count=200_000)),
+    Scenario("purge-1000000", partial(_purge, count=1_000_000)),
+    Scenario("many-filters", _many_filters),
+    Scenario("sessions", _sessions),
+    Scenario("retained", _retained),
+    Scenario("matching", partial(_matching, length=60_000)),
+    Scenario("matching-short", partial(_matching, length=9_000)),
+    Scenario("wills", _wills),
     # max_connect_size limits the bytes before CONNECT on one connection: 100,000 frames need several connections.
     Scenario("ws-pings", partial(_frames, _WS_PING, connections=50), _WEB_SOCKET),
     Scenario("ws-pings-connected", partial(_frames, _WS_PING, first=_frame(0x82, _CONNECT)), _WEB_SOCKET),
