@@ -26,7 +26,7 @@ def describe(configuration: Configuration) -> list[str]:
     lines.append(f"messages for MQTT clients wait on {configuration.transmission_queue}")
     lines.append(
         f"each client: at most {limits.in_flight} messages in flight, {values.size_text(limits.pending_bytes)} unread,"
-        f" {limits.pending_publications} publications uncommitted; resend to MQTT 3.1 clients after"
+        f" {values.size_text(limits.pending_publication_bytes)} uncommitted; resend to MQTT 3.1 clients after"
         f" {values.duration_text(limits.retry_interval)}"
     )
     lines += [describe_link(name, link) for name, link in configuration.links.items()]

@@ -49,8 +49,9 @@ class LimitsConfig(Section):
     pending_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
     """Bytes written to one client's connection that it has not read; above this the bridge stops sending to it, and
     QoS 0 publications for it are dropped."""
-    pending_publications: Annotated[int, values.integer(1, 1_000_000)] = 1000
-    """Publications of one client that the queue manager has not yet committed; above this its socket is not read."""
+    pending_publication_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
+    """Bytes of the requests of one client that the queue manager has not answered yet: for each publication its payload, 1 KiB,
+    and 256 bytes per delivery, and for each topic filter 1 KiB. Above this limit the bridge stops reading from the client."""
     unreleased: Annotated[int, values.integer(1, 65535)] = 1000
     """QoS 2 publications of one client that it has not released by PUBREL; one that has more is disconnected."""
     subscribe_filters: Annotated[int, values.integer(1, 65535)] = 1000
@@ -64,14 +65,18 @@ class LimitsConfig(Section):
     sessions: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
     """Sessions, of clients that are connected and of those that are away; a client that would begin one more is refused
     (CONNACK 3, 0x97)."""
-    waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] | None = None
-    """What the messages take that wait for one client, which is away or does not acknowledge: their data, and 512 bytes each.
-    None: any number of them may wait."""
+    waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
+    """Bytes of the messages that wait for one client that is away or does not acknowledge, or for one shared subscription. Each
+    message counts with its data and 512 bytes."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
-    """What becomes of messages that there is no room for then. `dead-letter`: those that come go to the dead-letter queue
-    (MQRC_Q_SPACE_NOT_AVAILABLE); `drop-oldest`: those that wait longest are given up, which the log tells; `refuse`:
-    publications that would go to the client, too, are refused (MQRC_Q_SPACE_NOT_AVAILABLE), by the embedded queue manager
-    only. Messages that are put straight to the client wait nonetheless, then."""
+    """What happens to messages beyond `waiting_bytes`. `dead-letter`: new messages go to the dead-letter queue
+    (MQRC_Q_SPACE_NOT_AVAILABLE). `drop-oldest`: the oldest messages are dropped, and the log reports how many. `refuse`:
+    publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), for other subscribers too. Only
+    the embedded queue manager can do this. Messages that an application puts straight to the client are always accepted."""
+    waiting_total: Annotated[int, values.size(1024, 1024 * values.GIB)] = 256 * values.MIB
+    """Bytes of the messages that wait for all clients together, counted in the same way. Above this limit, publications for
+    clients with more than an equal share of it are rejected as with `waiting_full: refuse`. Clients that keep up are not
+    affected. Embedded queue manager only."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """What the retained publications of one client take, about 512 bytes each beside topic string and payload; one that
     would be more is refused (MQRC_Q_SPACE_NOT_AVAILABLE). Of the embedded queue manager only."""

@@ -64,6 +64,8 @@ class Backend(Protocol):
 
     #: `start` hands over what lies on the transmission queue before it returns
     hands_over_at_once: bool
+    #: `refuse` works: the queue manager can reject publications because of one of their subscribers
+    refuses_for_clients: bool
     #: name of the queue where messages for clients wait
     transmission_queue: str
     #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good
@@ -81,6 +83,13 @@ class Backend(Protocol):
 
     def count_commits(self) -> Sequence[Commits]:
         """Count commits from now on; return where, for each thread that makes them."""
+
+    @property
+    def heaviest(self) -> int:
+        """The greatest `weight` that a publication can have now, about."""
+
+    def weight(self, topic: str) -> int:
+        """Return about how many deliveries a publication to a topic causes in this process, at least 1."""
 
     async def caught_up(self) -> None:
         """Return when what lay on the transmission queue at `start` is handed over."""

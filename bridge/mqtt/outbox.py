@@ -6,7 +6,6 @@ becomes which publication is `bridge.mapping.telemetry`'s business; an Outbox wr
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterable
 from typing import Final
 
@@ -19,13 +18,13 @@ from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
 from bridge.mapping.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.mqtt.acknowledgement import SENT, Phase
+from bridge.mqtt.backlog import Backlog
 from bridge.mqtt.in_flight import InFlight, Outgoing
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.publication_counts import PublicationCounts
 from bridge.mqtt.requests import Requests, is_request_queue
 from bridge.mqtt.topic_field import topic_field
-from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW, Refusal
-from bridge.mqtt.waiting import Waiting
+from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW, Refusal, too_many
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket
@@ -53,7 +52,7 @@ class Outbox:
         *,
         durable: bool,
         turn_bytes: int = SENT_AT_A_TURN,
-        waiting: Waiting | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
         self.window = window
         self._requests = requests
@@ -71,9 +70,7 @@ class Outbox:
         self.in_flight = InFlight()
         #: the message that waits for its record: what follows it waits behind it
         self.recording: Outgoing | None = None
-        #: the backlog where its bytes are limited; None: any number of messages may wait
-        self.waiting = waiting
-        self.backlog: deque[Transmission] = deque() if waiting is None else waiting
+        self.backlog = Backlog(requests.client_id) if backlog is None else backlog
         #: the client is connected, and its connection takes more bytes
         self.open = False
         #: messages that were sent since the client connected, and the clock's time at the last of them
@@ -101,7 +98,7 @@ class Outbox:
         What can be sent is; transmissions that are finished (QoS 0, expired) are appended to `done`.
         """
         refusals: list[Refusal] = []
-        backlog = self.backlog
+        backlog, messages = self.backlog, self.backlog.messages
         self._room = self.turn_bytes
         if self.uncertain:
             batch = list(batch)
@@ -113,38 +110,22 @@ class Outbox:
                 done.append(transmission)
                 self.dropped += 1
                 self.discarded[transmission.msg_number] = SLOW
-            elif backlog or protocol is None or not self._send(transmission, now, protocol, done, refusals):
+            elif messages or protocol is None or not self._send(transmission, now, protocol, done, refusals):
                 backlog.append(transmission)
-        if self.waiting is not None and self.waiting.full:
-            self._make_room(self.waiting, done, refusals)
+        if backlog.full:
+            dropped, dead = backlog.make_room(self.sent_before)
+            done += dropped
+            self.discarded.update(dict.fromkeys([one.msg_number for one in dropped], FULL))
+            refusals += [too_many(one, backlog.limit) for one in dead]
         return refusals
-
-    def _make_room(self, waiting: Waiting, done: list[Transmission], refusals: list[Refusal]) -> None:
-        """Let no more wait than there is room for; what the client may have already is kept (it holds a message id)."""
-        if waiting.when_full == "drop-oldest":
-            kept: list[Transmission] = []
-            while waiting.full and len(waiting) > 1:
-                transmission = waiting.popleft()
-                if transmission.msg_number in self.sent_before:
-                    kept.append(transmission)
-                else:
-                    done.append(transmission)
-                    self.discarded[transmission.msg_number] = FULL
-            waiting.extendleft(reversed(kept))
-        elif waiting.when_full == "dead-letter":
-            surplus: list[Refusal] = []
-            while waiting.full and waiting[-1].msg_number not in self.sent_before:
-                why = f"{FULL}, {waiting.most} bytes (limits.waiting_bytes)"
-                surplus.append(Refusal(waiting.pop(), cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, why))
-            refusals.extend(reversed(surplus))
 
     def pump(self, now: float, protocol: ServerProtocol, done: list[Transmission]) -> list[Refusal]:
         """Send what waits as far as the window allows."""
         refusals: list[Refusal] = []
-        backlog = self.backlog
+        backlog, messages = self.backlog, self.backlog.messages
         self._room = self.turn_bytes
-        while backlog:
-            if not self._send(backlog[0], now, protocol, done, refusals):
+        while messages:
+            if not self._send(messages[0], now, protocol, done, refusals):
                 break
             backlog.popleft()
         return refusals
@@ -355,17 +336,11 @@ class Outbox:
             return 0
         in_flight = self.in_flight
         room = min(self.window - in_flight.unacknowledged, self.receive_maximum - in_flight.unfinished)
-        return max(0, room - len(self.backlog))
+        return max(0, room - len(self.backlog.messages))
 
     def withdraw_waiting(self, client_ids: Container[str]) -> list[Transmission]:
         """Give back messages that wait and came for one of these remote queue managers."""
-        backlog = self.backlog
-        taken = [one for one in backlog if one.client_id in client_ids]
-        if taken and self.waiting is not None:
-            self.waiting.take(taken)
-        elif taken:
-            self.backlog = deque([one for one in backlog if one.client_id not in client_ids])
-        return taken
+        return self.backlog.withdraw(client_ids)
 
     def withdraw_sent(self, client_ids: Container[str]) -> list[Transmission]:
         """Give back messages that are sent and not acknowledged, and came for one of these remote queue managers."""

@@ -6,8 +6,9 @@ A connection is in one of five states, and `LEGAL` says of each packet what it i
                                                     --refuse()-------------------------------------^
 
 Whoever owns the connection hands over what has come with `receive_data`, acts on the events that it returns, answers by
-commands, and sends what `data_to_send` returns. A turn is bounded in bytes and packets, whatever the client has sent: `more`
-says that there is another one, which `events` returns. `deadline` is when silence ends the connection.
+commands, and sends what `data_to_send` returns. A turn is bounded in bytes, in packets, and in the deliveries that its
+publications cause (`portion`). `more` is True if there is another turn, which `events` returns. `deadline` is when silence
+ends the connection.
 
 The protocol knows nothing of sessions: which acknowledgement is awaited is `bridge.mqtt.in_flight`, what a client is entitled
 to is `bridge.service`.
@@ -15,10 +16,11 @@ to is `bridge.service`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bridge.mqtt.connection_state import LEGAL, State
-from bridge.mqtt.events import Disconnected, Event, Messages
+from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
 from bridge.mqtt.output import Output
 from bridge.mqtt.topic_aliases import IncomingTopicAliases, OutgoingTopicAliases
 from bridge.wire.mqtt import (
@@ -78,6 +80,7 @@ class ServerProtocol(Output):
         "_partial",
         "connect_timeout",
         "more",
+        "portion",
     )
 
     def __init__(
@@ -95,8 +98,10 @@ class ServerProtocol(Output):
         #: the client authenticates itself, again where it is connected
         self._authenticating = False
         self._incoming_aliases: IncomingTopicAliases | None = None
-        #: behind the last `events` there is another turn for this client
+        #: there is another turn for this client
         self.more = False
+        #: returns how many of these packets, at least one, the owner can work on in one turn
+        self.portion: Callable[[Sequence[MessagePacket]], int] = len
         controls = PACKETS_AT_A_TURN // FILTER_PACKETS
         self._decoder = Decoder(
             max_packet_size=max_packet_size,
@@ -127,9 +132,15 @@ class ServerProtocol(Output):
         packets = self._decode(data)
         whole = 0 < len(packets) <= PACKETS_AT_A_TURN and not self._data and self._decoder.error is None
         if whole and all(type(packet) in _MESSAGES for packet in packets):
+            messages: list[MessagePacket] = packets  # type: ignore[assignment]
             self._heard = now
             self._partial = 0
-            return [Messages(packets)]  # type: ignore[arg-type]
+            count = self.portion(messages)
+            if count == len(messages):
+                return [Messages(messages)]
+            self._packets = packets[count:]
+            self.more = True
+            return [Messages(messages[:count])]
         return self._turn(packets, len(data))
 
     @property
@@ -217,13 +228,23 @@ class ServerProtocol(Output):
         """Make events of packets of a connected client; those beyond its turn wait for the next one."""
         count = len(packets)
         index, left = 0, PACKETS_AT_A_TURN
+        portion = -1
         while index < count:
             begin, stop = index, min(count, index + left)
             while index < stop and type(packets[index]) in _MESSAGES:
                 index += 1
             if index > begin:
+                if portion >= 0:
+                    # A portion is for a whole turn: messages after another control packet wait for the next one.
+                    self._packets = packets[begin:]
+                    return
+                messages: list[MessagePacket] = packets[begin:index]  # type: ignore[assignment]
+                portion = self.portion(messages)
+                events.append(Messages(messages[:portion]))
+                if begin + portion < index:
+                    self._packets = packets[begin + portion :]
+                    return
                 left -= index - begin
-                events.append(Messages(packets[begin:index]))  # type: ignore[arg-type]
             if index == count:
                 return
             if left <= 0:

@@ -16,13 +16,13 @@ from bridge.mapping.telemetry.shared_subscription import shared_subscription
 from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.acknowledgement import Phase, WrongAcknowledgement
+from bridge.mqtt.backlog import Backlog
 from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.outbox import SENT_AT_A_TURN, Outbox
 from bridge.mqtt.output import Answer
 from bridge.mqtt.publication_counts import PublicationCounts
 from bridge.mqtt.requests import Requests
-from bridge.mqtt.waiting import Waiting
 from bridge.security.topic_access import TopicAccess
 from bridge.wire.mqtt import FAILURE, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel, ReasonCode
 
@@ -54,10 +54,13 @@ class Work:
         "unknown",
         "violation",
         "violation_code",
+        "weight",
     )
 
     def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
+        #: bytes that the publications count for until they are committed (limits.pending_publication_bytes)
+        self.weight = 0
         #: when the packets came, in microseconds since the epoch; for observers
         self.received_at = 0
         self.removals: list[Transmission] = []
@@ -115,14 +118,14 @@ class Session:
         unreleased: int = 65535,
         turn_bytes: int = SENT_AT_A_TURN,
         request_bytes: int = 262_144,
-        waiting: Waiting | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
         #: what it asked with MQTT 5, as far as answers do not say it
         self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
-        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, waiting=waiting)
+        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
         self.outbox.replies = identity.replies
         #: most message ids in `received`
         self.unreleased = unreleased
@@ -134,8 +137,6 @@ class Session:
         self.filters: set[str] = set()
         #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
         self.shares: dict[str, tuple[str, str]] = {}
-        #: publications that would go to it are refused (limits.waiting_full)
-        self.refuses = False
         #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() when it expires while its client is away; 0.0: it does not
@@ -191,6 +192,7 @@ class Session:
                             break
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
+                    work.weight += len(packet.payload)
                     if packet.properties is not None and self.requests.add(packet.properties):
                         self.record = True
                     if qos:
@@ -249,6 +251,7 @@ class Session:
                 return False
             self.received.add(message_id)
             work.publications.append((to_mq(publish, self.identity), publish.retain))
+            work.weight += len(publish.payload)
             if self.counts is not None:
                 self.counts.received_2 += 1
                 self.counts.received_size_2 += len(publish.payload)

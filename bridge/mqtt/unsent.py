@@ -7,14 +7,15 @@ from typing import Final
 import msgspec
 
 from bridge.mapping.telemetry.transmission import Transmission
+from bridge.wire import cmqc
 
 #: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
 EXPIRED: Final = "expired"
 SLOW: Final = "the client was too slow"
 #: Or that its client published it itself, and subscribed with No Local.
 OWN: Final = "No Local"
-#: Or that there was no room for all that waits for its client.
-FULL: Final = "more waited for the client than there was room for"
+#: Or that the backlog of its client was full.
+FULL: Final = "the backlog of the client was full"
 
 
 class Refusal(msgspec.Struct):
@@ -23,3 +24,8 @@ class Refusal(msgspec.Struct):
     transmission: Transmission
     reason: int
     why: str
+
+
+def too_many(transmission: Transmission, limit: int) -> Refusal:
+    """Return the refusal of a message that exceeds the limit of its backlog, in bytes."""
+    return Refusal(transmission, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, f"{FULL}, {limit} bytes (limits.waiting_bytes)")

@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 
 _DISCONNECTING: Final = State.DISCONNECTING
+#: Bytes that a request to the queue manager, such as a publication or a topic filter, counts for in addition to its payload.
+REQUEST_WEIGHT: Final = 1024
+#: Bytes that each delivery of a publication counts for.
+DELIVERY_WEIGHT: Final = 256
 
 
 class Units(Protocol):
@@ -54,7 +58,7 @@ class Service(Protocol):
     def paused(self, session: Session) -> None:
         """Note that a client does not read."""
 
-    def lost(self, client: Client) -> None:
+    def gone(self, client: Client) -> None:
         """Note that the connection of a client is gone."""
 
 
@@ -79,7 +83,7 @@ class Client:
     __slots__ = (
         "_held",
         "_pending",
-        "_pending_publications",
+        "_pending_bytes",
         "_rate",
         "_service",
         "_units",
@@ -102,7 +106,7 @@ class Client:
         transport: Transport,
         protocol: ServerProtocol,
         channel: ChannelConfig,
-        pending_publications: int,
+        pending_bytes: int,
     ) -> None:
         self._service = service
         self._units = service.units
@@ -122,10 +126,10 @@ class Client:
         self.identification: asyncio.Task[None] | None = None
         #: POSIX time when what it has shown ends to be true, and its connection with that; math.inf: never
         self.expires = math.inf
-        #: what the queue manager has been asked for and has not answered; above the limit nothing more is read
+        #: the weight of requests to the queue manager that it has not answered. Above the limit, nothing more is read.
         self._pending = 0
         self._held = False
-        self._pending_publications = pending_publications
+        self._pending_bytes = pending_bytes
         #: publications that it may send in a second; None: any
         self._rate = None if channel.publish_rate is None else Rate(channel.publish_rate, time.monotonic())
 
@@ -206,8 +210,9 @@ class Client:
         if self.identification is not None:
             self.identification.cancel()
         if self.session is not None:
+            self.session.outbox.open = False
             self._tell_dropped(self.session)
-        self._service.lost(self)
+        self._service.gone(self)
 
     def _tell_dropped(self, session: Session) -> None:
         dropped, session.outbox.dropped = session.outbox.dropped, 0
@@ -219,17 +224,17 @@ class Client:
                 dropped,
             )
 
-    def hold(self, count: int) -> None:
-        """Count what the queue manager has been asked for and has not answered; above a limit nothing more is read."""
-        self._pending += count
-        if self._pending > self._pending_publications:
+    def hold(self, weight: int) -> None:
+        """Count a request to the queue manager, in bytes. Above the limit, nothing more is read from the client."""
+        self._pending += weight
+        if self._pending > self._pending_bytes:
             self._held = True
             self.transport.hold(UNCOMMITTED)
 
-    def release(self, count: int) -> None:
-        """Count what it has answered."""
-        self._pending -= count
-        if self._held and self._pending * 2 < self._pending_publications:
+    def release(self, weight: int) -> None:
+        """Count the answer to a request."""
+        self._pending -= weight
+        if self._held and self._pending * 2 <= self._pending_bytes:
             self._held = False
             self.transport.let_go(UNCOMMITTED)
 

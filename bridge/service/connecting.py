@@ -102,6 +102,9 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         why = f"there are {len(service.sessions)} sessions already (limits.sessions)"
         refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.QUOTA_EXCEEDED)
         return
+    again = partial(_arrive_again, service, client, identity, packet)
+    if service.after_purge(client_id, again):
+        return
     old = service.clients.get(client_id)
     if old is not None:
         # MQTT-3.1.4-2
@@ -118,6 +121,8 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     else:
         if existing is not None:
             service.purge(existing)
+        if service.after_purge(client_id, again):
+            return
         session = service.new_session(identity, durable=expiry_interval > 0)
     session.expiry_interval = expiry_interval
     service.timers.cancel(client_id)
@@ -152,6 +157,12 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         session.outbox.record = True
         recording = service.units.keep(session, unit.records)
     service.units.submit(unit, committed)
+
+
+def _arrive_again(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
+    """Go on when the messages of the session before are removed: they must not be taken for messages of the new session."""
+    if client.protocol.state is State.AUTHENTICATING:
+        _arrive(service, client, identity, packet)
 
 
 def _begin(

@@ -12,6 +12,7 @@ from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.session import Session
+from bridge.mqtt.unsent import too_many
 from bridge.service.shares import Share
 from bridge.service.units import Units
 from bridge.wire import cmqc
@@ -56,7 +57,20 @@ class Delivery:
         for share in filled.values():
             while share.give_out(grouped):
                 pass
+            self._make_room(share, removals)
         self._send(grouped, removals)
+
+    def _make_room(self, share: Share, removals: list[Transmission]) -> None:
+        """Keep the backlog of a share within limits.waiting_bytes."""
+        units, backlog = self._units, share.waiting
+        if backlog.full:
+            dropped, dead = backlog.make_room(())
+            for transmission in dropped:
+                units.observers.unclaimed(transmission)
+            removals += dropped
+            for transmission in dead:
+                units.reject(backlog.owner, too_many(transmission, backlog.limit))
+        units.review(backlog)
 
     def give_out(self, shares: Sequence[Share]) -> None:
         """Hand what waits in shares to their members, as far as they can take it."""
@@ -68,6 +82,8 @@ class Delivery:
             left = [share for share in left if share.give_out(grouped)]
         if grouped:
             self._send(grouped, [])
+        for share in shares:
+            self._units.review(share.waiting)
 
     def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
         """Send what the windows of sessions allow; the rest waits. `removals` are finished already."""
@@ -84,8 +100,8 @@ class Delivery:
                     client.transport.flush()
                 if refusals or outbox.more or len(removals) > finished:
                     units.sent(session, client, removals[finished:], refusals)
-                if outbox.waiting is not None:
-                    units.refuse_while_full(session)
+                if outbox.backlog.messages:
+                    units.review(outbox.backlog)
                 if outbox.record or session.record:
                     recording.append((session, units.keep(session, records)))
             except Exception:

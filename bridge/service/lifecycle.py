@@ -310,6 +310,7 @@ class Bridge:
             # Their wills and sessions are seen to when the event loop hears of it.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+        await self.service.settled()
         self.service.wills.publish_all()
         ended = asyncio.get_running_loop().create_future()
         self.service.backend.stop(lambda: ended.set_result(None))

@@ -48,8 +48,11 @@ class Observer:
     def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
         """Note that UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
 
-    def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
-        """Note that a session has ended, and with it what waited for its client."""
+    def abandoned(self, session: Session, waiting: Sequence[Transmission]) -> None:
+        """Note messages that are removed because their session has ended."""
+
+    def ended(self, session: Session) -> None:
+        """Note that a session has ended; its messages are removed."""
 
     # Publications
 
@@ -106,6 +109,7 @@ class Observers(Observer):
         self._disconnected = wanting(Observer.disconnected)
         self._subscribed = wanting(Observer.subscribed)
         self._unsubscribed = wanting(Observer.unsubscribed)
+        self._abandoned = wanting(Observer.abandoned)
         self._ended = wanting(Observer.ended)
         self._published = wanting(Observer.published)
         self._refused = wanting(Observer.refused)
@@ -151,9 +155,13 @@ class Observers(Observer):
         for tell in self._unsubscribed:
             self._tell(tell, session, filters, received)
 
-    def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
-        for tell in self._ended:
+    def abandoned(self, session: Session, waiting: Sequence[Transmission]) -> None:
+        for tell in self._abandoned:
             self._tell(tell, session, waiting)
+
+    def ended(self, session: Session) -> None:
+        for tell in self._ended:
+            self._tell(tell, session)
 
     def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
         for tell in self._published:

@@ -195,10 +195,12 @@ class Recorder(Observer):
         """Record that UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
         self._producer.keep(Unsubscribed(now_us(), session.client_id, list(filters), received))
 
-    def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
-        """Record that a session has ended, and with it what waited for its client."""
-        if waiting:
-            self.finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
+    def abandoned(self, session: Session, waiting: Sequence[Transmission]) -> None:
+        """Record messages that are removed because their session has ended."""
+        self.finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
+
+    def ended(self, session: Session) -> None:
+        """Record that a session has ended."""
         self._producer.keep(Ended(now_us(), session.client_id))
 
 

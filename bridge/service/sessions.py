@@ -64,5 +64,8 @@ class Sessions(Protocol):
     def leave(self, session: Session) -> None:
         """Put a durable session whose client is away on record, and end a clean one."""
 
+    def after_purge(self, client_id: str, then: Callable[[], None]) -> bool:
+        """Call `then` when the messages of an ended session are removed; return False if there is nothing to wait for."""
+
     def purge(self, session: Session) -> None:
         """End a session: its subscriptions, the messages that wait for it, its record."""

@@ -7,13 +7,14 @@ acknowledged when it leaves goes to another. Nothing is lost by that: it lies on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from bridge.mapping.telemetry.shared_subscription import SharedSubscription, shared_subscription
 from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mapping.telemetry.transmission import Transmission
+from bridge.mqtt.backlog import Backlog
 from bridge.mqtt.session import Session
 
 #: What is given out in one batch: messages by session.
@@ -38,13 +39,13 @@ class Member(msgspec.Struct, eq=False):
 class Share:
     """The members of one shared subscription, and the messages that wait for one of them, in order."""
 
-    def __init__(self, subscription: SharedSubscription) -> None:
+    def __init__(self, subscription: SharedSubscription, waiting: Backlog) -> None:
         self.subscription = subscription
         #: by client identifier
         self.members: dict[str, Member] = {}
         #: SUBSCRIBEs that are not answered yet
         self.joining = 0
-        self.waiting: deque[Transmission] = deque()
+        self.waiting = waiting
         #: the members; the first one's turn it is
         self._turns: deque[Member] = deque()
         #: sessions that were members, and may have messages of it to acknowledge
@@ -70,7 +71,7 @@ class Share:
         waiting = self.waiting
         front = sorted(taken, key=_number)
         last = front[-1].msg_number
-        while waiting and waiting[0].msg_number < last:
+        while waiting and waiting.messages[0].msg_number < last:
             front.append(waiting.popleft())
         front.sort(key=_number)
         waiting.extendleft(reversed(front))
@@ -95,7 +96,7 @@ class Share:
     def give_out(self, grouped: Grouped) -> bool:
         """Give the first waiting message to a member: it is added to `grouped`. Return whether one could take it."""
         waiting = self.waiting
-        member = self._next(waiting[0], grouped) if waiting else None
+        member = self._next(waiting.messages[0], grouped) if waiting else None
         if member is None:
             return False
         transmission = waiting.popleft()
@@ -135,13 +136,17 @@ class Share:
 class Shares(dict[str, Share]):
     """All shares, by remote queue manager."""
 
+    def __init__(self, new_backlog: Callable[[str], Backlog] = Backlog) -> None:
+        super().__init__()
+        self._new_backlog = new_backlog
+
     def share(self, topic_filter: str) -> Share:
         """Return the share that clients write as `$share/NAME/FILTER`; it begins where there is none."""
         subscription = shared_subscription(topic_filter)
         name = subscription.remote_queue_manager
         found = self.get(name)
         if found is None:
-            found = self[name] = Share(subscription)
+            found = self[name] = Share(subscription, self._new_backlog(name))
         return found
 
     def of(self, session: Session) -> list[Share]:

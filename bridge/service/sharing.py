@@ -106,7 +106,7 @@ def end_without_members(service: Sessions, share: Share, done: Callable[[], None
     name, written = share.subscription.remote_queue_manager, share.subscription.written
     service.backend.unsubscribe(name, [written], done, ended=True)
     removals = list(share.waiting)
-    share.waiting.clear()
+    service.units.end(share.waiting)
     for transmission in removals:
         service.observers.unclaimed(transmission)
     if removals:

@@ -16,7 +16,7 @@ from bridge.mapping.topic import topic_filter_error
 from bridge.mq.backend import SubscriptionRequest
 from bridge.mqtt.session import Session
 from bridge.security import audit_log
-from bridge.service.client import Client
+from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record
 from bridge.wire import cmqc
@@ -92,7 +92,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     def done(asked: Sequence[tuple[int, SubscriptionRequest]], reasons: list[int]) -> None:
         nonlocal awaited
         awaited -= 1
-        client.release(len(asked))
+        client.release(REQUEST_WEIGHT * len(asked))
         reasons_by_position.update(zip((position for position, _ in asked), reasons, strict=True))
         if not awaited:
             answer()
@@ -127,7 +127,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             service.pump(client)
 
     session.filters |= added
-    client.hold(len(wanted) + len(shared))
+    client.hold(REQUEST_WEIGHT * (len(wanted) + len(shared)))
     service.backend.subscribe(
         session.client_id,
         [request for _, request in wanted],
@@ -157,10 +157,10 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
     session.filters.difference_update(packet.topics)
     received = now_us()
 
-    client.hold(len(packet.topics))
+    client.hold(REQUEST_WEIGHT * len(packet.topics))
 
     def done() -> None:
-        client.release(len(packet.topics))
+        client.release(REQUEST_WEIGHT * len(packet.topics))
         if DEFAULT_QOS_TOPIC in packet.topics:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
         if not client.protocol.unsuback(packet.message_id, codes):

@@ -60,7 +60,7 @@ class Takeover:
         if after.channel_authentication != before.channel_authentication:
             lines.append("channel authentication records changed, for clients that connect from now on")
         if after.limits != before.limits:
-            parts.service.limits = after.limits
+            parts.service.use_limits(after.limits)
             parts.host.use_limits(after.limits)
             lines.append("limits changed, for clients that connect and sessions that begin from now on")
         admin_section = admin_of(parts.configuration, after)

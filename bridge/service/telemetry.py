@@ -14,21 +14,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
 from bridge.mapping.telemetry.reply_address import KEY_LENGTH, ReplyAddresses
-from bridge.mapping.telemetry.session_record import ReplyKeyRecord, Side, StateKey
+from bridge.mapping.telemetry.session_record import ReplyKeyRecord, Side, StateKey, StateRecord
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import subscription_data
+from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend, ClientSubscription
+from bridge.mq.turns import Turns
 from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.outbox import SENT_AT_A_TURN
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import Transport
-from bridge.mqtt.waiting import Waiting
 from bridge.security import audit_log
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
@@ -46,9 +49,14 @@ from bridge.service.timers import Timers
 from bridge.service.units import Units
 from bridge.service.will import Wills
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Auth, Connect, ReasonCode, Subscribe, Unsubscribe
+from bridge.wire.mqtt import Auth, Connect, Publish, ReasonCode, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
+
+#: Deliveries, about, that the publications of one client cause in one turn. One publication may cause more.
+DELIVERIES_AT_A_TURN: Final = 5_000
+#: Messages of an ended session that are removed at a time.
+REMOVED_AT_ONCE: Final = 1_000
 
 
 class TelemetryService:
@@ -64,6 +72,7 @@ class TelemetryService:
         authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
         channel_authentication: ChannelAuthenticationRegister | None = None,
         observers: Sequence[Observer] = (),
+        turns: Turns | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -77,7 +86,11 @@ class TelemetryService:
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
         self.clients: dict[str, Client] = {}
-        self.units = Units(backend, self.observers, clock, self.clients)
+        self.units = Units(backend, self.observers, clock, self.clients, limits)
+        #: clients that are gone, and the messages of sessions that have ended
+        self._turns = turns or Turns()
+        #: by client identifier: what waits until the messages of an ended session are removed
+        self._purging: dict[str, list[Callable[[], None]]] = {}
         self.delivery = Delivery(self.units, self.sessions)
         #: by client identifier: when the sessions of clients that are away expire
         self.timers = Timers()
@@ -141,6 +154,11 @@ class TelemetryService:
         unit = UnitOfWork(records={record.key: record})
         asyncio.get_running_loop().call_soon(self.units.submit, unit)
 
+    def use_limits(self, limits: LimitsConfig) -> None:
+        """Apply other limits to clients that connect and to sessions that begin from now on, and the totals at once."""
+        self.limits = limits
+        self.units.use_limits(limits)
+
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
         self.delivery.retired = True
@@ -154,7 +172,6 @@ class TelemetryService:
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """Begin the session of a client that has none."""
-        most = self.limits.waiting_bytes
         session = Session(
             identity,
             durable=durable,
@@ -162,7 +179,7 @@ class TelemetryService:
             unreleased=self.limits.unreleased,
             turn_bytes=min(SENT_AT_A_TURN, self.limits.pending_bytes),
             request_bytes=self.limits.request_bytes,
-            waiting=None if most is None else Waiting(most, self.limits.waiting_full),
+            backlog=self.units.new_backlog(identity.client_id),
         )
         self.sessions[identity.client_id] = session
         return session
@@ -171,7 +188,20 @@ class TelemetryService:
 
     def client(self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig) -> Client:
         """Return the client at the other end of a new connection."""
-        return Client(self, transport, protocol, channel, self.limits.pending_publications)
+        protocol.portion = self._portion
+        return Client(self, transport, protocol, channel, self.limits.pending_publication_bytes)
+
+    def _portion(self, packets: Sequence[MessagePacket]) -> int:
+        """Return how many packets of a client belong in one turn: their publications cause a bounded number of deliveries."""
+        if self.backend.heaviest * len(packets) <= DELIVERIES_AT_A_TURN:
+            return len(packets)
+        deliveries = 0
+        for index, packet in enumerate(packets):
+            if type(packet) is Publish:
+                deliveries += self.backend.weight(packet.topic)
+                if deliveries >= DELIVERIES_AT_A_TURN:
+                    return index + 1
+        return len(packets)
 
     def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
         """Act on a packet of a client that is not about messages."""
@@ -218,6 +248,14 @@ class TelemetryService:
 
     # Disconnecting ---------------------------------------------------------------------------------------------------
 
+    def gone(self, client: Client) -> None:
+        """Note that the connection of a client is gone: when many are gone, this takes several turns of the event loop."""
+        self._turns.run(partial(self.lost, client))
+
+    async def settled(self) -> None:
+        """Return when the sessions of all clients that are gone are recorded or removed."""
+        await self._turns.finish()
+
     def lost(self, client: Client) -> None:
         """Publish the will of a client whose connection is gone, unless it said DISCONNECT; end a clean session."""
         session, client.session = client.session, None
@@ -258,20 +296,46 @@ class TelemetryService:
 
     def purge(self, session: Session) -> None:
         """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""
-        if self.sessions.get(session.client_id) is session:
-            del self.sessions[session.client_id]
-        if session.refuses:
-            self.backend.refuse(session.client_id, False)
-        self.timers.cancel(session.client_id)
-        self.wills.publish_now(session.client_id)
+        client_id = session.client_id
+        if self.sessions.get(client_id) is session:
+            del self.sessions[client_id]
+        self.timers.cancel(client_id)
+        self.wills.publish_now(client_id)
         leave_all(self, session)
         if session.filters:
-            self.backend.unsubscribe(session.client_id, list(session.filters), lambda: None, ended=True)
-        unit = UnitOfWork()
-        unit.removals = session.outbox.pending()
-        self.observers.ended(session, unit.removals)
+            self.backend.unsubscribe(client_id, list(session.filters), lambda: None, ended=True)
+        records: dict[StateKey, StateRecord | None] = {}
         if session.durable:
-            unit.records = {StateKey(side, session.client_id): None for side in (Side.RECEIVED, Side.SENT)}
-            unit.records.update(session.requests.removal())
-        if unit.removals or unit.records:
+            records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}
+            records.update(session.requests.removal())
+        pending = session.outbox.pending()
+        self.units.end(session.outbox.backlog)
+        self._purging.setdefault(client_id, [])
+        # The records first: after a crash, messages for a client without a session are removed at the next start.
+        self._turns.run(partial(self._remove, session, records, pending, 0))
+
+    def _remove(
+        self, session: Session, records: dict[StateKey, StateRecord | None], pending: list[Transmission], begin: int
+    ) -> None:
+        """Remove a slice of the messages of a session that has ended, from `begin` on, and its records."""
+        end = begin + REMOVED_AT_ONCE
+        unit = UnitOfWork(removals=pending[begin:end])
+        unit.records = records
+        if unit.removals:
+            self.observers.abandoned(session, unit.removals)
+        if unit.removals or records:
             self.units.submit(unit)
+        if end < len(pending) and not self.delivery.retired:
+            self._turns.run(partial(self._remove, session, {}, pending, end))
+            return
+        self.observers.ended(session)
+        for then in self._purging.pop(session.client_id, ()):
+            then()
+
+    def after_purge(self, client_id: str, then: Callable[[], None]) -> bool:
+        """Call `then` when the messages of an ended session are removed; return False if there is nothing to wait for."""
+        waiting = self._purging.get(client_id)
+        if waiting is None:
+            return False
+        waiting.append(then)
+        return True

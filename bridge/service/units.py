@@ -12,18 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bridge.archive.events import now_us
+from bridge.config import LimitsConfig
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.reason_code import reason_code_of
 from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import NONE_FORBIDDEN, Completion, UnitOfWork
+from bridge.mqtt.backlog import Backlog, BacklogTotal
 from bridge.mqtt.in_flight import Outgoing
 from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.unsent import FULL, Refusal
 from bridge.security import audit_log
-from bridge.service.client import Client
+from bridge.service.client import DELIVERY_WEIGHT, REQUEST_WEIGHT, Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
 from bridge.service.tracing.publications import PublicationTraces
@@ -40,20 +42,29 @@ class Units:
     """The units of work that are under way."""
 
     def __init__(
-        self, backend: Backend, observers: Observers, clock: Callable[[], float], clients: Mapping[str, Client]
+        self,
+        backend: Backend,
+        observers: Observers,
+        clock: Callable[[], float],
+        clients: Mapping[str, Client],
+        limits: LimitsConfig,
     ) -> None:
         self.backend = backend
         self.observers = observers
         self.clock = clock
         #: by client identifier
         self._clients = clients
-        self.shares = Shares()
+        self.shares = Shares(self.new_backlog)
         #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
         self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
         #: counts messages, where somebody wants to know
         self.traffic: Traffic | None = None
         #: traces publications, where there are traces
         self.traces: PublicationTraces | None = None
+        self.backlog_total = BacklogTotal()
+        #: the backlogs for which publications are rejected
+        self._refusing: set[Backlog] = set()
+        self.use_limits(limits)
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -99,13 +110,12 @@ class Units:
     def work(self, session: Session, client: Client, work: Work) -> None:
         """Send what the window now allows, and have the work committed."""
         outbox = session.outbox
-        if outbox.backlog and outbox.open:
+        if outbox.backlog.messages and outbox.open:
             acknowledged = len(work.removals)
             refusals = outbox.pump(self.clock(), client.protocol, work.removals)
             client.transport.flush()
             self.sent(session, client, work.removals[acknowledged:], refusals)
-            if outbox.waiting is not None:
-                self.refuse_while_full(session)
+            self.review(outbox.backlog)
         if session.shares and (waiting := self.shares.waiting_for(session)):
             self.give_out(waiting)
         recorded = outbox.record or session.record
@@ -119,7 +129,8 @@ class Units:
             work.recording = self.keep(session, unit.records)
         if work.publications:
             work.received_at = now_us()
-            client.hold(len(work.publications))
+            work.weight += REQUEST_WEIGHT * len(work.publications)
+            client.hold(work.weight)
             session.messages_received += len(work.publications)
             session.last_received_at = work.received_at
         elif self.traffic is not None:
@@ -130,6 +141,10 @@ class Units:
         refused = self.submit(unit, ended)
         if refused:
             session.refuse(work, refused)
+        if unit.deliveries > 1 and unit.number in self._under_way:
+            weight = DELIVERY_WEIGHT * unit.deliveries
+            work.weight += weight
+            client.hold(weight)
 
     def sent(
         self, session: Session, client: Client | None, done: Sequence[Transmission], refusals: Sequence[Refusal]
@@ -145,34 +160,58 @@ class Units:
             self.observers.finished(session, done, discarded)
             if self.traffic is not None:
                 self.traffic.finished(session, done, discarded)
-            if outbox.waiting is not None and (given_up := sum(why is FULL for why in discarded.values())):
+            if discarded and (dropped := sum(why is FULL for why in discarded.values())):
                 log.warning(
-                    "MQB2401W %d messages that have waited longest for client %r are given up: %s, %d bytes "
-                    "(limits.waiting_bytes)",
-                    given_up, session.client_id, FULL, outbox.waiting.most,
+                    "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
+                    dropped, session.client_id, FULL, outbox.backlog.limit,
                 )  # fmt: skip
         for refusal in refusals:
-            log.warning("MQB2402W a message for client %r cannot be delivered: %s", session.client_id, refusal.why)
-            self.dead_letter(refusal.transmission, refusal.reason)
+            self.reject(session.client_id, refusal)
 
-    def refuse_while_full(self, session: Session) -> None:
-        """Have publications for a session refused while there is no room for more of them."""
-        waiting = session.outbox.waiting
-        if waiting is None or waiting.when_full != "refuse":
-            return
-        # Not at each message that comes and goes at the limit: a tenth of the room has to be free.
-        refuses = waiting.bytes > waiting.most * (0.9 if session.refuses else 1.0)
-        if refuses is session.refuses:
-            return
-        session.refuses = refuses
-        self.backend.refuse(session.client_id, refuses)
+    def use_limits(self, limits: LimitsConfig) -> None:
+        """Apply limits to backlogs that begin from now on, and the total at once."""
+        self.limits = limits
+        if self.backend.refuses_for_clients:
+            self.backlog_total.limit = limits.waiting_total
+
+    def new_backlog(self, owner: str) -> Backlog:
+        """Return the backlog of a new session or share."""
+        return Backlog(owner, self.limits.waiting_bytes, self.limits.waiting_full, self.backlog_total)
+
+    def review(self, backlog: Backlog) -> None:
+        """Reject publications that would be added to a full backlog, or accept them again."""
+        total = backlog.total
+        if backlog.must_refuse is not backlog.refuses:
+            self._refuse(backlog, not backlog.refuses)
+        if self._refusing and total.bytes <= total.limit:
+            for other in [one for one in self._refusing if not one.must_refuse]:
+                self._refuse(other, False)
+
+    def _refuse(self, backlog: Backlog, refuses: bool) -> None:
+        backlog.refuses = refuses
+        self.backend.refuse(backlog.owner, refuses)
         if refuses:
+            self._refusing.add(backlog)
             log.warning(
-                "MQB2403W publications that would go to client %r are refused: %s, %d bytes (limits.waiting_bytes)",
-                session.client_id, FULL, waiting.most,
+                "MQB2403W publications for client %r are rejected: %d bytes wait for it (limits.waiting_bytes is %d), and "
+                "%d bytes for all clients (limits.waiting_total is %d)",
+                backlog.owner, backlog.bytes, backlog.limit, backlog.total.bytes, backlog.total.limit,
             )  # fmt: skip
         else:
-            log.info("MQB2404I publications that go to client %r are taken again", session.client_id)
+            self._refusing.discard(backlog)
+            log.info("MQB2404I publications for client %r are accepted again", backlog.owner)
+
+    def end(self, backlog: Backlog) -> None:
+        """Release the backlog of a session or share that has ended."""
+        backlog.clear()
+        self.review(backlog)
+        # Messages of units of work that fail later return to it: they do not count any more.
+        backlog.total = BacklogTotal()
+
+    def reject(self, recipient: str, refusal: Refusal) -> None:
+        """Move a message that its client cannot take to the dead-letter queue, with its reason."""
+        log.warning("MQB2402W a message for client %r cannot be delivered: %s", recipient, refusal.why)
+        self.dead_letter(refusal.transmission, refusal.reason)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
         """Have a message moved to the dead-letter queue that no client can take."""
@@ -190,7 +229,7 @@ class Units:
     def _committed(self, session: Session, client: Client, work: Work, completion: Completion) -> None:
         """Answer the client of a session whose unit of work has ended."""
         if work.publications:
-            client.release(len(work.publications))
+            client.release(work.weight)
             self.observers.published(session, work.publications, completion, work.received_at)
             if self.traffic is not None:
                 self.traffic.published(session, work, completion)

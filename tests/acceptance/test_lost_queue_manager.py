@@ -158,8 +158,8 @@ def test_queue_manager_is_killed_under_load(remote: Callable[..., RemoteBridgePr
 
 
 def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """No acknowledgement, bounded memory: the socket of a client is not read beyond pending_publications."""
-    bridge = remote(config="limits: {pending_publications: 50}\n").start()
+    """No acknowledgement, bounded memory: the socket of a client is not read beyond pending_publication_bytes."""
+    bridge = remote(config="limits: {pending_publication_bytes: 500 KiB}\n").start()
     assert bridge.process is not None
     payload = b"x" * 10_000
     with RawClient.connected(bridge.port, "sender") as sender, RawClient.connected(bridge.port, "other") as other:

@@ -53,7 +53,7 @@ channels:
     connect_timeout: 500 ms
     max_packet_size: 64 KiB
 transmission_queue: XMIT
-limits: {in_flight: 1, pending_bytes: 2, pending_publications: 3, retry_interval: 2 min, shutdown_timeout: 0}
+limits: {in_flight: 1, pending_bytes: 2, pending_publication_bytes: 3, retry_interval: 2 min, shutdown_timeout: 0}
 log: {level: debug, format: json}
 """
     assert load_text(tmp_path, text) == Configuration(
@@ -83,7 +83,7 @@ log: {level: debug, format: json}
         ],
         transmission_queue="XMIT",
         limits=LimitsConfig(
-            in_flight=1, pending_bytes=2, pending_publications=3, retry_interval=120.0, shutdown_timeout=0.0
+            in_flight=1, pending_bytes=2, pending_publication_bytes=3, retry_interval=120.0, shutdown_timeout=0.0
         ),
         log=LogConfig(level="debug", format="json"),
     )
@@ -250,7 +250,7 @@ def test_the_default_in_words() -> None:
         "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients,"
         " acting as their user name, and as nobody where they have none",
         "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
-        "each client: at most 20 messages in flight, 1 MiB unread, 1000 publications uncommitted;"
+        "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted;"
         " resend to MQTT 3.1 clients after 20 s",
         "stopping takes at most 10 s",
         "log: info and above, as text",

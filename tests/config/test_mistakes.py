@@ -132,8 +132,8 @@ VALUES = [
         f"1:25: limits.pending_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found '1 TiB'",
     ),
     (
-        "limits: {pending_publications: many}",
-        "1:32: limits.pending_publications: expected an integer from 1 to 1000000, found 'many'",
+        "limits: {pending_publication_bytes: many}",
+        f"1:37: limits.pending_publication_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found 'many'",
     ),
     (
         "limits: {retry_interval: .nan}",

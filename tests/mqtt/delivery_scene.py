@@ -28,6 +28,7 @@ from bridge.wire.mqtt import (
 )
 from tests.mqtt.delivery_world import (
     CLIENT,
+    AtOnce,
     FakeChannel,
     Link,
     Loop,
@@ -74,7 +75,13 @@ class Scene(RuleBasedStateMachine):
 
     def start_bridge(self) -> None:
         limits = LimitsConfig(in_flight=self.window)
-        self.service = TelemetryService(self.manager, limits, self.loop.time, queue_manager_name="QM")  # type: ignore[arg-type]
+        self.service = TelemetryService(
+            self.manager,  # type: ignore[arg-type]
+            limits,
+            self.loop.time,
+            queue_manager_name="QM",
+            turns=AtOnce(),
+        )
         run(self.service.start())
         self.channel = FakeChannel(self.service, self.loop)
 

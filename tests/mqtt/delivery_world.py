@@ -10,6 +10,7 @@ from bridge.config import ChannelConfig
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.mq.backend import Recovered
+from bridge.mq.turns import Turns
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport.stream import StreamConnection
 from bridge.service.telemetry import TelemetryService
@@ -48,6 +49,8 @@ class QueueManager:
     """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
 
     hands_over_at_once = True
+    refuses_for_clients = False
+    heaviest = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
     def __init__(self) -> None:
@@ -152,6 +155,13 @@ class Loop:
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> None:
         pass
+
+
+class AtOnce(Turns):
+    """Runs each job at once: there is no event loop."""
+
+    def run(self, job: Callable[[], None]) -> None:
+        job()
 
 
 class FakeChannel:

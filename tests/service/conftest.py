@@ -53,6 +53,8 @@ class FakeBackend:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
     hands_over_at_once = True
+    refuses_for_clients = True
+    heaviest = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     #: what lies on the transmission queue at the start
     lying: Sequence[Queued] = ()
@@ -168,6 +170,9 @@ class FakeBackend:
             done(reasons)
 
         self._ask(take_effect)
+
+    def weight(self, topic: str) -> int:
+        return self.heaviest
 
     def refuse(self, client_id: str, refused: bool) -> None:
         self.full.append((client_id, refused))

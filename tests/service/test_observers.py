@@ -69,6 +69,8 @@ async def test_what_is_told(bridge: Any) -> None:
         await life_of_a_client(running)
         refused = await running.connect("r")
         running.backend.refused["bad"] = cmqc.MQRC_Q_FULL
+        running.backend.deliver(running.backend.publication(8, 1, client_id="r"))
+        await refused.receive()
         refused.send(Publish("bad", b"x", 1, False, False, 1))
         assert await refused.rest() == []
         unnamed = await running.open()

@@ -246,7 +246,7 @@ async def test_answers_go_to_the_connection_that_asked(bridge: Any) -> None:
 
 
 async def test_a_client_with_too_much_uncommitted_is_not_read(bridge: Any) -> None:
-    async with bridge({"pending_publications": 10}) as running:
+    async with bridge({"pending_publication_bytes": 10_500}) as running:
         client = await running.connect()
         other = await running.connect("other")
         running.backend.automatic = False
@@ -259,7 +259,7 @@ async def test_a_client_with_too_much_uncommitted_is_not_read(bridge: Any) -> No
         client.send(publish(1, 12))
         await other.silent()
         assert len(running.backend.units) == 13
-        for _ in range(6):
+        for _ in range(5):
             running.backend.complete()
             assert connection._held
         running.backend.complete()

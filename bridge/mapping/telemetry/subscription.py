@@ -8,6 +8,7 @@ several subscriptions has the highest QoS and all identifiers: `2 ID=5 ID=7`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -61,14 +62,18 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
             text += " RAP"
         return text + "".join([f" ID={identifier}" for identifier in self.subscription_identifiers])
 
-    def together(self, other: SubscriptionData) -> SubscriptionData:
-        """Return what goes with a message that comes once for two subscriptions, equal in No Local."""
-        return SubscriptionData(
-            max(self.qos, other.qos),
-            self.no_local,
-            self.retain_as_published or other.retain_as_published,
-            self.subscription_identifiers + other.subscription_identifiers,
-        )
+
+def merged(several: Sequence[SubscriptionData]) -> SubscriptionData:
+    """Return the data of a single copy of a message for several subscriptions with the same No Local option.
+
+    Source: MQTT 5 section 3.3.4 (MQTT-3.3.4-2 to -4).
+    """
+    return SubscriptionData(
+        max(one.qos for one in several),
+        several[0].no_local,
+        any(one.retain_as_published for one in several),
+        tuple(identifier for one in several for identifier in one.subscription_identifiers),
+    )
 
 
 #: What user data say that the bridge did not write, such as those of a subscription that an administrator made for a client:

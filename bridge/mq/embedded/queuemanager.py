@@ -126,6 +126,9 @@ class QueueManager(Messages):
         unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
         raised, nothing of the publication stays in the unit of work.
         """
+        topics = self.topics
+        if route.reviewed != topics.full_version:
+            route.review(topics.full, topics.full_version)
         if route.refusal:
             return route.refusal
         md = message.md

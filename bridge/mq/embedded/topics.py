@@ -7,11 +7,12 @@ one topic string needs to know; it is worked out once and remembered until an ob
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 
 import msgspec
 
-from bridge.mapping.telemetry.subscription import subscription_data
+from bridge.mapping.telemetry.subscription import SubscriptionData, merged, subscription_data
 from bridge.mapping.topic import is_wildcard, topic_string_error
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
@@ -26,20 +27,27 @@ ROUTE_BYTES = 32 * 1024 * 1024
 _ROUTE_SIZE = 450
 #: The highest SubLevel, and the usual PubLevel.
 MAX_LEVEL = 9
+#: Copies of one publication for one MQTT client. A client with more matching subscriptions gets a single copy.
+MAX_COPIES = 20
+#: Places of the tree that take about as long to visit as one delivery takes to make.
+_PLACES_PER_DELIVERY = 8
 
 
 class Route:
     """What a publication to one topic string needs: the subscriptions that match and the topic's effective attributes."""
 
     __slots__ = (
+        "_put_inhibited",
         "all_deliveries",
         "dead_letters",
         "default_persistent",
         "priority",
         "refusal",
+        "reviewed",
         "selective",
         "subscriptions",
         "topic",
+        "weight",
     )
 
     def __init__(
@@ -47,30 +55,39 @@ class Route:
         topic: str,
         subscriptions: tuple[Subscription, ...],
         attributes: dict[str, Value],
-        full: Container[str] = (),
+        weight: int = 1,
     ) -> None:
         self.topic = topic
+        #: about how many deliveries one publication costs, the search for its subscriptions included
+        self.weight = weight
         #: those that take every publication just as it is published
         self.subscriptions = tuple(one for one in subscriptions if not one.selective)
         #: those with a selector or a priority or identity of their own
         self.selective = tuple(one for one in subscriptions if one.selective)
-        #: why there may be no publication at all, or MQRC_NONE
-        self.refusal = cmqc.MQRC_NONE
-        if attributes["PUB"] != "ENABLED":
-            self.refusal = cmqc.MQRC_PUT_INHIBITED
-        elif full and any(one.client_id in full for one in subscriptions):
-            self.refusal = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+        self._put_inhibited = attributes["PUB"] != "ENABLED"
+        #: why publications are rejected, or MQRC_NONE
+        self.refusal = cmqc.MQRC_PUT_INHIBITED if self._put_inhibited else cmqc.MQRC_NONE
+        #: the `TopicTree.full_version` for which `refusal` was worked out
+        self.reviewed = 0
         self.default_persistent = attributes["DEFPSIST"] == "YES"
         self.priority = int(attributes["DEFPRTY"])
         #: PMSGDLV and NPMSGDLV: (not persistent, persistent)
         self.all_deliveries = (str(attributes["NPMSGDLV"]), str(attributes["PMSGDLV"]))
         self.dead_letters = attributes["USEDLQ"] == "YES"
 
+    def review(self, full: Container[str], version: int) -> None:
+        """Work out `refusal` again: the set of clients that cannot take more publications has changed."""
+        self.reviewed = version
+        if self._put_inhibited:
+            return
+        blocked = bool(full) and any(one.client_id in full for one in (*self.subscriptions, *self.selective))
+        self.refusal = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE if blocked else cmqc.MQRC_NONE
+
     def without(self, left_out: Callable[[Subscription], bool]) -> Route:
         """Return the route for a publication that some subscriptions do not get."""
         left = tuple(one for one in (*self.subscriptions, *self.selective) if not left_out(one))
         route = Route(self.topic, left, BASE_TOPIC)
-        route.refusal, route.default_persistent = self.refusal, self.default_persistent
+        route.refusal, route.reviewed, route.default_persistent = self.refusal, self.reviewed, self.default_persistent
         route.priority, route.all_deliveries, route.dead_letters = self.priority, self.all_deliveries, self.dead_letters
         return route
 
@@ -109,8 +126,10 @@ class TopicTree:
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
         self._routes_size = 0
-        #: MQTT clients that there is no room for more publications for
-        self._full: set[str] = set()
+        #: MQTT clients that cannot take more publications
+        self.full: set[str] = set()
+        #: incremented when `full` changes; the version of the cached routes' `refusal`
+        self.full_version = 0
         #: a publication goes once to an MQTT client of which several subscriptions match (MQTT-3.3.4-2, else -3.3.4-3)
         self.overlapping_once = False
         #: another number after each change of the objects
@@ -124,12 +143,12 @@ class TopicTree:
         self.version += 1
 
     def refuse(self, client_id: str, refused: bool) -> None:
-        """Refuse publications that would go to an MQTT client, among others perhaps, or do so no more."""
+        """Reject publications with a subscription of this MQTT client, or accept them again."""
         if refused:
-            self._full.add(client_id)
+            self.full.add(client_id)
         else:
-            self._full.discard(client_id)
-        self._forget()
+            self.full.discard(client_id)
+        self.full_version += 1
 
     def _forget(self) -> None:
         self._routes.clear()
@@ -189,7 +208,7 @@ class TopicTree:
         if level >= MAX_LEVEL:
             return self.route(topic)
         check_topic_string(topic)
-        return Route(topic, self._matching(topic, level), self.attributes(topic), self._full)
+        return self._new_route(topic, level)
 
     def route(self, topic: str) -> Route:
         """Return the route of a topic string, for publications of the usual PubLevel.
@@ -199,7 +218,7 @@ class TopicTree:
         route = self._routes.get(topic)
         if route is None:
             check_topic_string(topic)
-            route = Route(topic, self._matching(topic), self.attributes(topic), self._full)
+            route = self._new_route(topic)
             self._routes_size += _ROUTE_SIZE + 2 * len(topic)
             if self._routes_size > ROUTE_BYTES:
                 self._forget()
@@ -207,9 +226,16 @@ class TopicTree:
             self._routes[topic] = route
         return route
 
-    def _matching(self, topic: str, level: int = MAX_LEVEL) -> tuple[Subscription, ...]:
-        found = self._collected(topic.split("/"))
+    def _new_route(self, topic: str, level: int = MAX_LEVEL) -> Route:
+        found, places = self._collected(topic.split("/"))
         found += [candidate for candidate in self._irregular.values() if candidate.names(topic)]
+        weight = max(1, len(found) + (places + len(self._irregular)) // _PLACES_PER_DELIVERY)
+        route = Route(topic, self._entitled(topic, level, found), self.attributes(topic), weight)
+        route.review(self.full, self.full_version)
+        return route
+
+    def _entitled(self, topic: str, level: int, found: list[Subscription]) -> tuple[Subscription, ...]:
+        """Return the subscriptions that get a copy, of those that match."""
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
         found = [one for one in found if not any(_is_blocked(one, block) for block in blocks)]
         found = [one for one in found if one.level <= level and not one.on_request]
@@ -221,17 +247,19 @@ class TopicTree:
             found = _one_of_each_group(found)
         if self.overlapping_once and len(found) > 1:
             found = _one_of_each_client(found)
+        elif len(found) > MAX_COPIES:
+            found = _few_of_each_client(found)
         return tuple(found)
 
-    def _collected(self, words: list[str]) -> list[Subscription]:
-        """Return the subscriptions in the tree whose filters match the levels of a topic string.
+    def _collected(self, words: list[str]) -> tuple[list[Subscription], int]:
+        """Return the subscriptions in the tree whose filters match the levels of a topic string, and the places visited.
 
         Level by level, those places of the tree are followed that match so far: nothing recurses over a topic string.
         """
         found: list[Subscription] = []
         # MQTT-4.7.2-1: a filter that begins with a wildcard names no topic that begins with `$`.
         hidden = words[0].startswith("$")
-        places = [self._root]
+        places, visited = [self._root], 1
         for word in words:
             following: list[Level] = []
             for place in places:
@@ -246,12 +274,13 @@ class TopicTree:
             hidden = False
             places = following
             if not places:
-                return found
+                return found, visited
+            visited += len(places)
         for place in places:
             found += place.subscriptions.values()
             if (rest := place.below.get("#")) is not None:  # a/# names a as well
                 found += rest.subscriptions.values()
-        return found
+        return found, visited
 
     def _blocks(self) -> Iterator[str]:
         for attributes in self.objects.values():
@@ -319,19 +348,31 @@ def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
 
 
 def _one_of_each_client(found: list[Subscription]) -> list[Subscription]:
-    """Return subscriptions with one in place of all that are of the same MQTT client, and equal in No Local."""
-    chosen: dict[object, Subscription] = {}
+    """Return subscriptions with one in place of all of the same MQTT client and the same No Local option."""
+    groups: dict[object, list[tuple[Subscription, SubscriptionData]]] = {}
     for one in found:
         data = subscription_data(one.user_data or "")
         group = (one.client_id, data.no_local) if one.client_id and one.user_data == data.user_data else id(one)
-        other = chosen.get(group)
-        if other is not None:
-            together = subscription_data(other.user_data or "").together(data)
-            one = msgspec.structs.replace(
-                other, user_data=together.user_data, retain_as_published=together.retain_as_published
-            )
-        chosen[group] = one
-    return list(chosen.values())
+        groups.setdefault(group, []).append((one, data))
+    return [_one_of(members) for members in groups.values()]
+
+
+def _one_of(members: list[tuple[Subscription, SubscriptionData]]) -> Subscription:
+    first = members[0][0]
+    if len(members) == 1:
+        return first
+    data = merged([data for _, data in members])
+    return msgspec.structs.replace(first, user_data=data.user_data, retain_as_published=data.retain_as_published)
+
+
+def _few_of_each_client(found: list[Subscription]) -> list[Subscription]:
+    """Return subscriptions with one in place of all those of an MQTT client that has more than MAX_COPIES."""
+    copies = Counter(one.client_id for one in found if one.client_id)
+    excessive = {client_id for client_id, count in copies.items() if count > MAX_COPIES}
+    if not excessive:
+        return found
+    few = [one for one in found if one.client_id not in excessive]
+    return few + _one_of_each_client([one for one in found if one.client_id in excessive])
 
 
 def _is_blocked(subscription: Subscription, block: str) -> bool:

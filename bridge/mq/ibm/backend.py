@@ -47,6 +47,7 @@ class IbmBackend:
     """
 
     hands_over_at_once = False
+    refuses_for_clients = False
 
     def __init__(
         self,
@@ -302,6 +303,13 @@ class IbmBackend:
             self._fenced.setdefault(client_id, []).append(request)
         else:
             self._subscriber.submit(request)
+
+    @property
+    def heaviest(self) -> int:
+        return 1
+
+    def weight(self, topic: str) -> int:
+        return 1  # the queue manager makes the deliveries
 
     def refuse(self, client_id: str, refused: bool) -> None:
         raise AssertionError("limits.waiting_full: refuse is for the embedded queue manager, as the configuration says")

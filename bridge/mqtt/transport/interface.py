@@ -11,13 +11,14 @@ from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.transport.peer import Peer
 from bridge.security.authenticator import Certificate
 
-#: Reasons not to read from a client: something of it is still to be worked on; it has sent more than is committed; it does
-#: not read what it is sent; the bridge stops; it has sent more than its channel allows in that time.
+#: Reasons not to read from a client: packets wait for their turn; too many requests are not committed; the client does not
+#: read; the bridge stops; the client exceeded its rate; bytes wait for the layers below MQTT.
 TURN: Final = 1
 UNCOMMITTED: Final = 2
 UNREAD: Final = 4
 STOPPING: Final = 8
 TOO_MUCH: Final = 16
+WRAPPED: Final = 32
 
 
 class Transport(Protocol):

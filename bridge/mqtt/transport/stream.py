@@ -13,7 +13,7 @@ from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol
-from bridge.mqtt.transport.interface import STOPPING, TOO_MUCH, TURN, UNREAD, Gateway, Owner
+from bridge.mqtt.transport.interface import STOPPING, TOO_MUCH, TURN, UNREAD, WRAPPED, Gateway, Owner
 from bridge.mqtt.transport.layer import LayerError, Stack
 from bridge.mqtt.transport.peer import Peer
 from bridge.mqtt.transport.rate import Rate
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 #: Bytes that the layers below MQTT take before its first packet, at most: a PROXY header, TLS's handshake with the client's
 #: certificates, the request of a WebSocket.
 LAYERS_BEFORE_CONNECT = 262_144
+#: Bytes that the layers take at a time, and the seconds of one turn of the event loop that they may spend on one connection.
+UNWRAPPED_AT_ONCE = 4_096
+UNWRAPPING_SECONDS = 0.005
 #: Seconds that a client has to read what was sent to it before its connection was closed.
 DRAIN_TIMEOUT = 30.0
 
@@ -66,6 +69,7 @@ class StreamConnection:
         "_time",
         "_transport",
         "_unread",
+        "_wrapped",
         "address",
         "certificate",
         "closing",
@@ -101,6 +105,8 @@ class StreamConnection:
         self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
         #: reasons not to read
         self._held = 0
+        #: bytes of the network that the layers have not taken yet
+        self._wrapped = b""
         #: the client's next turn is scheduled
         self._scheduled = False
         #: bytes written that the client had not read at the last look
@@ -151,17 +157,42 @@ class StreamConnection:
 
     def data_received(self, data: bytes) -> None:
         """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
-        stack = self._stack
         if self._bytes is not None:
             self.slow_down(self._bytes.spend(len(data), self._time()))
-        if stack is not None:
-            data = self._unwrap(stack, data)
-            if data:
-                self._work_on(data)
-            if stack.ended and self._transport is not None:
-                self._transport.close()  # as at the end of the network connection
-        else:
+        if self._stack is None:
             self._work_on(data)
+        elif self._wrapped:
+            self._wrapped += data
+        else:
+            self._take_wrapped(self._stack, data)
+
+    def _take_wrapped(self, stack: Stack, data: bytes) -> None:
+        """Take bytes of the network, for a bounded time; the rest waits for the next turn of the event loop.
+
+        A WebSocket frame of six bytes takes as long as one of a thousand.
+        """
+        step = UNWRAPPED_AT_ONCE if self._listener.config.websocket is not None else len(data)
+        deadline = self._time() + UNWRAPPING_SECONDS
+        begin, plain = 0, b""
+        while begin < len(data) and not self.closing:
+            plain += self._unwrap(stack, data[begin : begin + step])
+            begin += step
+            if begin < len(data) and self._time() > deadline:
+                self._wrapped = data[begin:]
+                self.hold(WRAPPED)
+                self._listener.loop.call_soon(self._take_more)
+                break
+        if plain:
+            self._work_on(plain)
+        if stack.ended and self._transport is not None:
+            self._transport.close()  # as at the end of the network connection
+
+    def _take_more(self) -> None:
+        data, self._wrapped = self._wrapped, b""
+        if self._stack is not None and not self.closing:
+            self._take_wrapped(self._stack, data)
+        if not self._wrapped:
+            self.let_go(WRAPPED)
 
     def _unwrap(self, stack: Stack, data: bytes) -> bytes:
         """Return the bytes of MQTT in bytes of the network; have the layers answer."""

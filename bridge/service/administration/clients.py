@@ -124,9 +124,10 @@ def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -
 async def _committed(parts: Parts) -> list[str]:
     """Wait until all units of work given so far have ended; a line that says so where that takes long."""
     ended = asyncio.Event()
-    parts.service.backend.flush(ended.set)
     try:
         async with asyncio.timeout(COMMIT_TIMEOUT):
+            await parts.service.settled()
+            parts.service.backend.flush(ended.set)
             await ended.wait()
     except TimeoutError:
         return ["the queue manager has not committed all of it yet"]

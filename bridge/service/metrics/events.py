@@ -57,7 +57,7 @@ class Events(Observer):
         traffic.clients -= 1
         self._traffic.resent(session)
 
-    def ended(self, session: Session, waiting: Sequence[Transmission]) -> None:
+    def abandoned(self, session: Session, waiting: Sequence[Transmission]) -> None:
         self._traffic.discarded[_SESSION_ENDED] += len(waiting)
 
     def unclaimed(self, transmission: Transmission) -> None:

@@ -1,4 +1,4 @@
-"""Messages that wait for one client: their bytes, and which of them there is no room for."""
+"""The messages that wait for one client: their bytes, and what happens beyond the limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.backlog import Backlog, BacklogTotal
 from bridge.mqtt.outbox import Outbox
 from bridge.mqtt.requests import Requests
 from bridge.mqtt.unsent import FULL
-from bridge.mqtt.waiting import Waiting
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import Publish
@@ -22,9 +22,10 @@ from tests.mqtt.conftest import Waiting as Queued
 
 
 def outbox(messages: int, when_full: str) -> Outbox:
-    """An outbox with room for so many messages, but not for one more, whose payload is a number of one digit."""
+    """An outbox with room for this many messages with a payload of one byte."""
     size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).length + 512
-    return Outbox(10, Requests("c", durable=True, most_bytes=1000), durable=True, waiting=Waiting(size * messages, when_full))
+    backlog = Backlog("c", size * messages, when_full)
+    return Outbox(10, Requests("c", durable=True, most_bytes=1000), durable=True, backlog=backlog)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,9 @@ def outbox(messages: int, when_full: str) -> Outbox:
         ("refuse", [1, 2, 3, 4, 5, 6], [], []),
     ],
 )
-def test_no_room(waiting: Any, when_full: str, left: list[int], given_up: list[int], dead: list[int]) -> None:
+def test_messages_beyond_the_limit_are_dropped_or_dead_lettered(
+    waiting: Any, when_full: str, left: list[int], given_up: list[int], dead: list[int]
+) -> None:
     for parts in ([[1, 2, 3, 4, 5, 6]], [[1], [2, 3], [4], [5, 6]]):
         box, done = outbox(3, when_full), []
         refusals = [one for part in parts for one in box.deliver([waiting(n, 1) for n in part], 0.0, None, done)]
@@ -47,8 +50,8 @@ def test_no_room(waiting: Any, when_full: str, left: list[int], given_up: list[i
 
 
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
-def test_what_the_client_may_have_is_kept(waiting: Any, when_full: str) -> None:
-    """It holds a message id, and the client would take another message of that id for this one."""
+def test_messages_that_the_client_may_already_have_are_kept(waiting: Any, when_full: str) -> None:
+    """Each holds a packet identifier: the client would take another message with it for this one."""
     box, done = outbox(2, when_full), []
     box.sent_before = {1, 2}
     refusals = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None, done)
@@ -58,7 +61,7 @@ def test_what_the_client_may_have_is_kept(waiting: Any, when_full: str) -> None:
 
 
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
-def test_one_that_is_larger_than_all_the_room(waiting: Any, when_full: str) -> None:
+def test_a_message_larger_than_the_limit(waiting: Any, when_full: str) -> None:
     box, done = outbox(1, when_full), []
     box.deliver([waiting(1, 1)], 0.0, None, done)
     refusals = box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None, done)
@@ -67,17 +70,45 @@ def test_one_that_is_larger_than_all_the_room(waiting: Any, when_full: str) -> N
     assert [one.transmission.msg_number for one in refusals] == ([] if when_full == "drop-oldest" else [2])
 
 
-@given(st.lists(st.tuples(st.sampled_from(["append", "popleft", "pop", "extendleft", "take"]), st.integers(0, 50))))
-def test_the_bytes_are_those_of_what_waits(steps: list[tuple[str, int]]) -> None:
-    held = Waiting(1000, "refuse")
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "popleft", "pop", "extendleft", "withdraw", "clear"]), st.integers(0, 50))
+    )
+)
+def test_bytes_are_those_of_the_messages(steps: list[tuple[str, int]]) -> None:
+    total = BacklogTotal(1000)
+    backlogs = [Backlog("a", 1000, "refuse", total), Backlog("b", 1000, "refuse", total)]
     for number, (step, size) in enumerate(steps):
-        one = Queued(number, Message(MQMD(), bytes(size)))
+        backlog = backlogs[size % 2]
+        message = Queued(number, Message(MQMD(), bytes(size)))
         if step == "append":
-            held.append(one)
+            backlog.append(message)
         elif step == "extendleft":
-            held.extendleft([one, one])
-        elif step == "take":
-            held.take(list(held)[:size])
-        elif held:
-            getattr(held, step)()
-        assert held.bytes == sum(one.message.length + 512 for one in held)
+            backlog.extendleft([message, message])
+        elif step == "withdraw":
+            backlog.withdraw({message.client_id})
+        elif step == "clear":
+            backlog.clear()
+        elif backlog.messages:
+            getattr(backlog, step)()
+        for one in backlogs:
+            assert one.bytes == sum(message.message.length + 512 for message in one)
+        assert total.bytes == sum(one.bytes for one in backlogs)
+        assert total.backlogs == sum(bool(one.messages) for one in backlogs)
+
+
+def test_backlogs_with_more_than_their_share_refuse_while_the_total_is_exceeded() -> None:
+    total = BacklogTotal(10_000)
+    large, small = Backlog("large", total=total), Backlog("small", total=total)
+    small.append(Queued(1, Message(MQMD(), bytes(10))))
+    for number in range(2, 22):
+        large.append(Queued(number, Message(MQMD(), bytes(10))))
+    assert total.bytes > total.limit
+    assert large.must_refuse
+    assert not small.must_refuse
+    large.refuses = True
+    large.popleft()
+    assert large.must_refuse, "it accepts again when a tenth of the total is free"
+    while total.bytes > 9_000:
+        large.popleft()
+    assert not large.must_refuse

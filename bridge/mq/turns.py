@@ -1,0 +1,71 @@
+"""Jobs on the event loop that together may take long: they run in order, for a bounded time in each turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+#: Seconds that the jobs of one `Turns` take in one turn of the event loop. The job that exceeds them is the last one.
+SECONDS_PER_TURN = 0.01
+
+
+class Turns:
+    """Runs jobs at once while this turn of the event loop has time left for them, and the others in later turns, in order."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Callable[[], None]] = deque()
+        #: seconds spent in this turn of the loop
+        self._spent = 0.0
+        self._running = False
+        self._scheduled = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether jobs wait, or one is running."""
+        return self._running or bool(self._jobs)
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run a job after the jobs that wait, at once if there is time. A job that raises is logged, and the others go on."""
+        self._jobs.append(job)
+        if not self._running:
+            self._work()
+
+    def run_from_thread(self, job: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Run a job on the loop, after the jobs that wait. Called on another thread."""
+        self._jobs.append(job)
+        loop.call_soon_threadsafe(self._work)
+
+    async def finish(self) -> None:
+        """Return when no job waits."""
+        while self._jobs:
+            finished = asyncio.Event()
+            self.run(finished.set)
+            await finished.wait()
+
+    def _work(self) -> None:
+        self._running = True
+        try:
+            while self._jobs and self._spent < SECONDS_PER_TURN:
+                job = self._jobs.popleft()
+                began = time.perf_counter()
+                try:
+                    job()
+                except Exception:
+                    log.exception("MQB0008E a job of the event loop failed; others go on")
+                self._spent += time.perf_counter() - began
+        finally:
+            self._running = False
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._scheduled = False
+        self._spent = 0.0
+        if self._jobs:
+            self._work()
