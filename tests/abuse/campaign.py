@@ -71,7 +71,7 @@ class Phase:
     seconds: float = 0.0
     cpu: float = 0.0
     peak: int = 0
-    #: milliseconds by kind of request, "ping" or "puback"
+    #: milliseconds by kind of request, "ping" or "puback"; "loop": processor time of the event loop during a PING
     delays: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -81,6 +81,8 @@ class Result:
 
     name: str
     ping: float
+    #: the processor time of the bridge's event loop during one PING, at most: other load on the machine changes it little
+    loop: float
     puback: float
     puback_median: float
     baseline_ping: float
@@ -100,17 +102,47 @@ class Result:
         return self.ping <= MAX_PING and self.growth <= MAX_GROWTH and not self.problems
 
 
+class Process:
+    """Memory, processor time and open files of the bridge's process."""
+
+    def __init__(self, pid: int) -> None:
+        self._directory = Path(f"/proc/{pid}")
+
+    def memory(self) -> int:
+        """Return the resident bytes."""
+        return int((self._directory / "statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+    def cpu(self) -> float:
+        """Return the seconds of processor time so far."""
+        fields = (self._directory / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+    def loop_cpu(self) -> float:
+        """Return the seconds of processor time of the main thread, which runs the event loop."""
+        pid = self._directory.name
+        try:
+            text = (self._directory / "task" / pid / "schedstat").read_text(encoding="ascii")
+        except OSError:  # the bridge has ended
+            return 0.0
+        return int(text.split()[0]) / 1e9
+
+    def files(self) -> int:
+        return sum(1 for _ in (self._directory / "fd").iterdir())
+
+
 class Bystander(threading.Thread):
     """A client on its own connection that sends PINGREQ and a QoS 1 PUBLISH every 20 ms and measures the answers.
 
     It sends the next request of a kind only after the answer to the last one.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, process: Process) -> None:
         super().__init__(name="bystander")
+        self._process = process
         self._client = RawClient.connected(port, "bystander")
         self._end = threading.Event()
-        self._sent: dict[str, tuple[float, Phase]] = {}
+        #: by kind: when the unanswered request was sent, the processor time of the event loop then, and the phase
+        self._sent: dict[str, tuple[float, float, Phase]] = {}
         self.phase = Phase("baseline", time.monotonic())
         self.lateness = 0.0
         self.error: Exception | None = None
@@ -118,7 +150,7 @@ class Bystander(threading.Thread):
     def waiting(self) -> float:
         """Return for how many seconds the oldest unanswered request has waited."""
         sent = list(self._sent.values())
-        return time.monotonic() - min((when for when, _ in sent), default=time.monotonic())
+        return time.monotonic() - min((when for when, _, _ in sent), default=time.monotonic())
 
     def end(self) -> None:
         """Stop. A request that was never answered counts with the time that it has waited."""
@@ -138,11 +170,11 @@ class Bystander(threading.Thread):
                     self.lateness = max(self.lateness, now - due)
                     due = now + _TICK
                     if "ping" not in self._sent:
-                        self._sent["ping"] = now, self.phase
+                        self._sent["ping"] = now, self._process.loop_cpu(), self.phase
                         self._client.send(Pingreq())
                     if "puback" not in self._sent:
                         number = number % 65_535 + 1
-                        self._sent["puback"] = now, self.phase
+                        self._sent["puback"] = now, 0.0, self.phase
                         self._client.send(Publish("bystander/topic", b"hello", 1, False, False, number))
                 try:
                     self._client.fill(max(due - time.monotonic(), 0.001))
@@ -158,27 +190,10 @@ class Bystander(threading.Thread):
             self.error = error
 
     def _answered(self, kind: str) -> None:
-        when, phase = self._sent.pop(kind)
+        when, loop_cpu, phase = self._sent.pop(kind)
         phase.delays[kind].append(1000 * (time.monotonic() - when))
-
-
-class Process:
-    """Memory, processor time and open files of the bridge's process."""
-
-    def __init__(self, pid: int) -> None:
-        self._directory = Path(f"/proc/{pid}")
-
-    def memory(self) -> int:
-        """Return the resident bytes."""
-        return int((self._directory / "statm").read_text(encoding="ascii").split()[1]) * _PAGE
-
-    def cpu(self) -> float:
-        """Return the seconds of processor time so far."""
-        fields = (self._directory / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
-
-    def files(self) -> int:
-        return sum(1 for _ in (self._directory / "fd").iterdir())
+        if kind == "ping":
+            phase.delays["loop"].append(max(1000 * (self._process.loop_cpu() - loop_cpu), 0.0))
 
 
 class _Aborted(Exception):
@@ -197,7 +212,7 @@ class _Run:
         self._bridge = bridge
         self._progress = progress
         self._process = Process(bridge.process.pid)
-        self._bystander = Bystander(bridge.port)
+        self._bystander = Bystander(bridge.port, self._process)
         self.phases = [self._bystander.phase]
 
     def measure(self) -> Result:
@@ -230,13 +245,15 @@ class _Run:
         problems += [f"the log contains {fault!r}" for fault in FAULTS if fault in self._bridge.log]
         baseline, attack = self.phases[1], self.phases[2:]
         for phase in attack:
+            ping, loop, puback = (_longest(phase, kind) for kind in ("ping", "loop", "puback"))
             self._progress(
-                f"  {phase.name}: {phase.seconds:.1f} s, PING {_longest(phase, 'ping'):.0f} ms, "
-                f"PUBACK {_longest(phase, 'puback'):.0f} ms, RSS {phase.peak / 1e6:.0f} MB"
+                f"  {phase.name}: {phase.seconds:.1f} s, PING {ping:.0f} ms ({loop:.0f} ms of CPU), "
+                f"PUBACK {puback:.0f} ms, RSS {phase.peak / 1e6:.0f} MB"
             )
         return Result(
             name=self._scenario.name,
             ping=max((_longest(phase, "ping") for phase in attack), default=0.0),
+            loop=max((_longest(phase, "loop") for phase in attack), default=0.0),
             puback=max((_longest(phase, "puback") for phase in attack), default=0.0),
             puback_median=statistics.median([d for phase in attack for d in phase.delays["puback"]] or [0.0]),
             baseline_ping=_longest(baseline, "ping"),
@@ -251,6 +268,7 @@ class _Run:
                     "seconds": phase.seconds,
                     "cpu": phase.cpu,
                     "ping": _longest(phase, "ping"),
+                    "loop": _longest(phase, "loop"),
                     "puback": _longest(phase, "puback"),
                     "growth": (phase.peak - before_memory) / 1e6,
                 }
