@@ -50,8 +50,8 @@ class LimitsConfig(Section):
     """Bytes written to one client's connection that it has not read; above this the bridge stops sending to it, and
     QoS 0 publications for it are dropped."""
     pending_publication_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
-    """Bytes of the requests of one client that the queue manager has not answered yet: for each publication its payload, 1 KiB,
-    and 256 bytes per delivery, and for each topic filter 1 KiB. Above this limit the bridge stops reading from the client."""
+    """Bytes of the requests of one client that the queue manager has not answered yet. A publication counts its payload,
+    1 KiB, and 256 bytes per delivery, a topic filter 1 KiB. Above this limit the bridge stops reading from the client."""
     unreleased: Annotated[int, values.integer(1, 65535)] = 1000
     """QoS 2 publications of one client that it has not released by PUBREL; one that has more is disconnected."""
     subscribe_filters: Annotated[int, values.integer(1, 65535)] = 1000
@@ -66,8 +66,8 @@ class LimitsConfig(Section):
     """Sessions, of clients that are connected and of those that are away; a client that would begin one more is refused
     (CONNACK 3, 0x97)."""
     waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
-    """Bytes of the messages that wait for one client that is away or does not acknowledge, or for one shared subscription. Each
-    message counts with its data and 512 bytes."""
+    """Bytes of the messages that wait for one client that is away or does not acknowledge, or for one shared subscription.
+    Each message counts with its data and 512 bytes."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
     """What happens to messages beyond `waiting_bytes`. `dead-letter`: new messages go to the dead-letter queue
     (MQRC_Q_SPACE_NOT_AVAILABLE). `drop-oldest`: the oldest messages are dropped, and the log reports how many. `refuse`:

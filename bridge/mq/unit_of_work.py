@@ -35,8 +35,6 @@ class UnitOfWork(msgspec.Struct, eq=False):
     records: dict[StateKey, StateRecord | None] = {}
     #: by which its completion is known
     number: int = 0
-    #: messages that its publications became in this process, set when it is submitted
-    deliveries: int = 0
 
     def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, StateRecord | None]:
         """Return the records as they are to be written where publications are refused, by index and reason.

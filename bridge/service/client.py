@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
 from bridge.mqtt.connection_state import State
-from bridge.mqtt.events import Disconnected, Event, Messages
+from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
 from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
@@ -49,6 +49,9 @@ class Service(Protocol):
     def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
         """Act on a packet that is not about messages."""
 
+    def portion(self, packets: Sequence[MessagePacket]) -> tuple[int, int]:
+        """Return how many packets of a client belong in one turn, and how many deliveries they cause."""
+
     def pump(self, client: Client) -> None:
         """Send what waits as far as the window allows."""
 
@@ -81,6 +84,7 @@ class Client:
     """One connection of an MQTT client. `session` is None until CONNACK, and again when the connection is gone."""
 
     __slots__ = (
+        "_deliveries",
         "_held",
         "_pending",
         "_pending_bytes",
@@ -130,6 +134,9 @@ class Client:
         self._pending = 0
         self._held = False
         self._pending_bytes = pending_bytes
+        #: deliveries, about, that the publications of this turn cause
+        self._deliveries = 0
+        protocol.portion = self._portion
         #: publications that it may send in a second; None: any
         self._rate = None if channel.publish_rate is None else Rate(channel.publish_rate, time.monotonic())
 
@@ -145,6 +152,7 @@ class Client:
                 session = self.session
                 assert session is not None
                 work = session.receive(event.packets)
+                work.weight += DELIVERY_WEIGHT * self._deliveries
                 if self._rate is not None and work.publications:
                     self.transport.slow_down(self._rate.spend(len(work.publications), time.monotonic()))
                 self._units.work(session, self, work)
@@ -159,6 +167,11 @@ class Client:
                 self._service.control(self, event)
             if self.protocol.state >= _DISCONNECTING:
                 return
+
+    def _portion(self, packets: Sequence[MessagePacket]) -> int:
+        """Return how many packets the service works on in one turn."""
+        count, self._deliveries = self._service.portion(packets)
+        return count
 
     def _disconnected(self, packet: Disconnect) -> None:
         """Act on DISCONNECT, in which a client of MQTT 5 may ask for its will, and for another Session Expiry Interval."""

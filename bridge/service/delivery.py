@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
@@ -19,12 +20,16 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
+#: Messages, about, that are sent to clients at a time. More wait for later turns of the event loop.
+SENT_AT_ONCE: Final = 500
+
 
 class Delivery:
     """What the transmit-queue poller hands its messages to."""
 
     def __init__(self, units: Units, sessions: Mapping[str, Session]) -> None:
         self._units = units
+        self._turns = units.turns
         #: by client identifier
         self._sessions = sessions
         #: the sessions are another bridge's: nothing is done for them any more
@@ -86,12 +91,31 @@ class Delivery:
             self._units.review(share.waiting)
 
     def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
-        """Send what the windows of sessions allow; the rest waits. `removals` are finished already."""
+        """Send what the windows of sessions allow, a few sessions at a time. `removals` are finished already."""
+        part: dict[Session, list[Transmission]] = {}
+        count = 0
+        for session, messages in grouped.items():
+            part[session] = messages
+            count += len(messages)
+            if count >= SENT_AT_ONCE:
+                self._turns.run(partial(self._send_part, part, removals))
+                part, removals, count = {}, [], 0
+        if self._turns.waiting:
+            self._turns.run(partial(self._send_part, part, removals))
+        else:
+            self._send_part(part, removals)
+
+    def _send_part(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
+        if self.retired:
+            return
         units = self._units
         now = units.clock()
         records: dict[StateKey, StateRecord | None] = {}
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
+            if self._sessions.get(session.client_id) is not session:
+                self._return(session, waiting, removals)
+                continue
             client = units.attached(session)
             outbox, finished = session.outbox, len(removals)
             try:
@@ -113,6 +137,17 @@ class Delivery:
             unit = UnitOfWork(removals=removals)
             unit.records = records
             units.submit(unit, partial(units.saved, recording))
+
+    def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
+        """Handle messages for a session that ended before they were sent: those of shares go to other members."""
+        shares = self._units.shares
+        own = [one for one in waiting if one.client_id not in shares]
+        if own:
+            removals += own
+            self._units.observers.abandoned(session, own)
+        for name in {one.client_id for one in waiting} & shares.keys():
+            shares[name].take_back(session, [one for one in waiting if one.client_id == name], set())
+            self._turns.run(partial(self.give_out, [shares[name]]))
 
     def _unclaimed(self, session: Session | None, transmission: Transmission, removals: list[Transmission]) -> None:
         """Handle a message for a client that has no session, or one that has only just begun."""

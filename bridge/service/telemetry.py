@@ -25,7 +25,6 @@ from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
 from bridge.mapping.telemetry.subscription import subscription_data
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend, ClientSubscription
-from bridge.mq.turns import Turns
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.outbox import SENT_AT_A_TURN
@@ -46,6 +45,7 @@ from bridge.service.observers import Observer, Observers
 from bridge.service.sharing import end_without_members, leave_all
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.timers import Timers
+from bridge.service.turns import Turns
 from bridge.service.units import Units
 from bridge.service.will import Wills
 from bridge.wire import cmqc
@@ -54,7 +54,9 @@ from bridge.wire.mqtt import Auth, Connect, Publish, ReasonCode, Subscribe, Unsu
 log = logging.getLogger(__name__)
 
 #: Deliveries, about, that the publications of one client cause in one turn. One publication may cause more.
-DELIVERIES_AT_A_TURN: Final = 5_000
+DELIVERIES_AT_A_TURN: Final = 20_000
+#: Deliveries so few that nobody counts them.
+DELIVERIES_UNCOUNTED: Final = 1_000
 #: Messages of an ended session that are removed at a time.
 REMOVED_AT_ONCE: Final = 1_000
 
@@ -86,9 +88,9 @@ class TelemetryService:
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
         self.clients: dict[str, Client] = {}
-        self.units = Units(backend, self.observers, clock, self.clients, limits)
+        self.units = Units(backend, self.observers, clock, self.clients, limits, turns)
         #: clients that are gone, and the messages of sessions that have ended
-        self._turns = turns or Turns()
+        self._turns = self.units.turns
         #: by client identifier: what waits until the messages of an ended session are removed
         self._purging: dict[str, list[Callable[[], None]]] = {}
         self.delivery = Delivery(self.units, self.sessions)
@@ -188,20 +190,19 @@ class TelemetryService:
 
     def client(self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig) -> Client:
         """Return the client at the other end of a new connection."""
-        protocol.portion = self._portion
         return Client(self, transport, protocol, channel, self.limits.pending_publication_bytes)
 
-    def _portion(self, packets: Sequence[MessagePacket]) -> int:
-        """Return how many packets of a client belong in one turn: their publications cause a bounded number of deliveries."""
-        if self.backend.heaviest * len(packets) <= DELIVERIES_AT_A_TURN:
-            return len(packets)
+    def portion(self, packets: Sequence[MessagePacket]) -> tuple[int, int]:
+        """Return how many packets of a client belong in one turn, and about how many deliveries their publications cause."""
+        if self.backend.heaviest * len(packets) <= DELIVERIES_UNCOUNTED:
+            return len(packets), 0
         deliveries = 0
         for index, packet in enumerate(packets):
             if type(packet) is Publish:
                 deliveries += self.backend.weight(packet.topic)
                 if deliveries >= DELIVERIES_AT_A_TURN:
-                    return index + 1
-        return len(packets)
+                    return index + 1, deliveries
+        return len(packets), deliveries
 
     def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
         """Act on a packet of a client that is not about messages."""

@@ -25,11 +25,12 @@ from bridge.mqtt.output import Answer, Reason
 from bridge.mqtt.session import Session, Work
 from bridge.mqtt.unsent import FULL, Refusal
 from bridge.security import audit_log
-from bridge.service.client import DELIVERY_WEIGHT, REQUEST_WEIGHT, Client
+from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
 from bridge.service.tracing.publications import PublicationTraces
 from bridge.service.traffic import Traffic
+from bridge.service.turns import Turns
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, PacketType, ReasonCode
 
@@ -48,6 +49,7 @@ class Units:
         clock: Callable[[], float],
         clients: Mapping[str, Client],
         limits: LimitsConfig,
+        turns: Turns | None = None,
     ) -> None:
         self.backend = backend
         self.observers = observers
@@ -65,6 +67,8 @@ class Units:
         #: the backlogs for which publications are rejected
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
+        #: deliveries, and what follows them, that wait for later turns of the event loop
+        self.turns = turns or Turns()
         self._number = 0
         #: number of a unit -> what follows its completion
         self._under_way: dict[int, Ended] = {}
@@ -141,10 +145,6 @@ class Units:
         refused = self.submit(unit, ended)
         if refused:
             session.refuse(work, refused)
-        if unit.deliveries > 1 and unit.number in self._under_way:
-            weight = DELIVERY_WEIGHT * unit.deliveries
-            work.weight += weight
-            client.hold(weight)
 
     def sent(
         self, session: Session, client: Client | None, done: Sequence[Transmission], refusals: Sequence[Refusal]
@@ -229,7 +229,11 @@ class Units:
     def _committed(self, session: Session, client: Client, work: Work, completion: Completion) -> None:
         """Answer the client of a session whose unit of work has ended."""
         if work.publications:
-            client.release(work.weight)
+            if self.turns.waiting:
+                # Publishers are no faster than the deliveries that they cause.
+                self.turns.run(partial(client.release, work.weight))
+            else:
+                client.release(work.weight)
             self.observers.published(session, work.publications, completion, work.received_at)
             if self.traffic is not None:
                 self.traffic.published(session, work, completion)

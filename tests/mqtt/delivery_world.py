@@ -10,10 +10,10 @@ from bridge.config import ChannelConfig
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.mq.backend import Recovered
-from bridge.mq.turns import Turns
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.transport.stream import StreamConnection
 from bridge.service.telemetry import TelemetryService
+from bridge.service.turns import Turns
 from bridge.wire.mqtt import (
     Decoder,
     Packet,
@@ -43,6 +43,13 @@ class Queued:
     client_id: str = CLIENT
     expired: bool = False
     seconds_left: float | None = None
+
+
+class AtOnce(Turns):
+    """Runs each job at once: there is no event loop."""
+
+    def run(self, job: Callable[[], None]) -> None:
+        job()
 
 
 class QueueManager:
@@ -155,13 +162,6 @@ class Loop:
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> None:
         pass
-
-
-class AtOnce(Turns):
-    """Runs each job at once: there is no event loop."""
-
-    def run(self, job: Callable[[], None]) -> None:
-        job()
 
 
 class FakeChannel:

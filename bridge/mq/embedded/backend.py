@@ -26,7 +26,6 @@ from bridge.mq.embedded.retained import size_of
 from bridge.mq.embedded.session_records import SessionRecords
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
-from bridge.mq.turns import Turns
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
@@ -34,8 +33,6 @@ from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-#: Messages that are handed to the consumer at a time. More wait for later turns of the event loop.
-HANDED_OVER_AT_ONCE = 500
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
 
@@ -75,8 +72,6 @@ class EmbeddedBackend:
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
         self._timer: asyncio.TimerHandle | None = None
-        #: messages on their way to the consumer, and completions of units of work that must not overtake them
-        self._turns = Turns()
         self._records = SessionRecords(queue_manager, APPLICATION_NAME)
         self._beginnings = Beginnings(queue_manager, loop)
         queue_manager.recovery_log.dispatch = loop.call_soon_threadsafe
@@ -126,25 +121,10 @@ class EmbeddedBackend:
             return 1  # it is rejected when it is published
 
     def _hand_over(self, batch: Sequence[StoredMessage]) -> None:
-        """Hand over messages that have arrived: a few at once, many in portions, so that other clients have their turns."""
         if threading.get_ident() != self._thread:
             # A unit of work of a mapping's thread that needed no write to disk.
-            self._turns.run_from_thread(partial(self._hand_over_portion, batch), self._loop)
+            self._loop.call_soon_threadsafe(self._hand_over, batch)
             return
-        if len(batch) <= HANDED_OVER_AT_ONCE and not self._turns.waiting:
-            self._hand_over_portion(batch)
-            return
-        for begin in range(0, len(batch), HANDED_OVER_AT_ONCE):
-            self._turns.run(partial(self._hand_over_portion, batch[begin : begin + HANDED_OVER_AT_ONCE]))
-
-    def _in_order(self, completion: Callable[[], None]) -> None:
-        """Complete a unit of work after the messages that arrived before it have been handed over."""
-        if self._turns.waiting:
-            self._turns.run(completion)
-        else:
-            completion()
-
-    def _hand_over_portion(self, batch: Sequence[StoredMessage]) -> None:
         if self._fences:
             wanted: list[StoredMessage] = []
             late: list[StoredMessage] = []
@@ -206,14 +186,8 @@ class EmbeddedBackend:
             self._queue_manager.recovery_log.submit(work)
         return refusals
 
-    def _complete(self, completion: Completion) -> None:
-        if self._turns.waiting:
-            self._turns.run(partial(self.on_completed, (completion,)))
-        else:
-            self.on_completed((completion,))
-
     def _fail(self, number: int, _reason: int) -> None:
-        self._complete(Completion(number, cmqc.MQRC_UNEXPECTED_ERROR))
+        self.on_completed((Completion(number, cmqc.MQRC_UNEXPECTED_ERROR),))
 
     def _end(
         self,
@@ -223,7 +197,7 @@ class EmbeddedBackend:
         unmatched: Sequence[int],
         reason: int,
     ) -> None:
-        self._complete(Completion(number, reason, refusals, diverted, unmatched))
+        self.on_completed((Completion(number, reason, refusals, diverted, unmatched),))
 
     def _do(
         self,
@@ -283,7 +257,6 @@ class EmbeddedBackend:
                     refusals[index] = reason
             if refusals and unit.dead_letters:
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted)
-            unit.deliveries = len(work.puts)
         gets = work.gets
         for transmission in cast("list[StoredMessage]", unit.removals):  # what it handed over itself
             if transmission.linked:
@@ -346,7 +319,7 @@ class EmbeddedBackend:
                 if not reason:
                     self._beginnings.add(client_id, waiting)
 
-            work.done = lambda reason: self._in_order(partial(ended, reason))
+            work.done = ended
             self._queue_manager.recovery_log.submit(work)
 
     def refuse(self, client_id: str, refused: bool) -> None:
@@ -361,11 +334,11 @@ class EmbeddedBackend:
         with queue_manager.lock:
             for topic_filter in filters:
                 unsubscribe(queue_manager, work, client_id, topic_filter)
-            work.done = lambda _reason: self._in_order(done)
+            work.done = lambda _reason: done()
             if ended:
                 fence = self._fences[client_id] = queue_manager.next_number()
                 work.barrier = True
-                work.done = lambda _reason: self._in_order(partial(self._unsubscribed, client_id, fence, done))
+                work.done = lambda _reason: self._unsubscribed(client_id, fence, done)
             queue_manager.recovery_log.submit(work)
 
     def _unsubscribed(self, client_id: str, fence: int, done: Callable[[], None]) -> None:
@@ -390,7 +363,7 @@ class EmbeddedBackend:
     def flush(self, done: Callable[[], None]) -> None:
         with self._queue_manager.lock:
             last = Unit()
-            last.done = lambda _reason: self._in_order(done)
+            last.done = lambda _reason: done()
             self._queue_manager.recovery_log.submit(last)
 
     def stop(self, done: Callable[[], None]) -> None:

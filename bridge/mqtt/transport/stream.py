@@ -13,7 +13,7 @@ from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.protocol import BYTES_AT_A_TURN, ServerProtocol
-from bridge.mqtt.transport.interface import STOPPING, TOO_MUCH, TURN, UNREAD, WRAPPED, Gateway, Owner
+from bridge.mqtt.transport.interface import STOPPING, TOO_MUCH, TURN, UNCOMMITTED, UNREAD, WRAPPED, Gateway, Owner
 from bridge.mqtt.transport.layer import LayerError, Stack
 from bridge.mqtt.transport.peer import Peer
 from bridge.mqtt.transport.rate import Rate
@@ -260,8 +260,10 @@ class StreamConnection:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def take_turn(self) -> None:
-        """Go on with what has come and is not worked on."""
+        """Work on packets that have arrived. While too many requests are not committed, they wait."""
         self._scheduled = False
+        if self._held & UNCOMMITTED:
+            return
         events = self.protocol.events()
         if events:
             self.owner.received(events)
@@ -301,6 +303,8 @@ class StreamConnection:
         if not self._held & reason:
             return
         self._held &= ~reason
+        if reason == UNCOMMITTED and self._held & TURN and not self._scheduled:
+            self._schedule()
         if not self._held and self._transport is not None and not self.closing:
             self.protocol.hear(self._time())  # it may have sent something all the time
             self._transport.resume_reading()

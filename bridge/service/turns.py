@@ -35,11 +35,6 @@ class Turns:
         if not self._running:
             self._work()
 
-    def run_from_thread(self, job: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Run a job on the loop, after the jobs that wait. Called on another thread."""
-        self._jobs.append(job)
-        loop.call_soon_threadsafe(self._work)
-
     async def finish(self) -> None:
         """Return when no job waits."""
         while self._jobs:
