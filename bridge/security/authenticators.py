@@ -75,12 +75,17 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
 class Authenticators:
     """Makes the authentication of channels; what they have in common is shared."""
 
-    def __init__(self, queue_manager: Callable[[], Authenticator] | None = None) -> None:
-        """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have."""
+    def __init__(
+        self, queue_manager: Callable[[], Authenticator] | None = None, password_cache_file: Path | None = None
+    ) -> None:
+        """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have.
+
+        Passwords of channels that were verified are cached in `password_cache_file`, if there is one.
+        """
         self._queue_manager = queue_manager
         #: how users of the admin port show who they are
         self.admin = ChannelAuthentication()
-        self._hashes = PasswordHashes()
+        self._hashes = PasswordHashes(password_cache_file)
         self._files: dict[Path, PasswordFile] = {}
 
     def of_channel(self, channel: ChannelConfig) -> ChannelAuthentication:
@@ -112,7 +117,7 @@ class Authenticators:
         return self._of(admin.authentication, {})
 
     def close(self) -> None:
-        """End the thread in which hashes are computed."""
+        """End the threads in which hashes are computed."""
         self._hashes.executor.shutdown(wait=False, cancel_futures=True)
 
     def _of(

@@ -191,7 +191,13 @@ def judge(service: Sessions, client: Client, packet: Connect, begin: Callable[[]
 
 
 async def _begin_after(delay: float, client: Client, begin: Callable[[], None]) -> None:
-    await asyncio.sleep(delay)
+    try:
+        await asyncio.sleep(delay)
+    except asyncio.CancelledError:
+        # The client left before its credentials were checked: a fleet that gives up must not lock itself out.
+        assert client.attempt is not None
+        client.attempt.end(True)
+        raise
     if client.protocol.state is State.AUTHENTICATING:
         begin()
 
@@ -208,7 +214,8 @@ def _refuse_unjudged(service: Sessions, client: Client, why: str) -> None:
     """Refuse a client of which nothing can be found out now; it has not failed."""
     if client.attempt is not None:
         client.attempt.end(True)
-    refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why)
+    if client.protocol.state is State.AUTHENTICATING:  # else the client has left
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why)
 
 
 def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:
