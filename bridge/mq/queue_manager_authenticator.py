@@ -31,7 +31,7 @@ class QueueManagerAuthenticator:
         if not user or not password:
             raise AuthenticationFailed("it gives no user name, or no password")
         try:
-            await self._queue.run(presented.address, self._check, user, password)
+            await self._queue.run(presented, self._check, user, password)
         except MQError as error:
             if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
                 raise AuthenticationFailed(f"the queue manager does not know user {user[:40]!r} with that password") from None

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from bridge.security.failed_connects import Attempt
+
 GROUP = "mqbridge.authenticators"
 
 
@@ -38,6 +40,8 @@ class Presented(msgspec.Struct, frozen=True):
     #: IP address, without port; "" on a Unix socket
     address: str = ""
     channel: str = ""
+    #: counts failures; None if nobody does
+    attempt: Attempt | None = None
 
     def __repr__(self) -> str:
         """Return what may stand in a log: no password."""

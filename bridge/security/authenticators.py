@@ -86,6 +86,8 @@ class Authenticators:
         #: how users of the admin port show who they are
         self.admin = ChannelAuthentication()
         self._hashes = PasswordHashes(password_cache_file)
+        #: in memory only: people who log in to the console do so rarely, and wait for an expensive hash
+        self._admin_hashes = PasswordHashes()
         self._files: dict[Path, PasswordFile] = {}
 
     def of_channel(self, channel: ChannelConfig) -> ChannelAuthentication:
@@ -96,7 +98,7 @@ class Authenticators:
                 from bridge.security.scram import NAME, Scram
 
                 methods[NAME] = Scram(self._file(config.file))
-        return self._of(channel.authentication, methods)
+        return self._of(channel.authentication, methods, self._hashes)
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
         """Return the authentication of each of these, by channel. Raises UnknownAuthenticator, UnknownMethod."""
@@ -104,7 +106,7 @@ class Authenticators:
 
     def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
         """Return the authentication of the listener for MQ applications. Raises UnknownAuthenticator."""
-        found = self._of(listener.authentication, {})
+        found = self._of(listener.authentication, {}, self._hashes)
         if listener.password_file is None:
             return found
         from bridge.security.password_file import PasswordAuthenticator
@@ -114,29 +116,30 @@ class Authenticators:
 
     def of_admin(self, admin: AdminConfig) -> ChannelAuthentication:
         """Return the authentication of the admin port. Raises UnknownAuthenticator."""
-        return self._of(admin.authentication, {})
+        return self._of(admin.authentication, {}, self._admin_hashes)
 
     def close(self) -> None:
         """End the threads in which hashes are computed."""
-        self._hashes.executor.shutdown(wait=False, cancel_futures=True)
+        for hashes in (self._hashes, self._admin_hashes):
+            hashes.executor.shutdown(wait=False, cancel_futures=True)
 
     def _of(
-        self, configs: Sequence[AuthenticationConfig], methods: Mapping[str, AuthenticationMethod]
+        self, configs: Sequence[AuthenticationConfig], methods: Mapping[str, AuthenticationMethod], hashes: PasswordHashes
     ) -> ChannelAuthentication:
         return ChannelAuthentication(
             bool(configs),
-            [one for config in configs if (one := self._authenticator(config)) is not None],
+            [one for config in configs if (one := self._authenticator(config, hashes)) is not None],
             methods,
             any(config.method == "anonymous" for config in configs),
         )
 
-    def _authenticator(self, config: AuthenticationConfig) -> Authenticator | None:
+    def _authenticator(self, config: AuthenticationConfig, hashes: PasswordHashes) -> Authenticator | None:
         # Imported where they are needed: each brings a package of its own.
         match config:
             case PasswordAuthenticationConfig():
                 from bridge.security.password_file import PasswordAuthenticator
 
-                return PasswordAuthenticator(self._file(config.file), self._hashes)
+                return PasswordAuthenticator(self._file(config.file), hashes)
             case CertificateAuthenticationConfig():
                 from bridge.security.client_certificate import CertificateAuthenticator
 

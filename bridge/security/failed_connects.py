@@ -26,7 +26,9 @@ class _Slate(msgspec.Struct):
 
     last: float = 0.0
     failed: int = 0
-    #: attempts that are being judged
+    #: attempts that have not ended
+    attempts: int = 0
+    #: those of them that are being judged, or wait for their delay to pass; not those whose check is queued
     pending: int = 0
     #: when the next attempt is judged, at the earliest
     next_at: float = 0.0
@@ -35,14 +37,41 @@ class _Slate(msgspec.Struct):
 class Attempt:
     """One attempt to show who somebody is. It counts as failed unless it is said to have succeeded."""
 
-    __slots__ = ("_clock", "_ended", "_slates", "delay")
+    __slots__ = ("_clock", "_ended", "_limits", "_queued", "delay")
 
-    def __init__(self, clock: Callable[[], float], slates: tuple[_Slate, ...], delay: float) -> None:
+    def __init__(self, clock: Callable[[], float], limits: tuple[tuple[_Slate, int], ...], delay: float) -> None:
+        """Begin; `limits` has slates, each with the number of failures that cause no delay."""
         self._clock = clock
-        self._slates = slates
-        self._ended = False
+        self._limits = limits
+        self._ended = self._queued = False
         #: seconds to wait before it is judged
         self.delay = delay
+        for slate, _ in limits:
+            slate.attempts += 1
+            slate.pending += 1
+
+    def queue(self) -> None:
+        """Note that the check of the credentials is queued."""
+        if self._ended:
+            return  # a client that authenticates itself again
+        self._queued = True
+        for slate, _ in self._limits:
+            slate.pending -= 1
+
+    def start(self) -> bool:
+        """Return whether the queued check may start.
+
+        It may not if too many others have failed meanwhile, unless the attempt was delayed for such failures: else many
+        passwords could be tried at a time before the first failure counts.
+        """
+        if self._ended:
+            return True
+        if not self.delay and any(slate.failed and slate.failed + slate.pending >= most for slate, most in self._limits):
+            return False
+        self._queued = False
+        for slate, _ in self._limits:
+            slate.pending += 1
+        return True
 
     def end(self, succeeded: bool) -> None:
         """Count the attempt; only the first call counts."""
@@ -50,8 +79,10 @@ class Attempt:
             return
         self._ended = True
         now = self._clock()
-        for slate in self._slates:
-            slate.pending -= 1
+        for slate, _ in self._limits:
+            slate.attempts -= 1
+            if not self._queued:
+                slate.pending -= 1
             if not succeeded:
                 slate.failed += 1
                 slate.last = now
@@ -72,9 +103,12 @@ class FailedConnects:
         for 1 s, 2 s, 4 s and so on; none waits for longer than `longest`.
         """
         network, now = network_of(address), self._clock()
-        slates = (self._slate((network, user), now), self._slate((network, None), now))
+        limits = (
+            (self._slate((network, user), now), free),
+            (self._slate((network, None), now), free * USERS_OF_A_NETWORK),
+        )
         delay, late_ones = 0.0, []
-        for slate, most in zip(slates, (free, free * USERS_OF_A_NETWORK), strict=True):
+        for slate, most in limits:
             late = slate.failed + slate.pending - most
             if not slate.failed or late < 0:
                 continue
@@ -85,13 +119,11 @@ class FailedConnects:
             late_ones.append(slate)
         for slate in late_ones:
             slate.next_at = now + delay
-        for slate in slates:
-            slate.pending += 1
-        return Attempt(self._clock, slates, delay)
+        return Attempt(self._clock, limits, delay)
 
     def _slate(self, key: tuple[str, str | None], now: float) -> _Slate:
         slate = self._slates.pop(key, None)
-        if slate is None or (now - slate.last > PERIOD and not slate.pending):
+        if slate is None or (now - slate.last > PERIOD and not slate.attempts):
             slate = _Slate()
         while len(self._slates) >= _REMEMBERED:
             del self._slates[next(iter(self._slates))]

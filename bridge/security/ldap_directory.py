@@ -44,7 +44,7 @@ class LdapAuthenticator:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
             raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
-        bound = await self._queue.run(presented.address, self._bind, user, text)
+        bound = await self._queue.run(presented, self._bind, user, text)
         found = user_of(bound, self._config.bind_dn)
         if found is None and user != plainest(user):
             why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"

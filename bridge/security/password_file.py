@@ -174,16 +174,17 @@ class PasswordHashes:
             return False
         return True
 
-    async def fits_soon(self, user: str, right: str, password: bytes, address: str = "") -> bool:
-        """Return whether a password fits a hash, or is that very password, without holding up the event loop.
+    async def fits_soon(self, right: str, presented: Presented) -> bool:
+        """Return whether a client's password fits a hash, or is that very password, without holding up the event loop.
 
-        Raises AuthenticatorUnavailable if too many verifications are queued.
+        Raises AuthenticatorUnavailable as VerificationQueue.run.
         """
+        user, password = presented.user_name or "", presented.password or b""
         if not right.startswith(HASHED):
             return hmac.compare_digest(right.encode(), password)
         if self._cache.is_known(user, right, password):
             return True
-        return await self._queue.run(address, self._verify, user, right, password)
+        return await self._queue.run(presented, self._verify, user, right, password)
 
     def _verify(self, user: str, right: str, password: bytes) -> bool:
         """Return whether a password fits a hash, by the cache if possible. Runs in a thread.
@@ -210,13 +211,13 @@ class PasswordAuthenticator:
 
     async def authenticate(self, presented: Presented) -> Authenticated:
         entries = self._file.entries()
-        user, password = presented.user_name or "", presented.password
+        user = presented.user_name or ""
         entry = entries.get(user)
         # Of a user that is not there a hash is computed as well: how long an answer takes tells nothing.
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
-        if right is None or password is None:
+        if right is None or presented.password is None:
             raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
-        fits = await self._hashes.fits_soon(user, right.hash, password, presented.address)
+        fits = await self._hashes.fits_soon(right.hash, presented)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")
         if not fits:

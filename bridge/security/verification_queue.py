@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bridge.security.authenticator import AuthenticatorUnavailable
+from bridge.security.authenticator import AuthenticatorUnavailable, Presented
 from bridge.security.client_network import network_of
+from bridge.security.failed_connects import Attempt
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class _Check(msgspec.Struct, eq=False):
 
     run: Callable[[], Any]
     result: asyncio.Future[Any]
+    attempt: Attempt | None
 
 
 class VerificationQueue:
@@ -55,19 +57,22 @@ class VerificationQueue:
         self._queued: OrderedDict[str, list[_Check]] = OrderedDict()
         self._count = 0
 
-    async def run(self, address: str, function: Callable[..., T], *arguments: object) -> T:
-        """Return the result of `function`, which runs in a thread; `address` is the IP address of the client.
+    async def run(self, presented: Presented, function: Callable[..., T], *arguments: object) -> T:
+        """Return the result of `function`, which checks credentials of a client in a thread.
 
-        A check that is cancelled while it is queued never runs. Raises AuthenticatorUnavailable in this case, and if the
-        queue is full.
+        A check that is cancelled while it is queued never runs. Raises AuthenticatorUnavailable in this case, if the queue
+        is full, and if too many other attempts of the user or network have failed while the check was queued.
         """
-        network = network_of(address)
+        network = network_of(presented.address)
         if self._count >= self._max_queued:
             raise AuthenticatorUnavailable(f"{self._count} credential checks are queued")
         checks = self._queued.setdefault(network, [])
         if network and len(checks) >= self._max_queued_per_network:
             raise AuthenticatorUnavailable(f"{len(checks)} credential checks of {network} are queued")
-        check = _Check(partial(function, *arguments), asyncio.get_running_loop().create_future())
+        result_of_check = asyncio.get_running_loop().create_future()
+        check = _Check(partial(function, *arguments), result_of_check, presented.attempt)
+        if check.attempt is not None:
+            check.attempt.queue()
         checks.append(check)
         self._count += 1
         self._start()
@@ -99,6 +104,10 @@ class VerificationQueue:
             self._count -= 1
             if checks:
                 self._queued[network] = checks
+            if check.attempt is not None and not check.attempt.start():
+                why = "too many other attempts of its user or network have failed meanwhile (failed_connects)"
+                check.result.set_exception(AuthenticatorUnavailable(why))
+                continue
             self._free -= 1
             self._executor.submit(check.run).add_done_callback(partial(self._report, check))
 

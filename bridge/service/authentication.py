@@ -165,6 +165,7 @@ def presented_by(client: Client, packet: Connect) -> Presented:
         transport.certificate,
         transport.address,
         client.channel.name,
+        client.attempt,
     )
 
 

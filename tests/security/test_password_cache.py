@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.security import password_cache
+from bridge.security.authenticator import Presented
 from bridge.security.password_cache import EXPIRY_DAYS, PasswordCache
 from bridge.security.password_file import PasswordHashes
 
@@ -35,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def verify(hashes: Hashes, user: str = "carol", verifier: str = VERIFIER, password: bytes = b"right") -> bool:
-    return asyncio.run(hashes.fits_soon(user, verifier, password))
+    return asyncio.run(hashes.fits_soon(verifier, Presented("c", user, password)))
 
 
 def fill(file: Path) -> None:
@@ -190,10 +191,10 @@ async def test_a_password_is_cached_although_its_client_left_during_the_verifica
 
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     hashes = Slow(None)
-    task = asyncio.create_task(hashes.fits_soon("carol", VERIFIER, b"right"))
+    task = asyncio.create_task(hashes.fits_soon(VERIFIER, Presented("c", "carol", b"right")))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     hashes.executor.shutdown()
-    assert await hashes.fits_soon("carol", VERIFIER, b"right") and hashes.computed == 1
+    assert await hashes.fits_soon(VERIFIER, Presented("c", "carol", b"right")) and hashes.computed == 1

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bridge.security.authenticator import AuthenticatorUnavailable
+from bridge.security.authenticator import AuthenticatorUnavailable, Presented
+from bridge.security.failed_connects import FailedConnects
 from bridge.security.verification_queue import VerificationQueue
 from tests.support.patience import PATIENCE
 
@@ -34,7 +35,7 @@ class Checks:
         return name
 
     async def submit(self, address: str, name: str) -> asyncio.Task[str]:
-        task = asyncio.create_task(self.queue.run(address, self.check, name))
+        task = asyncio.create_task(self.queue.run(Presented("c", address=address), self.check, name))
         await asyncio.sleep(0)  # the task begins
         return task
 
@@ -108,8 +109,8 @@ async def test_a_check_that_has_begun_keeps_its_thread_after_its_client_left(exe
 async def test_an_error_of_a_check_is_raised_to_its_client_alone(executor: ThreadPoolExecutor) -> None:
     queue = VerificationQueue(executor, 1)
     with pytest.raises(ZeroDivisionError):
-        await queue.run(FLEET, divmod, 1, 0)
-    assert await queue.run(FLEET, divmod, 7, 2) == (3, 1)
+        await queue.run(Presented("c", address=FLEET), divmod, 1, 0)
+    assert await queue.run(Presented("c", address=FLEET), divmod, 7, 2) == (3, 1)
 
 
 async def test_the_queue_is_bounded_in_all_and_per_network(executor: ThreadPoolExecutor) -> None:
@@ -117,10 +118,30 @@ async def test_the_queue_is_bounded_in_all_and_per_network(executor: ThreadPoolE
     tasks = [await checks.first()]
     tasks += [await checks.submit(FLEET, "1"), await checks.submit(FLEET, "2")]
     with pytest.raises(AuthenticatorUnavailable, match=f"2 credential checks of {FLEET}"):
-        await checks.queue.run(FLEET, checks.check, "3")
+        await checks.queue.run(Presented("c", address=FLEET), checks.check, "3")
     tasks += [await checks.submit("", "on a Unix socket"), await checks.submit("", "on another Unix socket")]
     with pytest.raises(AuthenticatorUnavailable, match="4 credential checks are queued"):
-        await checks.queue.run("192.0.2.2", checks.check, "4")
+        await checks.queue.run(Presented("c", address="192.0.2.2"), checks.check, "4")
     checks.gate.set()
     await asyncio.gather(*tasks)
-    assert await checks.queue.run(FLEET, checks.check, "5") == "5"
+    assert await checks.queue.run(Presented("c", address=FLEET), checks.check, "5") == "5"
+
+
+async def test_guesses_that_are_queued_at_a_time_are_not_all_checked(executor: ThreadPoolExecutor) -> None:
+    """The failures of the first ones count before the others start."""
+    checked: list[int] = []
+    failed, queue = FailedConnects(lambda: 0.0), VerificationQueue(executor, 1)
+
+    async def guess(number: int) -> None:
+        attempt = failed.begin(ATTACKER, "carol", 3, 10.0)
+        assert attempt is not None and not attempt.delay
+        try:
+            await queue.run(Presented("c", address=ATTACKER, attempt=attempt), checked.append, number)
+        except AuthenticatorUnavailable as error:
+            assert "failed_connects" in str(error)
+            attempt.end(True)
+        else:
+            attempt.end(False)
+
+    await asyncio.gather(*map(guess, range(100)))
+    assert len(checked) in (3, 4)

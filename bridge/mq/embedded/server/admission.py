@@ -133,6 +133,7 @@ class Admission:
             why = "too many of its address wait to be judged (failed_connects)"
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
+        presented = msgspec.structs.replace(presented, attempt=attempt)
         succeeded = True  # an application that leaves before its credentials are checked has not failed
         try:
             await asyncio.sleep(attempt.delay)
