@@ -14,6 +14,8 @@ import msgspec
 from bridge.security.failed_connects import Attempt
 
 GROUP = "mqbridge.authenticators"
+#: Why an attempt is not judged, where that is so.
+OTHERS_FAILED = "too many other attempts of its user or network have failed meanwhile (failed_connects)"
 
 
 class Certificate(msgspec.Struct, frozen=True):

@@ -25,7 +25,15 @@ from bridge.config.authentication import (
 from bridge.config.channel import ChannelConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.security.authentication_method import AuthenticationMethod, load
-from bridge.security.authenticator import GROUP, Authenticated, AuthenticationFailed, Authenticator, Presented
+from bridge.security.authenticator import (
+    GROUP,
+    OTHERS_FAILED,
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    AuthenticatorUnavailable,
+    Presented,
+)
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
 
 #: Characters of a user name, at most.
@@ -55,6 +63,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. A user name
         without a password beside that method is nothing of its own. Raises AuthenticationFailed, AuthenticatorUnavailable.
         """
+        if presented.attempt is not None and not presented.attempt.start():
+            raise AuthenticatorUnavailable(OTHERS_FAILED)
         if shown is not None and presented.password is None:
             presented = msgspec.structs.replace(presented, user_name=None)
         expires = math.inf if shown is None or shown.expires is None else shown.expires

@@ -28,7 +28,7 @@ class _Slate(msgspec.Struct):
     failed: int = 0
     #: attempts that have not ended
     attempts: int = 0
-    #: those of them that are being judged, or wait for their delay to pass; not those whose check is queued
+    #: those of them that are being judged, or wait for their delay to pass; not those that are queued
     pending: int = 0
     #: when the next attempt is judged, at the earliest
     next_at: float = 0.0
@@ -37,52 +37,52 @@ class _Slate(msgspec.Struct):
 class Attempt:
     """One attempt to show who somebody is. It counts as failed unless it is said to have succeeded."""
 
-    __slots__ = ("_clock", "_ended", "_limits", "_queued", "delay")
+    __slots__ = ("_clock", "_ended", "_limits", "_pending", "delay")
 
     def __init__(self, clock: Callable[[], float], limits: tuple[tuple[_Slate, int], ...], delay: float) -> None:
         """Begin; `limits` has slates, each with the number of failures that cause no delay."""
         self._clock = clock
         self._limits = limits
-        self._ended = self._queued = False
+        self._ended = self._pending = False
         #: seconds to wait before it is judged
         self.delay = delay
         for slate, _ in limits:
             slate.attempts += 1
-            slate.pending += 1
-
-    def queue(self) -> None:
-        """Note that the check of the credentials is queued."""
-        if self._ended:
-            return  # a client that authenticates itself again
-        self._queued = True
-        for slate, _ in self._limits:
-            slate.pending -= 1
+        if delay:
+            self._count(1)
 
     def start(self) -> bool:
-        """Return whether the queued check may start.
+        """Note that the attempt is judged from now on; return whether it may be.
 
-        It may not if too many others have failed meanwhile, unless the attempt was delayed for such failures: else many
+        It may not if too many others have failed since it began, unless it was delayed for such failures. Otherwise many
         passwords could be tried at a time before the first failure counts.
         """
-        if self._ended:
+        if self._ended or self._pending:
             return True
         if not self.delay and any(slate.failed and slate.failed + slate.pending >= most for slate, most in self._limits):
             return False
-        self._queued = False
-        for slate, _ in self._limits:
-            slate.pending += 1
+        self._count(1)
         return True
+
+    def queue(self) -> None:
+        """Note that the attempt is queued, and not judged before `start` is called again."""
+        if self._pending:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._pending = change > 0
+        for slate, _ in self._limits:
+            slate.pending += change
 
     def end(self, succeeded: bool) -> None:
         """Count the attempt; only the first call counts."""
         if self._ended:
             return
         self._ended = True
+        self.queue()
         now = self._clock()
         for slate, _ in self._limits:
             slate.attempts -= 1
-            if not self._queued:
-                slate.pending -= 1
             if not succeeded:
                 slate.failed += 1
                 slate.last = now

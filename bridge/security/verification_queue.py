@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bridge.security.authenticator import AuthenticatorUnavailable, Presented
+from bridge.security.authenticator import OTHERS_FAILED, AuthenticatorUnavailable, Presented
 from bridge.security.client_network import network_of
 from bridge.security.failed_connects import Attempt
 
@@ -30,6 +30,7 @@ class _Check(msgspec.Struct, eq=False):
     run: Callable[[], Any]
     result: asyncio.Future[Any]
     attempt: Attempt | None
+    started: bool = False
 
 
 class VerificationQueue:
@@ -79,22 +80,20 @@ class VerificationQueue:
         try:
             result: T = await check.result
         except asyncio.CancelledError:
-            if self._withdraw(network, check):
-                why = "the client left, or connect_timeout passed, before its credentials were checked"
-                raise AuthenticatorUnavailable(why) from None
+            if not check.started:
+                self._withdraw(network, check)
+                raise AuthenticatorUnavailable("credentials not checked in time: too many checks are queued") from None
             raise
         return result
 
-    def _withdraw(self, network: str, check: _Check) -> bool:
-        """Remove a check from the queue; return whether it was still queued."""
+    def _withdraw(self, network: str, check: _Check) -> None:
+        """Remove a check from the queue, unless `_start` has just found that it is cancelled."""
         checks = self._queued.get(network, [])
-        if check not in checks:
-            return False
-        checks.remove(check)
-        self._count -= 1
-        if not checks:
-            del self._queued[network]
-        return True
+        if check in checks:
+            checks.remove(check)
+            self._count -= 1
+            if not checks:
+                del self._queued[network]
 
     def _start(self) -> None:
         """Start as many queued checks as there are free threads."""
@@ -104,11 +103,13 @@ class VerificationQueue:
             self._count -= 1
             if checks:
                 self._queued[network] = checks
+            if check.result.done():
+                continue  # cancelled
             if check.attempt is not None and not check.attempt.start():
-                why = "too many other attempts of its user or network have failed meanwhile (failed_connects)"
-                check.result.set_exception(AuthenticatorUnavailable(why))
+                check.result.set_exception(AuthenticatorUnavailable(OTHERS_FAILED))
                 continue
             self._free -= 1
+            check.started = True
             self._executor.submit(check.run).add_done_callback(partial(self._report, check))
 
     def _report(self, check: _Check, future: Future[Any]) -> None:

@@ -108,6 +108,8 @@ def authenticate(service: Sessions, client: Client, packet: Connect, then: Calla
     """Have a client authenticate itself by the method that its CONNECT names."""
     properties = packet.properties
     assert properties is not None
+    if client.attempt is not None:
+        client.attempt.start()
     _begin(service, client, packet, then).take(properties.authentication_data)
 
 

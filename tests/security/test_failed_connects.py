@@ -153,19 +153,18 @@ def test_nobody_waits_for_longer_than_the_longest(steps: list[tuple[int, int, bo
             attempt.end(succeeded)
 
 
-def test_queued_attempts_do_not_delay_others(failed: FailedConnects) -> None:
+def test_attempts_that_are_not_judged_yet_do_not_delay_others(failed: FailedConnects) -> None:
     """Else one wrong password would lock out a fleet that reconnects at once."""
     fail(failed, 1, user="wrong")
-    attempts = [begun(failed, user=f"device-{number}") for number in range(FREE * USERS_OF_A_NETWORK - 1)]
-    for attempt in attempts:
+    attempts = [begun(failed, user=f"device-{number}") for number in range(FREE * USERS_OF_A_NETWORK)]
+    for attempt in attempts[::2]:
+        assert attempt.start()
         attempt.queue()
     assert begun(failed, user="one more").delay == 0
 
 
 def test_a_queued_attempt_may_not_start_after_too_many_others_have_failed(failed: FailedConnects) -> None:
     attempts = [begun(failed) for _ in range(FREE + 2)]
-    for attempt in attempts:
-        attempt.queue()
     started = []
     for attempt in attempts:
         started.append(attempt.start())
@@ -176,20 +175,17 @@ def test_a_queued_attempt_may_not_start_after_too_many_others_have_failed(failed
     assert delayed.delay == 1 and delayed.start()
 
 
-def test_attempts_that_run_at_a_time_count_as_if_they_would_fail(failed: FailedConnects) -> None:
+def test_attempts_that_are_judged_at_a_time_count_as_if_they_would_fail(failed: FailedConnects) -> None:
     fail(failed, 1)
-    attempts = [begun(failed) for _ in range(2)]
+    attempts = [begun(failed) for _ in range(FREE)]
+    assert [attempt.start() for attempt in attempts] == [True, True, False]
     assert begun(failed).delay == 1
-    for attempt in attempts:
-        attempt.end(True)
 
 
 def test_failures_of_queued_attempts_are_counted_together(failed: FailedConnects, clock: Clock) -> None:
     """Also if nobody has failed before, and each of them begins while the others are queued."""
     clock.now = 10 * PERIOD
     attempts = [begun(failed) for _ in range(FREE)]
-    for attempt in attempts:
-        attempt.queue()
     for attempt in attempts:
         assert attempt.start()
         attempt.end(False)
