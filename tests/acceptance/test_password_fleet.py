@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import Entry, hash_of, read_password_file, write_password_file
 from bridge.wire.mqtt import Connack
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import until
@@ -16,12 +16,16 @@ from tests.support.raw_client import RawClient
 
 CONFIG = """
 channels:
-  - {{name: PASSWORD, port: 0, failed_connects: 1, authentication: [{{method: password, file: {0}/clients}}]}}
+  - name: PASSWORD
+    port: 0
+    failed_connects: 1
+    connect_timeout: 120 s
+    authentication: [{{method: password, file: {0}/clients}}]
   - {{name: OPEN, port: 0}}
 {1}
 """
-#: Python runs this module at start. Each verification by the password file adds a line to the file `begun`, and then waits
-#: until the file `gate` exists.
+#: Python runs this module at start. Each verification by the password file adds a line with its hash to the file `begun`, and
+#: then waits until the file `gate` exists.
 SPY = """
 import os, pathlib, time
 from argon2 import PasswordHasher
@@ -31,7 +35,7 @@ verify = PasswordHasher.verify
 
 def spying(self, hash, password):
     with (folder / "begun").open("a") as file:
-        file.write("\\n")
+        file.write(f"{hash}\\n")
     while not (folder / "gate").exists():
         time.sleep(0.01)
     return verify(self, hash, password)
@@ -57,14 +61,20 @@ class Fleet:
         (self.folder / "gate").touch()
 
     @property
-    def verifications(self) -> int:
-        """How many verifications by the password file have begun."""
+    def verified(self) -> list[str]:
+        """The hashes of the verifications by the password file that have begun, in their order."""
         file = self.folder / "begun"
-        return len(file.read_text()) if file.exists() else 0
+        return file.read_text().splitlines() if file.exists() else []
 
-    def client(self, client_id: str, user: str = "user-0") -> RawClient:
+    @property
+    def verifications(self) -> int:
+        return len(self.verified)
+
+    def client(self, client_id: str, user: str = "user-0", password: bytes | None = None, source: str = "") -> RawClient:
         """A client that has sent CONNECT."""
-        client = RawClient(self.bridge.ports["PASSWORD"], client_id, user_name=user, password=self.password)
+        password = self.password if password is None else password
+        port = self.bridge.ports["PASSWORD"]
+        client = RawClient(port, client_id, user_name=user, password=password, source=source)
         client.send(client.packet)
         return client
 
@@ -138,4 +148,20 @@ def test_clients_that_left_are_neither_verified_nor_counted_as_failed(fleet: Cal
     one.log_in("last", "user-1")
     assert "MQB1206W" not in one.bridge.log
     for client in (*running, later, waiting):
+        client.vanish()
+
+
+def test_a_flood_of_wrong_passwords_does_not_delay_another_network(fleet: Callable[..., Fleet]) -> None:
+    one = fleet()
+    threads = len(os.sched_getaffinity(0))
+    guesses = [one.client(f"guess-{number}", f"unknown-{number}", b"wrong") for number in range(200)]
+    until(lambda: one.verifications == threads)
+    device = one.client("device", "user-3", source="127.0.0.2")
+    # The bridge has queued the device's check when it accepts a later connection.
+    RawClient.connected(one.bridge.ports["OPEN"], "later").vanish()
+    one.open_gate()
+    one.expect_accepted(device)
+    entry = read_password_file(one.folder / "clients")["user-3"]
+    assert one.verified.index(entry.hash) <= threads + 1
+    for client in (*guesses, device):
         client.vanish()
