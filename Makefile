@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -151,6 +151,10 @@ bench-traces: $(VENV)/.ready-bench $(VENV)/.ready-test
 # How long pages of the console take with 10,000 sessions and 1,000 queues.
 bench-console: $(VENV)/.ready-bench
 	@$(BIN)/python -m tests.bench.console
+
+# How long 1,000 clients with argon2id passwords take to reconnect after kill -9; ARGS=--cold: to connect for the first time.
+bench-passwords: $(VENV)/.ready-bench
+	@$(BIN)/python -m tests.bench.passwords $(ARGS)
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench

@@ -28,10 +28,14 @@ from bridge.config.section import (
     FilePath,
     ObjectName,
     Section,
+    Truth,
     without_empty,
 )
 from bridge.config.spark import SparkConfig
 from bridge.config.traces import TracesConfig
+
+PASSWORD_CACHE = "verified-passwords"
+"""Name of the password cache in the data directory of an embedded queue manager."""
 
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
@@ -107,6 +111,16 @@ class AuditLogConfig(Section):
     """How many of them there are, at most; the oldest is removed."""
 
 
+class PasswordCacheConfig(Section):
+    """The cache of verified passwords, with which a fleet reconnects quickly after a restart."""
+
+    enabled: Truth = True
+    """Whether verified passwords of a password file are kept across restarts. `false`: in memory only."""
+    file: FilePath | None = None
+    """The file, which the bridge creates with mode 0600. None: `verified-passwords` in the data directory of the embedded
+    queue manager, and none (in memory only) for a queue manager of IBM MQ."""
+
+
 class Configuration(Section):
     """The whole file."""
 
@@ -132,6 +146,8 @@ class Configuration(Section):
     embedded queue manager, and none for a queue manager of IBM MQ."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     """What one client may hold up, and how long the bridge waits."""
+    password_cache: PasswordCacheConfig = Field(default_factory=PasswordCacheConfig)
+    """The cache of verified passwords."""
     archive: ArchiveConfig = Field(default_factory=ArchiveConfig)
     """The archive of what passes."""
     log: LogConfig = Field(default_factory=LogConfig)
@@ -151,6 +167,15 @@ class Configuration(Section):
         return self.control_socket
 
     @property
+    def password_cache_path(self) -> Path | None:
+        """Return the path of the password cache; None if verified passwords are cached in memory only."""
+        if not self.password_cache.enabled:
+            return None
+        if self.password_cache.file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
+            return self.queue_manager.data_directory / PASSWORD_CACHE
+        return self.password_cache.file
+
+    @property
     def token_file_path(self) -> Path | None:
         """Return the path of the token file of the admin port; None where there is none."""
         if self.admin.token_file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
@@ -161,7 +186,7 @@ class Configuration(Section):
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
         lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
-        sections = ("spark", "limits", "archive", "log", "audit_log", "admin", "traces")
+        sections = ("spark", "limits", "password_cache", "archive", "log", "audit_log", "admin", "traces")
         return without_empty(data, "queue_manager", *lists, *sections)
 
     @model_validator(mode="after")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Final
 
 from bridge.mq.errors import MQError
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.waiting_places import WaitingPlaces
+from bridge.security.verification_queue import VerificationQueue
 from bridge.wire import cmqc
+
+#: Threads in which queue managers check passwords.
+THREADS: Final = 2
 
 
 class QueueManagerAuthenticator:
@@ -18,8 +21,7 @@ class QueueManagerAuthenticator:
     def __init__(self, check: Callable[[str, bytes], None], executor: Executor) -> None:
         """Begin; `check` takes user and password on threads of `executor`, and raises MQError where they are refused."""
         self._check = check
-        self._executor = executor
-        self._waiting = WaitingPlaces()
+        self._queue = VerificationQueue(executor, THREADS)
 
     def judges(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
@@ -29,8 +31,7 @@ class QueueManagerAuthenticator:
         if not user or not password:
             raise AuthenticationFailed("it gives no user name, or no password")
         try:
-            with self._waiting.place(presented.address, "the queue manager to check their passwords"):
-                await asyncio.get_running_loop().run_in_executor(self._executor, self._check, user, password)
+            await self._queue.run(presented, self._check, user, password)
         except MQError as error:
             if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
                 raise AuthenticationFailed(f"the queue manager does not know user {user[:40]!r} with that password") from None

@@ -11,7 +11,11 @@ from typing import Protocol
 
 import msgspec
 
+from bridge.security.failed_connects import Attempt
+
 GROUP = "mqbridge.authenticators"
+#: Why an attempt is not judged, where that is so.
+OTHERS_FAILED = "too many other attempts of its user or network have failed meanwhile (failed_connects)"
 
 
 class Certificate(msgspec.Struct, frozen=True):
@@ -38,6 +42,8 @@ class Presented(msgspec.Struct, frozen=True):
     #: IP address, without port; "" on a Unix socket
     address: str = ""
     channel: str = ""
+    #: counts failures; None if nobody does
+    attempt: Attempt | None = None
 
     def __repr__(self) -> str:
         """Return what may stand in a log: no password."""

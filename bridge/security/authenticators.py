@@ -25,7 +25,15 @@ from bridge.config.authentication import (
 from bridge.config.channel import ChannelConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.security.authentication_method import AuthenticationMethod, load
-from bridge.security.authenticator import GROUP, Authenticated, AuthenticationFailed, Authenticator, Presented
+from bridge.security.authenticator import (
+    GROUP,
+    OTHERS_FAILED,
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    AuthenticatorUnavailable,
+    Presented,
+)
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
 
 #: Characters of a user name, at most.
@@ -55,6 +63,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. A user name
         without a password beside that method is nothing of its own. Raises AuthenticationFailed, AuthenticatorUnavailable.
         """
+        if presented.attempt is not None and not presented.attempt.start():
+            raise AuthenticatorUnavailable(OTHERS_FAILED)
         if shown is not None and presented.password is None:
             presented = msgspec.structs.replace(presented, user_name=None)
         expires = math.inf if shown is None or shown.expires is None else shown.expires
@@ -75,12 +85,19 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
 class Authenticators:
     """Makes the authentication of channels; what they have in common is shared."""
 
-    def __init__(self, queue_manager: Callable[[], Authenticator] | None = None) -> None:
-        """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have."""
+    def __init__(
+        self, queue_manager: Callable[[], Authenticator] | None = None, password_cache_file: Path | None = None
+    ) -> None:
+        """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have.
+
+        Passwords of channels that were verified are cached in `password_cache_file`, if there is one.
+        """
         self._queue_manager = queue_manager
         #: how users of the admin port show who they are
         self.admin = ChannelAuthentication()
-        self._hashes = PasswordHashes()
+        self._hashes = PasswordHashes(password_cache_file)
+        #: in memory only: people who log in to the console do so rarely, and wait for an expensive hash
+        self._admin_hashes = PasswordHashes()
         self._files: dict[Path, PasswordFile] = {}
 
     def of_channel(self, channel: ChannelConfig) -> ChannelAuthentication:
@@ -91,7 +108,7 @@ class Authenticators:
                 from bridge.security.scram import NAME, Scram
 
                 methods[NAME] = Scram(self._file(config.file))
-        return self._of(channel.authentication, methods)
+        return self._of(channel.authentication, methods, self._hashes)
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
         """Return the authentication of each of these, by channel. Raises UnknownAuthenticator, UnknownMethod."""
@@ -99,7 +116,7 @@ class Authenticators:
 
     def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
         """Return the authentication of the listener for MQ applications. Raises UnknownAuthenticator."""
-        found = self._of(listener.authentication, {})
+        found = self._of(listener.authentication, {}, self._hashes)
         if listener.password_file is None:
             return found
         from bridge.security.password_file import PasswordAuthenticator
@@ -109,29 +126,30 @@ class Authenticators:
 
     def of_admin(self, admin: AdminConfig) -> ChannelAuthentication:
         """Return the authentication of the admin port. Raises UnknownAuthenticator."""
-        return self._of(admin.authentication, {})
+        return self._of(admin.authentication, {}, self._admin_hashes)
 
     def close(self) -> None:
-        """End the thread in which hashes are computed."""
-        self._hashes.executor.shutdown(wait=False, cancel_futures=True)
+        """End the threads in which hashes are computed."""
+        for hashes in (self._hashes, self._admin_hashes):
+            hashes.executor.shutdown(wait=False, cancel_futures=True)
 
     def _of(
-        self, configs: Sequence[AuthenticationConfig], methods: Mapping[str, AuthenticationMethod]
+        self, configs: Sequence[AuthenticationConfig], methods: Mapping[str, AuthenticationMethod], hashes: PasswordHashes
     ) -> ChannelAuthentication:
         return ChannelAuthentication(
             bool(configs),
-            [one for config in configs if (one := self._authenticator(config)) is not None],
+            [one for config in configs if (one := self._authenticator(config, hashes)) is not None],
             methods,
             any(config.method == "anonymous" for config in configs),
         )
 
-    def _authenticator(self, config: AuthenticationConfig) -> Authenticator | None:
+    def _authenticator(self, config: AuthenticationConfig, hashes: PasswordHashes) -> Authenticator | None:
         # Imported where they are needed: each brings a package of its own.
         match config:
             case PasswordAuthenticationConfig():
                 from bridge.security.password_file import PasswordAuthenticator
 
-                return PasswordAuthenticator(self._file(config.file), self._hashes)
+                return PasswordAuthenticator(self._file(config.file), hashes)
             case CertificateAuthenticationConfig():
                 from bridge.security.client_certificate import CertificateAuthenticator
 

@@ -26,7 +26,9 @@ class _Slate(msgspec.Struct):
 
     last: float = 0.0
     failed: int = 0
-    #: attempts that are being judged
+    #: attempts that have not ended
+    attempts: int = 0
+    #: those of them that are being judged, or wait for their delay to pass; not those that are queued
     pending: int = 0
     #: when the next attempt is judged, at the earliest
     next_at: float = 0.0
@@ -35,23 +37,52 @@ class _Slate(msgspec.Struct):
 class Attempt:
     """One attempt to show who somebody is. It counts as failed unless it is said to have succeeded."""
 
-    __slots__ = ("_clock", "_ended", "_slates", "delay")
+    __slots__ = ("_clock", "_ended", "_limits", "_pending", "delay")
 
-    def __init__(self, clock: Callable[[], float], slates: tuple[_Slate, ...], delay: float) -> None:
+    def __init__(self, clock: Callable[[], float], limits: tuple[tuple[_Slate, int], ...], delay: float) -> None:
+        """Begin; `limits` has slates, each with the number of failures that cause no delay."""
         self._clock = clock
-        self._slates = slates
-        self._ended = False
+        self._limits = limits
+        self._ended = self._pending = False
         #: seconds to wait before it is judged
         self.delay = delay
+        for slate, _ in limits:
+            slate.attempts += 1
+        if delay:
+            self._count(1)
+
+    def start(self) -> bool:
+        """Note that the attempt is judged from now on; return whether it may be.
+
+        It may not if too many others have failed since it began, unless it was delayed for such failures. Otherwise many
+        passwords could be tried at a time before the first failure counts.
+        """
+        if self._ended or self._pending:
+            return True
+        if not self.delay and any(slate.failed and slate.failed + slate.pending >= most for slate, most in self._limits):
+            return False
+        self._count(1)
+        return True
+
+    def queue(self) -> None:
+        """Note that the attempt is queued, and not judged before `start` is called again."""
+        if self._pending:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._pending = change > 0
+        for slate, _ in self._limits:
+            slate.pending += change
 
     def end(self, succeeded: bool) -> None:
         """Count the attempt; only the first call counts."""
         if self._ended:
             return
         self._ended = True
+        self.queue()
         now = self._clock()
-        for slate in self._slates:
-            slate.pending -= 1
+        for slate, _ in self._limits:
+            slate.attempts -= 1
             if not succeeded:
                 slate.failed += 1
                 slate.last = now
@@ -72,9 +103,12 @@ class FailedConnects:
         for 1 s, 2 s, 4 s and so on; none waits for longer than `longest`.
         """
         network, now = network_of(address), self._clock()
-        slates = (self._slate((network, user), now), self._slate((network, None), now))
+        limits = (
+            (self._slate((network, user), now), free),
+            (self._slate((network, None), now), free * USERS_OF_A_NETWORK),
+        )
         delay, late_ones = 0.0, []
-        for slate, most in zip(slates, (free, free * USERS_OF_A_NETWORK), strict=True):
+        for slate, most in limits:
             late = slate.failed + slate.pending - most
             if not slate.failed or late < 0:
                 continue
@@ -85,13 +119,11 @@ class FailedConnects:
             late_ones.append(slate)
         for slate in late_ones:
             slate.next_at = now + delay
-        for slate in slates:
-            slate.pending += 1
-        return Attempt(self._clock, slates, delay)
+        return Attempt(self._clock, limits, delay)
 
     def _slate(self, key: tuple[str, str | None], now: float) -> _Slate:
         slate = self._slates.pop(key, None)
-        if slate is None or (now - slate.last > PERIOD and not slate.pending):
+        if slate is None or (now - slate.last > PERIOD and not slate.attempts):
             slate = _Slate()
         while len(self._slates) >= _REMEMBERED:
             del self._slates[next(iter(self._slates))]

@@ -7,7 +7,6 @@ by a name such as `bind_dn`, a name is taken that there is only one way to write
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import ssl
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.config.values import is_loopback
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.waiting_places import WaitingPlaces
+from bridge.security.verification_queue import VerificationQueue
 
 #: Binds at a time.
 _THREADS: Final = 4
@@ -31,8 +30,7 @@ class LdapAuthenticator:
 
     def __init__(self, config: LdapAuthenticationConfig) -> None:
         self._config = config
-        self._executor = ThreadPoolExecutor(_THREADS, "ldap")
-        self._waiting = WaitingPlaces()
+        self._queue = VerificationQueue(ThreadPoolExecutor(_THREADS, "ldap"), _THREADS)
 
     def judges(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
@@ -46,8 +44,7 @@ class LdapAuthenticator:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
             raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
-        with self._waiting.place(presented.address, self._config.url):
-            bound = await asyncio.get_running_loop().run_in_executor(self._executor, self._bind, user, text)
+        bound = await self._queue.run(presented, self._bind, user, text)
         found = user_of(bound, self._config.bind_dn)
         if found is None and user != plainest(user):
             why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"

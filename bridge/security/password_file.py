@@ -7,14 +7,12 @@ file has a salt, too. A file that changes is read again. That of a listener may 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
 import os
 import secrets
 import tempfile
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +21,8 @@ from typing import Final
 import msgspec
 
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.waiting_places import WaitingPlaces
+from bridge.security.password_cache import PasswordCache
+from bridge.security.verification_queue import VerificationQueue
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 HASHED: Final = "$argon2id$"
 #: How the line begins that has the key of the salts of users that are not there.
 SCRAM_KEY: Final = "# scram-key "
-#: Passwords that are known to fit their hash, at most: to find that out takes a tenth of a second of all cores, and 64 MiB.
-_MOST_VERIFIED: Final = 1000
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -155,19 +152,19 @@ class PasswordFile:
 
 
 class PasswordHashes:
-    """Finds out whether passwords fit their hashes, in a thread of its own."""
+    """Verifies passwords against their hashes, in threads of its own."""
 
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
-        #: marks of passwords that fit, the one used last at the end
-        self._verified: OrderedDict[bytes, None] = OrderedDict()
-        self._waiting = WaitingPlaces()
-        #: one thread, so that whoever tries passwords keeps one core busy and no client waiting
-        self.executor: Final = ThreadPoolExecutor(1, "passwords")
+    def __init__(self, cache_file: Path | None = None) -> None:
+        """Create it with a cache of verified passwords, which outlives the process if it has a file."""
+        self._cache = PasswordCache(cache_file)
+        # One thread for each core. A verification takes as much memory as its hash says: 64 MiB by default.
+        threads = len(os.sched_getaffinity(0))
+        self.executor: Final = ThreadPoolExecutor(threads, "passwords")
+        self._queue = VerificationQueue(self.executor, threads)
 
     @staticmethod
     def fits(right: str, password: bytes) -> bool:
-        """Return whether a password fits a hash; it takes a tenth of a second."""
+        """Return whether a password fits a hash. Takes 0.2 CPU seconds."""
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
@@ -177,32 +174,29 @@ class PasswordHashes:
             return False
         return True
 
-    async def fits_soon(self, right: str, password: bytes, address: str = "") -> bool:
-        """Return whether a password fits a hash, or is that very password, without holding up the event loop.
+    async def fits_soon(self, right: str, presented: Presented) -> bool:
+        """Return whether a client's password fits a hash, or is that very password, without holding up the event loop.
 
-        Raises AuthenticatorUnavailable where too many wait for that.
+        Raises AuthenticatorUnavailable as VerificationQueue.run.
         """
+        user, password = presented.user_name or "", presented.password or b""
         if not right.startswith(HASHED):
             return hmac.compare_digest(right.encode(), password)
-        if self._is_known(right, password):
+        if self._cache.is_known(user, right, password):
             return True
-        with self._waiting.place(address, "their passwords to be verified"):
-            fits = await asyncio.get_running_loop().run_in_executor(self.executor, self.fits, right, password)
+        return await self._queue.run(presented, self._verify, user, right, password)
+
+    def _verify(self, user: str, right: str, password: bytes) -> bool:
+        """Return whether a password fits a hash, by the cache if possible. Runs in a thread.
+
+        The cheaper hash is computed for each password: the time that a rejection takes does not show who is in the cache. A
+        verified password is cached even if its client has left meanwhile, and so its next attempt succeeds at once.
+        """
+        hashed = self._cache.hash(user, right, password)
+        fits = self._cache.contains(user, right, hashed) or self.fits(right, password)
         if fits:
-            self._verified[self._mark(right, password)] = None
-            if len(self._verified) > _MOST_VERIFIED:
-                self._verified.popitem(last=False)
+            self._cache.add(user, right, password, hashed)
         return fits
-
-    def _is_known(self, right: str, password: bytes) -> bool:
-        mark = self._mark(right, password)
-        known = mark in self._verified
-        if known:
-            self._verified.move_to_end(mark)
-        return known
-
-    def _mark(self, right: str, password: bytes) -> bytes:
-        return hmac.digest(self._key, right.encode() + b"\0" + password, "sha256")
 
 
 class PasswordAuthenticator:
@@ -217,13 +211,13 @@ class PasswordAuthenticator:
 
     async def authenticate(self, presented: Presented) -> Authenticated:
         entries = self._file.entries()
-        user, password = presented.user_name or "", presented.password
+        user = presented.user_name or ""
         entry = entries.get(user)
         # Of a user that is not there a hash is computed as well: how long an answer takes tells nothing.
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
-        if right is None or password is None:
+        if right is None or presented.password is None:
             raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
-        fits = await self._hashes.fits_soon(right.hash, password, presented.address)
+        fits = await self._hashes.fits_soon(right.hash, presented)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")
         if not fits:

@@ -108,6 +108,8 @@ def authenticate(service: Sessions, client: Client, packet: Connect, then: Calla
     """Have a client authenticate itself by the method that its CONNECT names."""
     properties = packet.properties
     assert properties is not None
+    if client.attempt is not None:
+        client.attempt.start()
     _begin(service, client, packet, then).take(properties.authentication_data)
 
 
@@ -165,6 +167,7 @@ def presented_by(client: Client, packet: Connect) -> Presented:
         transport.certificate,
         transport.address,
         client.channel.name,
+        client.attempt,
     )
 
 
@@ -191,7 +194,13 @@ def judge(service: Sessions, client: Client, packet: Connect, begin: Callable[[]
 
 
 async def _begin_after(delay: float, client: Client, begin: Callable[[], None]) -> None:
-    await asyncio.sleep(delay)
+    try:
+        await asyncio.sleep(delay)
+    except asyncio.CancelledError:
+        # The client left before its credentials were checked: a fleet that gives up must not lock itself out.
+        assert client.attempt is not None
+        client.attempt.end(True)
+        raise
     if client.protocol.state is State.AUTHENTICATING:
         begin()
 
@@ -208,7 +217,8 @@ def _refuse_unjudged(service: Sessions, client: Client, why: str) -> None:
     """Refuse a client of which nothing can be found out now; it has not failed."""
     if client.attempt is not None:
         client.attempt.end(True)
-    refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why)
+    if client.protocol.state is State.AUTHENTICATING:  # else the client has left
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why)
 
 
 def respond(service: Sessions, client: Client, session: Session | None, packet: Auth) -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
@@ -216,12 +216,16 @@ class Client:
 
     def lost(self) -> None:
         """Note that the connection is gone."""
-        if self.attempt is not None:
-            self.attempt.end(False)
         if self.authentication is not None:
             self.authentication.stop()
         if self.identification is not None:
             self.identification.cancel()
+        if self.attempt is not None:
+            if self.identification is None:
+                self.attempt.end(False)
+            else:
+                # After the task, which knows whether the credentials were checked before the client left.
+                self.identification.add_done_callback(partial(_attempt_failed, self.attempt))
         if self.session is not None:
             self.session.outbox.open = False
             self._tell_dropped(self.session)
@@ -257,6 +261,10 @@ class Client:
         The reason code is what a client of MQTT 5 is told by DISCONNECT.
         """
         self.transport.close(why, reason_code)
+
+
+def _attempt_failed(attempt: Attempt, identification: asyncio.Task[None]) -> None:
+    attempt.end(False)
 
 
 @cache

@@ -21,7 +21,7 @@ from bridge.config.values import endpoint
 from bridge.extras import install
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
-from bridge.mq.queue_manager_authenticator import QueueManagerAuthenticator
+from bridge.mq.queue_manager_authenticator import THREADS, QueueManagerAuthenticator
 from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
@@ -95,7 +95,7 @@ class Bridge:
         self._reloads: set[asyncio.Task[object]] = set()
         self.host: Host | None = None
         #: in which a queue manager checks passwords
-        self._passwords = ThreadPoolExecutor(2, "queue-manager-passwords")
+        self._passwords = ThreadPoolExecutor(THREADS, "queue-manager-passwords")
         self.archive: Recorder | None = None
         #: None without an admin port: nothing is counted then
         self.metrics: Metrics | None = None
@@ -140,7 +140,8 @@ class Bridge:
         try:
             self.host = host_of(self.configuration, loop)
             authenticators = Authenticators(
-                partial(QueueManagerAuthenticator, self.host.check_password, self._passwords)
+                partial(QueueManagerAuthenticator, self.host.check_password, self._passwords),
+                self.configuration.password_cache_path,
             )
             authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
             authenticators.admin = authenticators.of_admin(self.configuration.admin)

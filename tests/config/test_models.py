@@ -93,6 +93,7 @@ def test_defaults() -> None:
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
         },
+        "password_cache": {"enabled": True, "file": None},
         "archive": {
             "directory": None,
             "payloads": True,

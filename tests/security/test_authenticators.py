@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.config import ChannelConfig
+from bridge.config import AdminConfig, ChannelConfig
 from bridge.security.authenticator import (
     Authenticated,
     AuthenticationFailed,
@@ -22,6 +22,7 @@ from bridge.security.authenticator import (
 )
 from bridge.security.authenticators import Authenticators, ChannelAuthentication, UnknownAuthenticator
 from bridge.security.client_certificate import CertificateAuthenticator
+from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.security.topic_access import TopicAccess, covers
 from tests.support.certificate_authority import Authority
 
@@ -175,6 +176,18 @@ async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     for name, told in (("absent", "is not installed"), ("broken", "cannot be made: AttributeError")):
         with pytest.raises(UnknownAuthenticator, match=told):
             Authenticators(Badges).of_channel(channel(name))
+
+
+async def test_passwords_of_channels_are_cached_on_disk_and_those_of_the_console_are_not(tmp_path: Path) -> None:
+    cache, method = tmp_path / "cache", {"method": "password", "file": str(tmp_path / "clients")}
+    write_password_file(tmp_path / "clients", {"carol": Entry(hash_of("correct horse 7"))})
+    authenticators = Authenticators(Badges, cache)
+    presented = Presented("c", "carol", b"correct horse 7")
+    await authenticators.of_admin(AdminConfig.model_validate({"authentication": [method]})).authenticate(presented)
+    assert sorted(os.listdir(tmp_path)) == ["clients"]
+    await authenticators.of_channel(ChannelConfig.model_validate({"authentication": [method]})).authenticate(presented)
+    authenticators.close()
+    assert sorted(os.listdir(tmp_path)) == ["cache", "clients"]
 
 
 @pytest.mark.parametrize(

@@ -151,3 +151,52 @@ def test_nobody_waits_for_longer_than_the_longest(steps: list[tuple[int, int, bo
             assert 0 <= attempt.delay <= LONGEST
             clock.now += pause
             attempt.end(succeeded)
+
+
+def test_attempts_that_are_not_judged_yet_do_not_delay_others(failed: FailedConnects) -> None:
+    """Else one wrong password would lock out a fleet that reconnects at once."""
+    fail(failed, 1, user="wrong")
+    attempts = [begun(failed, user=f"device-{number}") for number in range(FREE * USERS_OF_A_NETWORK)]
+    for attempt in attempts[::2]:
+        assert attempt.start()
+        attempt.queue()
+    assert begun(failed, user="one more").delay == 0
+
+
+def test_a_queued_attempt_may_not_start_after_too_many_others_have_failed(failed: FailedConnects) -> None:
+    attempts = [begun(failed) for _ in range(FREE + 2)]
+    started = []
+    for attempt in attempts:
+        started.append(attempt.start())
+        attempt.end(not started[-1])
+    assert started == [True] * FREE + [False] * 2
+    delayed = begun(failed)
+    delayed.queue()
+    assert delayed.delay == 1 and delayed.start()
+
+
+def test_attempts_that_are_judged_at_a_time_count_as_if_they_would_fail(failed: FailedConnects) -> None:
+    fail(failed, 1)
+    attempts = [begun(failed) for _ in range(FREE)]
+    assert [attempt.start() for attempt in attempts] == [True, True, False]
+    assert begun(failed).delay == 1
+
+
+def test_failures_of_queued_attempts_are_counted_together(failed: FailedConnects, clock: Clock) -> None:
+    """Also if nobody has failed before, and each of them begins while the others are queued."""
+    clock.now = 10 * PERIOD
+    attempts = [begun(failed) for _ in range(FREE)]
+    for attempt in attempts:
+        assert attempt.start()
+        attempt.end(False)
+    assert begun(failed).delay > 0
+
+
+def test_an_attempt_that_has_ended_may_queue_again(failed: FailedConnects) -> None:
+    """As a client does that authenticates itself again."""
+    attempt = begun(failed)
+    attempt.end(True)
+    fail(failed, FREE)
+    attempt.queue()
+    assert attempt.start()
+    assert begun(failed).delay == 1

@@ -23,7 +23,6 @@ from bridge.security.password_file import (
     read_password_file,
     write_password_file,
 )
-from bridge.security.waiting_places import WaitingPlaces
 
 SECRET = "correct horse 7"
 NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp"), blacklist_characters=":"), min_size=1)
@@ -107,40 +106,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert passwd(file, "carol", "--delete")[0] == 0
     assert passwd(file, "--list") == (0, "dave\n")
     assert [one.name for one in tmp_path.iterdir()] == ["clients"]
-
-
-async def test_one_network_leaves_places_for_others() -> None:
-    """However many wait there, another's password is verified; and no more wait than there are places."""
-    places = WaitingPlaces(places=5, share=2)
-    with places.place("2001:db8::1", "it"), places.place("2001:db8::2", "it"):
-        with pytest.raises(AuthenticatorUnavailable, match="2 clients of 2001:db8::/64"), places.place("2001:db8::3", "it"):
-            pass
-        three = places.place("192.0.2.1", "it"), places.place("", "it"), places.place("", "it")
-        full = pytest.raises(AuthenticatorUnavailable, match="5 clients")
-        with three[0], three[1], three[2], full, places.place("192.0.2.2", "it"):
-            pass
-        with places.place("192.0.2.2", "it"):
-            pass
-    with places.place("2001:db8::3", "it"):
-        pass
-
-
-async def test_whose_password_is_known_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ones used last stay known, however many others come."""
-    computed: list[str] = []
-
-    def fits(right: str, password: bytes) -> bool:
-        computed.append(right)
-        return True
-
-    hashes = PasswordHashes()
-    monkeypatch.setattr(hashes, "fits", fits)
-    for number in range(1_500):
-        assert await hashes.fits_soon(f"{HASH}{number}", b"x")
-        assert await hashes.fits_soon(f"{HASH}-often", b"x")
-    assert computed.count(f"{HASH}-often") == 1 and len(computed) == 1_501
-    assert await hashes.fits_soon(f"{HASH}1499", b"x") and len(computed) == 1_501
-    assert await hashes.fits_soon(f"{HASH}0", b"x") and len(computed) == 1_502
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that is not its own")

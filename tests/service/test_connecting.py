@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from bridge.security.failed_connects import Attempt, FailedConnects
+from bridge.service.authentication import _begin_after
+from bridge.service.client import Client
 from bridge.wire.mqtt import (
     Connack,
     Connect,
@@ -23,6 +28,7 @@ from bridge.wire.mqtt import (
     Will,
 )
 from tests.service.answers import ACCEPTED, PRESENT, answers
+from tests.support.patience import PATIENCE
 
 # Acceptance -----------------------------------------------------------------------------------------------------------
 
@@ -320,3 +326,25 @@ async def test_take_over_by_the_same_segment_of_many_clients(bridge: Any) -> Non
         assert all(came in ([], [ACCEPTED]) for came in ended)
         assert await clients[-1].receive() == ACCEPTED
         await clients[-1].silent()
+
+
+# Delays ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_leaves_during_its_delay_has_not_failed() -> None:
+    """Else a fleet that gives up while it is delayed would never get in again."""
+    failed = FailedConnects(lambda: 0.0)
+
+    def attempt() -> Attempt:
+        begun = failed.begin("192.0.2.1", "carol", 1, 10.0)
+        assert begun is not None
+        return begun
+
+    attempt().end(False)
+    delayed = attempt()
+    task = asyncio.create_task(_begin_after(PATIENCE, cast(Client, SimpleNamespace(attempt=delayed)), pytest.fail))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    # It would be 3 s later than the first one if that had failed as well.
+    assert (delayed.delay, attempt().delay) == (1.0, 2.0)

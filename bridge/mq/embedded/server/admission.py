@@ -133,9 +133,11 @@ class Admission:
             why = "too many of its address wait to be judged (failed_connects)"
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
-        succeeded = False
+        presented = msgspec.structs.replace(presented, attempt=attempt)
+        succeeded = True  # an application that leaves before its credentials are checked has not failed
         try:
             await asyncio.sleep(attempt.delay)
+            succeeded = False
             async with asyncio.timeout(LONGEST):
                 found = await authentication.authenticate(presented)
             succeeded = True
@@ -147,6 +149,9 @@ class Admission:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
             succeeded = True  # nothing is known of it
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from None  # the application has left while its check was queued
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
             log.error("MQB3306E queue_manager.listener: an application at %s is refused: %s", address or "?", why)
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)

@@ -1,0 +1,167 @@
+"""A fleet with passwords: what the bridge verifies after a restart, and for clients that have left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.security.password_file import Entry, hash_of, read_password_file, write_password_file
+from bridge.wire.mqtt import Connack
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import until
+from tests.support.raw_client import RawClient
+
+CONFIG = """
+channels:
+  - name: PASSWORD
+    port: 0
+    failed_connects: 1
+    connect_timeout: 120 s
+    authentication: [{{method: password, file: {0}/clients}}]
+  - {{name: OPEN, port: 0}}
+{1}
+"""
+#: Python runs this module at start. Each verification by the password file adds a line with its hash to the file `begun`, and
+#: then waits until the file `gate` exists.
+SPY = """
+import os, pathlib, time
+from argon2 import PasswordHasher
+
+folder = pathlib.Path(os.environ["SPY_FOLDER"])
+verify = PasswordHasher.verify
+
+def spying(self, hash, password):
+    with (folder / "begun").open("a") as file:
+        file.write(f"{hash}\\n")
+    while not (folder / "gate").exists():
+        time.sleep(0.01)
+    return verify(self, hash, password)
+
+PasswordHasher.verify = spying
+"""
+
+
+class Fleet:
+    """A bridge whose verifications are counted."""
+
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self.folder = folder
+        secret = "correct horse 9"
+        self.password = secret.encode()
+        write_password_file(folder / "clients", {f"user-{number}": Entry(hash_of(secret)) for number in range(4)})
+        (folder / "sitecustomize.py").write_text(SPY)
+        path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+        environment = {"PYTHONPATH": path, "SPY_FOLDER": str(folder)}
+        self.bridge = BridgeProcess(folder / "data", config=CONFIG.format(folder, more), env=environment).start()
+
+    def open_gate(self) -> None:
+        (self.folder / "gate").touch()
+
+    @property
+    def verified(self) -> list[str]:
+        """The hashes of the verifications by the password file that have begun, in their order."""
+        file = self.folder / "begun"
+        return file.read_text().splitlines() if file.exists() else []
+
+    @property
+    def verifications(self) -> int:
+        return len(self.verified)
+
+    def client(self, client_id: str, user: str = "user-0", password: bytes | None = None, source: str = "") -> RawClient:
+        """A client that has sent CONNECT."""
+        password = self.password if password is None else password
+        port = self.bridge.ports["PASSWORD"]
+        client = RawClient(port, client_id, user_name=user, password=password, source=source)
+        client.send(client.packet)
+        return client
+
+    def log_in(self, client_id: str, user: str = "user-0") -> None:
+        client = self.client(client_id, user)
+        self.expect_accepted(client)
+        client.vanish()
+
+    def expect_accepted(self, client: RawClient) -> None:
+        answer = client.expect(Connack)
+        assert answer.return_code == 0, self.bridge.log
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    made: list[Fleet] = []
+
+    def make(more: str = "") -> Fleet:
+        made.append(Fleet(tmp_path, more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.bridge.discard()
+        assert "Traceback" not in one.bridge.log, one.bridge.log
+
+
+def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: Callable[..., Fleet]) -> None:
+    one = fleet()
+    one.open_gate()
+    users = [f"user-{number}" for number in range(4)]
+    for user in users:
+        one.log_in(user, user)
+    assert one.verifications == 4
+    one.bridge.kill()
+    one.bridge.start()
+    for user in users:
+        one.log_in(user, user)
+    assert one.verifications == 4
+    cache = one.bridge.data_directory / "verified-passwords"
+    assert cache.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disabled_cache_leaves_no_file(fleet: Callable[..., Fleet]) -> None:
+    one = fleet("password_cache: {enabled: false}")
+    one.open_gate()
+    one.log_in("a")
+    one.log_in("b")
+    assert one.verifications == 1
+    one.bridge.kill()
+    one.bridge.start()
+    one.log_in("a")
+    assert one.verifications == 2
+    assert not (one.bridge.data_directory / "verified-passwords").exists()
+
+
+def test_clients_that_left_are_neither_verified_nor_counted_as_failed(fleet: Callable[..., Fleet]) -> None:
+    """Failures of 10 clients would delay all others of their network (failed_connects: 1)."""
+    one = fleet()
+    threads = len(os.sched_getaffinity(0))
+    running = [one.client(f"running-{number}") for number in range(threads)]
+    until(lambda: one.verifications == threads)
+    for client in [one.client(f"left-{number}", "user-1") for number in range(30)]:
+        client.vanish()
+    # The bridge has seen the connections end when it accepts a later one.
+    later = RawClient.connected(one.bridge.ports["OPEN"], "later")
+    waiting = one.client("waiting", "user-2")
+    one.open_gate()
+    one.expect_accepted(waiting)
+    assert one.verifications == threads + 1
+    one.log_in("last", "user-1")
+    assert "MQB1206W" not in one.bridge.log
+    for client in (*running, later, waiting):
+        client.vanish()
+
+
+def test_a_flood_of_wrong_passwords_does_not_delay_another_network(fleet: Callable[..., Fleet]) -> None:
+    one = fleet()
+    threads = len(os.sched_getaffinity(0))
+    guesses = [one.client(f"guess-{number}", f"unknown-{number}", b"wrong") for number in range(200)]
+    until(lambda: one.verifications == threads)
+    device = one.client("device", "user-3", source="127.0.0.2")
+    # The bridge has queued the device's check when it accepts a later connection.
+    RawClient.connected(one.bridge.ports["OPEN"], "later").vanish()
+    one.open_gate()
+    one.expect_accepted(device)
+    entry = read_password_file(one.folder / "clients")["user-3"]
+    assert one.verified.index(entry.hash) <= threads + 1
+    for client in (*guesses, device):
+        client.vanish()
