@@ -28,7 +28,7 @@ from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
-from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, restore_objects, restored_message
+from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.storage.data_directory import hold
@@ -93,7 +93,7 @@ class QueueManager(Messages):
 
     def _load(self, store: Store) -> None:
         self.altered.update(restore_objects(self, store))
-        for stored in self.recovery_log.replay(partial(restored_message, self.queues)).values():
+        for stored in self.recovery_log.replay(MessageRestorer(self.queues).restored):
             stored.queue.append(stored)
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
