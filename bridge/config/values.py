@@ -117,7 +117,7 @@ def share_or_size(low: int, high: int) -> Kind:
         if isinstance(value, str) and (match := _PERCENTAGE.fullmatch(value)) and 1 <= float(match[1]) <= 100:
             return value
         try:
-            checked: int = sizes.func(value)  # type: ignore[call-arg,assignment]
+            checked: int = sizes.func(value)  # type: ignore[call-arg]
         except PydanticCustomError:
             raise refusal(expected) from None
         return checked

@@ -26,7 +26,7 @@ MESSAGE_OVERHEAD: Final = 512
 RECOVERY_SHARE: Final = 0.95
 #: Seconds between attempts to return freed memory to the operating system, and the share of the time that they may take. The
 #: event loop waits meanwhile: 30 ms for 300 MiB of messages of 20 kB, 100 ms for 1.5 GiB.
-TRIM_INTERVAL: Final = 5.0
+TRIM_INTERVAL: Final = 2.0
 TRIM_SHARE: Final = 0.02
 
 MIB: Final = 1024 * 1024
@@ -74,9 +74,9 @@ def _limit_files(proc: Path) -> list[Path]:
         if file_system not in groups or (file_system == "cgroup" and "memory" not in options.split(",")):
             continue
         root, mount_point = (Path(word) for word in mounted.split(" ")[3:5])
-        group = Path(groups[file_system])
-        # A container may see the path that its cgroup has outside: what is mounted is its own cgroup then.
-        relative = group.relative_to(root) if group.is_relative_to(root) else Path()
+        own = Path(groups[file_system])
+        # A container may see the path that its cgroup has outside. In that case its own cgroup is mounted.
+        relative = own.relative_to(root) if own.is_relative_to(root) else Path()
         directory = mount_point / relative
         while directory.is_relative_to(mount_point):
             files += [directory / name for name in _LIMIT_FILES[file_system]]
