@@ -89,6 +89,7 @@ def test_defaults() -> None:
             "waiting_bytes": None,
             "waiting_full": "dead-letter",
             "retained_bytes": 67_108_864,
+            "memory_watermark": "70%",
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
         },

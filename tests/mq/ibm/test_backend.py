@@ -85,7 +85,6 @@ async def test_above_the_memory_watermark_publications_are_rejected_and_records_
     def publish(number: int) -> Callable[[Unit], None]:
         def fill(unit: Unit) -> None:
             unit.publications = [(publication("a", number), False)]
-            unit.dead_letters = frozenset((cmqc.MQRC_STORAGE_NOT_AVAILABLE,)) if memory.above else frozenset()
             keep(unit, ReceivedRecord("a", [number + 1, 99]))
 
         return fill
