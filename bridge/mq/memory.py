@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,8 @@ log = logging.getLogger(__name__)
 #: Seconds between samples. Recovery does not depend on traffic.
 SAMPLE_INTERVAL: Final = 1.0
 #: Bytes of accepted messages after which memory use is sampled between two intervals.
-SAMPLE_BYTES: Final = 1024 * 1024
-#: Bytes that one message takes in memory in addition to its payload, about. Copies for several subscriptions share the payload.
+SAMPLE_BYTES: Final = 4 * 1024 * 1024
+#: Bytes that one message takes in memory in addition to its payload, about. Copies for several subscriptions share that.
 MESSAGE_OVERHEAD: Final = 512
 #: Messages are accepted again below this share of the watermark.
 RECOVERY_SHARE: Final = 0.95
@@ -36,15 +37,22 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 _LIMIT_FILES: Final = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
 
 
-def resident_memory() -> int:
-    """Return the resident set size of this process, in bytes. The page cache of SQLite's files is not part of it."""
-    return int((_PROC / "self/statm").read_bytes().split()[1]) * _PAGE_SIZE
+def resident_memory(proc: Path = _PROC) -> int:
+    """Return the resident set size of this process and its children (the archive has one), in bytes.
+
+    The page cache of SQLite's files is not part of it: the kernel reclaims that before it kills.
+    """
+    pages = int((proc / "self/statm").read_bytes().split()[1])
+    with suppress(OSError):  # kernels without CONFIG_PROC_CHILDREN
+        for child in (proc / f"self/task/{os.getpid()}/children").read_text().split():
+            with suppress(OSError):  # it has ended
+                pages += int((proc / child / "statm").read_bytes().split()[1])
+    return pages * _PAGE_SIZE
 
 
 def available_memory(proc: Path = _PROC) -> int:
     """Return the memory that this process may use, in bytes: the machine's, or the lowest limit of its cgroups."""
-    meminfo = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
-    found = [int(meminfo["MemTotal"].split()[0]) * 1024]
+    found = [os.sysconf("SC_PHYS_PAGES") * _PAGE_SIZE]
     for file in _limit_files(proc):
         try:
             text = file.read_text().strip()
@@ -129,7 +137,7 @@ class MemoryWatermark:
             self._timer.cancel()
 
     def use(self, setting: str | int | None) -> None:
-        """Apply a setting, and the limits that the operating system has now. Accept messages again if memory use allows it."""
+        """Apply a setting and the limits of the operating system. Accept messages again if memory use allows it."""
         self._setting = setting
         self._available = available_memory()
         if isinstance(setting, str):

@@ -35,7 +35,8 @@ def test_a_size(written: object, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read_as"), [("70%", "70%"), ("1%", "1%"), ("99.5%", "99.5%"), ("100%", "100%"), ("1 MiB", 2**20), (4096, 4096)]
+    ("written", "read_as"),
+    [("70%", "70%"), ("1%", "1%"), ("99.5%", "99.5%"), ("100%", "100%"), ("1 MiB", 2**20), (4096, 4096)],
 )
 def test_a_share_or_size(written: object, read_as: str | int) -> None:
     assert read(values.share_or_size(1, values.GIB), written) == read_as

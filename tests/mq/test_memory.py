@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,7 @@ import pytest
 from bridge.mq import memory
 from bridge.mq.memory import MIB, SAMPLE_BYTES, MemoryWatermark, available_memory, resident_memory
 
-KIB = 1024
-TOTAL = 8_000_000 * KIB
+TOTAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 UNLIMITED_V1 = "9223372036854771712"
 #: Lines of /proc/self/mountinfo; the root of what is mounted, and where.
 V1 = "35 31 0:32 {root} {mount} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
@@ -24,7 +24,6 @@ def proc(tmp_path: Path) -> Path:
     """A /proc of a machine without cgroups."""
     directory = tmp_path / "proc"
     (directory / "self").mkdir(parents=True)
-    (directory / "meminfo").write_text(f"MemTotal:        {TOTAL // KIB} kB\nMemFree:         100 kB\nHugePages_Total:       0\n")
     (directory / "self/cgroup").write_text("")
     (directory / "self/mountinfo").write_text("31 23 0:28 / /sys rw - sysfs sysfs rw\n")
     return directory
@@ -96,6 +95,19 @@ def test_the_limit_of_a_container_counts(proc: Path, lines: str, root: str, moun
 
 def test_this_process_has_memory_and_uses_some_of_it() -> None:
     assert 0 < resident_memory() < available_memory()
+
+
+def test_memory_of_children_counts(proc: Path) -> None:
+    """The archive's process is in the same cgroup. A child that has just ended has none."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    for process, pages in (("self", 1000), ("71", 200), ("72", 30)):
+        (proc / process).mkdir(exist_ok=True)
+        (proc / process / "statm").write_text(f"90000 {pages} 50 1 0 70 0\n")
+    assert resident_memory(proc) == 1000 * page  # a kernel that does not list children
+    task = proc / f"self/task/{os.getpid()}"
+    task.mkdir(parents=True)
+    (task / "children").write_text("71 72 73 ")
+    assert resident_memory(proc) == 1230 * page
 
 
 class Process:

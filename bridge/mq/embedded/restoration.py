@@ -100,8 +100,8 @@ def _make_system_objects(queue_manager: Messages) -> None:
 class MessageRestorer:
     """Makes the messages of the recovery log.
 
-    Messages share equal parts, as they did before the restart. Otherwise a backlog of small messages would need a quarter more
-    memory after a restart than before.
+    Messages share equal parts, as they did before the restart. Otherwise a backlog of small messages would need a quarter
+    more memory after a restart than before.
     """
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:

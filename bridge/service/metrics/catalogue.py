@@ -44,7 +44,7 @@ METRICS: Final = (
     ),
     Metric("mqbridge_event_loop_lag_max_seconds", "gauge", "The most that such a timer was late in the last minute."),
     Metric(
-        "mqbridge_memory_used_bytes", "gauge", "Memory that the bridge's process uses, its resident set size, at the last "
+        "mqbridge_memory_used_bytes", "gauge", "Resident set size of the bridge's process and of the archive's, at the last "
         "sample.",
     ),
     Metric(
@@ -56,8 +56,8 @@ METRICS: Final = (
         "watermark; else 0.",
     ),
     Metric(
-        "mqbridge_memory_rejected_messages_total", "counter", "Publications and puts that were rejected because memory use was "
-        "above the watermark.",
+        "mqbridge_memory_rejected_messages_total", "counter", "Publications and puts that were rejected because memory use "
+        "was above the watermark.",
     ),
     Metric("mqbridge_units_of_work", "gauge", "Units of work of clients that are under way."),
     Metric(
