@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from bridge.config.queues import COMMAND_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
@@ -14,6 +15,9 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.wire import cmqc
+
+#: Bytes of messages of which the memory watermark is told at once.
+COUNTED_BYTES: Final = 256 * 1024
 
 
 class Messages(Objects):
@@ -29,6 +33,8 @@ class Messages(Objects):
         self.appearance = Appearance(name)
         #: decides together with the recovery log's reserve whether messages are accepted: `shortage`
         self.memory = MemoryWatermark(None)
+        #: bytes of messages that the watermark has not been told of
+        self._accepted = 0
 
     def next_number(self) -> int:
         """Return a number for a message, never used before by this queue manager.
@@ -44,8 +50,13 @@ class Messages(Objects):
 
         MQRC_STORAGE_NOT_AVAILABLE: memory use is above the watermark. MQRC_RESOURCE_PROBLEM: the disk is full.
         """
-        if size and not self.memory.accepts(size):
-            return cmqc.MQRC_STORAGE_NOT_AVAILABLE
+        if size:
+            self._accepted += size
+            # Not for each message: the watermark is not compiled.
+            if self._accepted >= COUNTED_BYTES or self.memory.above:
+                accepted, self._accepted = self._accepted, 0
+                if not self.memory.accepts(accepted):
+                    return cmqc.MQRC_STORAGE_NOT_AVAILABLE
         if persistent and self.recovery_log.reserve.full and not self.recovery_log.has_room():
             return cmqc.MQRC_RESOURCE_PROBLEM
         return cmqc.MQRC_NONE
