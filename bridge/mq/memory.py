@@ -37,17 +37,22 @@ _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 _LIMIT_FILES: Final = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
 
 
-def resident_memory(proc: Path = _PROC) -> int:
-    """Return the resident set size of this process and its children (the archive has one), in bytes.
+def resident_memory(process: str = "self", proc: Path = _PROC) -> int:
+    """Return the resident set size of a process, in bytes.
 
     The page cache of SQLite's files is not part of it: the kernel reclaims that before it kills.
     """
-    pages = int((proc / "self/statm").read_bytes().split()[1])
-    with suppress(OSError):  # kernels without CONFIG_PROC_CHILDREN
-        for child in (proc / f"self/task/{os.getpid()}/children").read_text().split():
-            with suppress(OSError):  # it has ended
-                pages += int((proc / child / "statm").read_bytes().split()[1])
-    return pages * _PAGE_SIZE
+    return int((proc / process / "statm").read_bytes().split()[1]) * _PAGE_SIZE
+
+
+def memory_of_children(proc: Path = _PROC) -> int:
+    """Return the resident set size of the children of this process, in bytes: the archive has a process of its own."""
+    size = 0
+    for children in proc.glob("self/task/*/children"):  # none on kernels without CONFIG_PROC_CHILDREN
+        with suppress(OSError):  # a thread or a child has ended
+            for child in children.read_text().split():
+                size += resident_memory(child, proc)
+    return size
 
 
 def available_memory(proc: Path = _PROC) -> int:
@@ -112,6 +117,7 @@ class MemoryWatermark:
     def __init__(self, setting: str | int | None) -> None:
         self._setting = setting
         self._available = 0
+        self._children = 0
         self._accepted = 0
         self._trim = _trimmer()
         self._trim_at = 0.0
@@ -140,6 +146,7 @@ class MemoryWatermark:
         """Apply a setting and the limits of the operating system. Accept messages again if memory use allows it."""
         self._setting = setting
         self._available = available_memory()
+        self._children = memory_of_children()
         if isinstance(setting, str):
             self.watermark = int(self._available * float(setting.removesuffix("%")) / 100)
         else:
@@ -177,7 +184,7 @@ class MemoryWatermark:
 
     def _sample(self) -> None:
         self._accepted = 0
-        self.used = resident_memory()
+        self.used = resident_memory() + self._children
         if self.watermark is None:
             return
         limit = self.watermark * RECOVERY_SHARE if self.above else self.watermark
@@ -186,7 +193,7 @@ class MemoryWatermark:
             self._trim()
             ended = time.monotonic()
             self._trim_at = ended + max(TRIM_INTERVAL, (ended - began) / TRIM_SHARE)
-            self.used = resident_memory()
+            self.used = resident_memory() + self._children
         if self.above or self.used <= limit:
             return
         self.above = True

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import memory
-from bridge.mq.memory import MIB, SAMPLE_BYTES, MemoryWatermark, available_memory, resident_memory
+from bridge.mq.memory import MIB, SAMPLE_BYTES, MemoryWatermark, available_memory, memory_of_children, resident_memory
 
 TOTAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 UNLIMITED_V1 = "9223372036854771712"
@@ -99,15 +99,14 @@ def test_this_process_has_memory_and_uses_some_of_it() -> None:
 
 def test_memory_of_children_counts(proc: Path) -> None:
     """The archive's process is in the same cgroup. A child that has just ended has none."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    for process, pages in (("self", 1000), ("71", 200), ("72", 30)):
-        (proc / process).mkdir(exist_ok=True)
+    for process, pages in (("71", 200), ("72", 30)):
+        (proc / process).mkdir()
         (proc / process / "statm").write_text(f"90000 {pages} 50 1 0 70 0\n")
-    assert resident_memory(proc) == 1000 * page  # a kernel that does not list children
-    task = proc / f"self/task/{os.getpid()}"
-    task.mkdir(parents=True)
-    (task / "children").write_text("71 72 73 ")
-    assert resident_memory(proc) == 1230 * page
+    assert memory_of_children(proc) == 0  # a kernel that does not list them
+    for thread, children in (("70", "71 "), ("74", "72 73 "), ("75", "")):
+        (proc / "self/task" / thread).mkdir(parents=True)
+        (proc / "self/task" / thread / "children").write_text(children)
+    assert memory_of_children(proc) == 230 * os.sysconf("SC_PAGE_SIZE")
 
 
 class Process:
@@ -115,6 +114,7 @@ class Process:
 
     def __init__(self) -> None:
         self.used = 60 * MIB
+        self.children = 0
         self.available = 400 * MIB
         self.trimmed = 0
         self.trims = 0
@@ -128,6 +128,7 @@ class Process:
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     made = Process()
     monkeypatch.setattr(memory, "resident_memory", lambda: made.used)
+    monkeypatch.setattr(memory, "memory_of_children", lambda: made.children)
     monkeypatch.setattr(memory, "available_memory", lambda: made.available)
     monkeypatch.setattr(memory, "_trimmer", lambda: made.trim)
     return made
@@ -167,6 +168,13 @@ def test_above_the_watermark_messages_are_rejected_until_memory_use_is_below_it_
     assert not made.above and made.accepts(1)
     assert [record.getMessage()[:8] for record in caplog.records] == ["MQB0008E", "MQB0009I"]
     assert "4 were rejected" in caplog.text
+
+
+def test_memory_of_children_is_part_of_memory_use(process: Process) -> None:
+    made = watermark("70%")
+    process.used, process.children = 200 * MIB, 90 * MIB
+    tick(made)
+    assert (made.used, made.above) == (290 * MIB, True)
 
 
 def test_much_traffic_between_two_ticks_is_noticed(process: Process) -> None:
