@@ -26,7 +26,11 @@ WORDS: Mapping[str, str] = {
     "null": "null",
 }
 #: what is in the pattern of a text that is a number with a unit -> that in words
-QUANTITIES: Mapping[str, str] = {"[Mm][Ii][Bb]": "a size such as `1 MiB`", "(ms|s|min|h": "a time such as `10 s`"}
+QUANTITIES: Mapping[str, str] = {
+    "[Mm][Ii][Bb]": "a size such as `1 MiB`",
+    "(ms|s|min|h": "a time such as `10 s`",
+    "?%$": "a percentage such as `50%`",
+}
 
 #: The two kinds of mappings, which their headings tell apart.
 DIRECTIONS: Mapping[str, str] = {"ToMqMapping": " (to MQ)", "ToMqttMapping": " (to MQTT)"}

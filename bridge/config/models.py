@@ -84,6 +84,10 @@ class LimitsConfig(Section):
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """What the retained publications of one client take, about 512 bytes each beside topic string and payload; one that
     would be more is refused (MQRC_Q_SPACE_NOT_AVAILABLE). Of the embedded queue manager only."""
+    memory_watermark: Annotated[str | int, values.share_or_size(values.MIB, 1024 * values.GIB)] | None = "70%"
+    """Memory use of the process above which new messages are rejected (MQRC_STORAGE_NOT_AVAILABLE, 0x97), while waiting ones
+    are delivered: a percentage of the available memory, or a size. The available memory is the machine's, or the lowest limit
+    of the process's cgroups (of a container, say). None: no watermark."""
     retry_interval: Annotated[float, values.duration(0.001)] = 20.0
     """Seconds until an unacknowledged message is sent again to a connected MQTT 3.1 (`MQIsdp`) client. Clients of 3.1.1
     get theirs again after they reconnect (MQTT 3.1.1, section 4.4)."""

@@ -32,6 +32,7 @@ DURATION_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60)
 _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
 # The digits are bounded because int() itself refuses more than 4300 of them, with an error of its own.
 _QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
+_PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CONNECTION = re.compile(r"([^()]+)\(([0-9]{1,5})\)")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\Z))+")
 
@@ -105,6 +106,24 @@ def size(low: int, high: int) -> Kind:
         return int(number)
 
     return Kind(check, schema=_quantity({"type": "integer", "minimum": low, "maximum": high}, SIZE_UNITS, "i"))
+
+
+def share_or_size(low: int, high: int) -> Kind:
+    """Make the kind that accepts a percentage of something, text like `70%`, or a number of bytes as `size` does."""
+    sizes = size(low, high)
+    expected = f"a percentage from 1% to 100%, or a size from {size_text(low)} to {size_text(high)}"
+
+    def check(value: object) -> str | int:
+        if isinstance(value, str) and (match := _PERCENTAGE.fullmatch(value)) and 1 <= float(match[1]) <= 100:
+            return value
+        try:
+            checked: int = sizes.func(value)  # type: ignore[call-arg]
+        except PydanticCustomError:
+            raise refusal(expected) from None
+        return checked
+
+    percentage = {"type": "string", "pattern": r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"}
+    return Kind(check, schema={"anyOf": [percentage, *sizes.schema["anyOf"]]})
 
 
 def duration(low: float, high: float = DAY) -> Kind:

@@ -61,4 +61,6 @@ def why_not_ready(bridge: Bridge) -> list[str]:
     why = list(parts.channels.problems.values())
     if not parts.service.backend.available:
         why.append(f"queue manager {parts.host.name} does not answer, or takes nothing persistent")
+    if parts.host.memory.problem:
+        why.append(parts.host.memory.problem)
     return why

@@ -33,7 +33,8 @@ _WORDS: Final[dict[int, ReasonInWords]] = {
         "The disk of the queue manager was full.", "Make room on the disk, then retry."
     ),
     cmqc.MQRC_STORAGE_NOT_AVAILABLE: ReasonInWords(
-        "The queue manager had no memory for it.", "Retry; where it comes again, look at the queue manager's memory."
+        "The queue manager had no memory for it.",
+        "Retry. If it returns, look at the queue manager's memory (limits.memory_watermark of an embedded one).",
     ),
     cmqc.MQRC_RESOURCE_PROBLEM: ReasonInWords(
         "The queue manager lacked a resource.", "Look into the queue manager's log, then retry."

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend
+from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection
 from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -45,6 +46,8 @@ class Host(Protocol):
 
     #: the telemetry channels: of the file, and by commands
     telemetry_channels: TelemetryChannelRegister
+    #: whether new messages are accepted, by the memory that this process uses
+    memory: MemoryWatermark
     #: tells an administrator of its topics
     topic_inquiry: TopicInquiry
 

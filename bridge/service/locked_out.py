@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 REMEMBERED = 1_000
 #: Refusals of the same publication's topic after which the log names the client.
 AGAIN = 3
+#: Reasons of the queue manager's that no publication can cause: lack of memory and of disk have log events of their own.
+SHORTAGES = frozenset((cmqc.MQRC_STORAGE_NOT_AVAILABLE, cmqc.MQRC_RESOURCE_PROBLEM))
 
 
 class LockedOut(Observer):
@@ -30,6 +32,8 @@ class LockedOut(Observer):
 
     def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
         """Count a refusal; the third of the same topic is told, once."""
+        if reason in SHORTAGES:
+            return
         client_id, topic = session.client_id, message.topic
         before = self._refused.pop(client_id, None)
         times = before[2] + 1 if before is not None and before[:2] == (topic, reason) else 1

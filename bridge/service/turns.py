@@ -51,7 +51,7 @@ class Turns:
                 try:
                     job()
                 except Exception:
-                    log.exception("MQB0008E a job of the event loop failed; others go on")
+                    log.exception("MQB0010E a job of the event loop failed; others go on")
                 self._spent += time.perf_counter() - began
         finally:
             self._running = False

@@ -90,6 +90,7 @@ def test_defaults() -> None:
             "waiting_full": "dead-letter",
             "waiting_total": 268_435_456,
             "retained_bytes": 67_108_864,
+            "memory_watermark": "70%",
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
         },

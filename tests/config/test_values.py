@@ -35,6 +35,20 @@ def test_a_size(written: object, number: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "read_as"),
+    [("70%", "70%"), ("1%", "1%"), ("99.5%", "99.5%"), ("100%", "100%"), ("1 MiB", 2**20), (4096, 4096)],
+)
+def test_a_share_or_size(written: object, read_as: str | int) -> None:
+    assert read(values.share_or_size(1, values.GIB), written) == read_as
+
+
+@pytest.mark.parametrize("written", ["0%", "101%", "70 %", "%", "-5%", "1e1%", 0.7, "0.7", True, None, "2 GiB", "", "²%"])
+def test_no_share_or_size(written: object) -> None:
+    with pytest.raises(ValidationError, match="expected a percentage from 1% to 100%, or a size from 1 B to 1 GiB"):
+        read(values.share_or_size(1, values.GIB), written)
+
+
+@pytest.mark.parametrize(
     "written",
     [
         -1,

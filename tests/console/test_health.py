@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bridge.administration.requests import ShowStatus
 from bridge.administration.status import BridgeState
 from bridge.config import Configuration
 from bridge.console import health, metrics
 from bridge.console.admin_port import AdminPort
 from bridge.console.http_protocol import MOST_CONNECTIONS
+from bridge.service.administration.status import show_status
 from bridge.service.lifecycle import Bridge
 from tests.support.patience import PATIENCE
 from tests.support.scrape import admin_url, ask
@@ -124,6 +126,24 @@ def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> 
     assert "takes nothing persistent" in text
     assert "mqbridge_disk_full 1.0" in ask(f"{running.url}/metrics")[1]
     assert "mqbridge_ready 0.0" in ask(f"{running.url}/metrics")[1]
+
+
+def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge lives and is not ready; `/readyz`, `status` and the metrics give the reason."""
+    assert "mqbridge_memory_above_watermark 0.0" in ask(f"{running.url}/metrics")[1]
+    memory = running.bridge.host.memory  # type: ignore[union-attr]
+    memory.stop()
+    monkeypatch.setattr(memory, "above", True)
+    assert ask(f"{running.url}/healthz")[0] == 200
+    status, text = ask(f"{running.url}/readyz")
+    assert status == 503
+    assert text.startswith("new messages are rejected: memory use is ") and "limits.memory_watermark" in text
+    assert running.bridge.administration is not None
+    assert text.strip() in running.run(show_status(running.bridge.administration.parts, ShowStatus())).problems
+    metrics = ask(f"{running.url}/metrics")[1]
+    assert "mqbridge_memory_above_watermark 1.0" in metrics
+    assert "mqbridge_memory_rejected_messages_total 0.0" in metrics
+    assert "mqbridge_ready 0.0" in metrics
 
 
 def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:

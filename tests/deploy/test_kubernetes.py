@@ -131,6 +131,21 @@ def test_the_pod_is_restricted(pod: Any, container: Any) -> None:
     assert {"configMap", "secret", "emptyDir"} >= {key for one in pod["volumes"] for key in one} - {"name"}
 
 
+def test_the_volume_is_as_large_as_the_memory_can_make_use_of(container: Any) -> None:
+    """Three times the memory ("Memory and disk" in docs/how-to/mq-administrator.md), all of which the pod gets."""
+    (claim,) = objects["StatefulSet", "mqbridge"]["spec"]["volumeClaimTemplates"]
+    memory, storage = container["resources"]["limits"]["memory"], claim["spec"]["resources"]["requests"]["storage"]
+    assert memory.endswith("Gi") and storage.endswith("Gi")
+    assert int(storage[:-2]) == 3 * int(memory[:-2])
+    assert container["resources"]["requests"]["memory"] == memory
+
+
+def test_clients_reach_a_bridge_that_rejects_new_messages() -> None:
+    """It is not ready, and recovers when clients fetch their messages. There is no other bridge to connect to."""
+    assert objects["StatefulSet", "mqbridge"]["spec"]["replicas"] == 1
+    assert objects["Service", "mqbridge"]["spec"]["publishNotReadyAddresses"] is True
+
+
 def test_it_has_longer_to_stop_than_the_bridge_takes(pod: Any, configuration: Configuration) -> None:
     assert pod["terminationGracePeriodSeconds"] > configuration.limits.shutdown_timeout
 

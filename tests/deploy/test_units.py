@@ -58,6 +58,7 @@ def unit() -> configparser.ConfigParser:
         ("WorkingDirectory", "/var/lib/mqbridge"),
         ("Environment", "MQBRIDGE_DATA_DIR=/var/lib/mqbridge"),
         ("LimitNOFILE", "65536"),
+        ("LimitCORE", "0"),
         ("NoNewPrivileges", "true"),
         ("ProtectSystem", "strict"),
         ("PrivateTmp", "true"),

@@ -48,6 +48,8 @@ class BridgeProcess:
             self.config = data_directory.with_suffix(".yaml")
             self.config.write_text(config, encoding="utf-8")
         self.arguments = list(arguments)
+        #: words before the command, of a program that runs it
+        self.wrapper: list[str] = []
         #: variables that the test has chosen: a password may be in them
         self.given = dict(env or {})
         self.env = {**os.environ, **self.given}
@@ -90,7 +92,7 @@ class BridgeProcess:
 
     def _start(self) -> Self:
         assert not self.running
-        command: list[str | Path] = [MQBRIDGE, "run"]
+        command: list[str | Path] = [*self.wrapper, MQBRIDGE, "run"]
         if self.config is not None:
             command.append(self.config)
         command += [*self.data_options(), "--port", str(self.port), *self.arguments]

@@ -353,7 +353,7 @@ class EmbeddedBackend:
         with queue_manager.lock:
             work = Unit()
             if not stored.linked or not dead_letter(
-                queue_manager, work, stored, reason, stored.remote_queue, stored.client_id
+                queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
             ):
                 return
             stored.queue.take(stored)

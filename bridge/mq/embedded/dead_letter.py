@@ -69,9 +69,19 @@ def undelivered(
 
 
 def dead_letter(
-    queue_manager: Messages, unit: Unit, stored: StoredMessage, reason: int, queue_name: str, manager: str = ""
+    queue_manager: Messages,
+    unit: Unit,
+    stored: StoredMessage,
+    reason: int,
+    queue_name: str,
+    manager: str = "",
+    *,
+    replacing: bool = False,
 ) -> bool:
-    """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible."""
+    """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible.
+
+    `replacing` as in `Messages.put`.
+    """
     name = str(queue_manager.attributes["DEADQ"])
     queue = queue_manager.queues.get(name)
     if queue is None or queue is stored.queue:
@@ -85,7 +95,7 @@ def dead_letter(
     outer = msgspec.structs.replace(md, MsgId=msg_id)
     letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, OriginContext.of(md))
     try:
-        queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge")
+        queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge", replacing=replacing)
     except MQError as error:
         log.error("MQB3204E a message for %s cannot be dead-lettered: %s", queue_name, error)
         return False

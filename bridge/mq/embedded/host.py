@@ -23,6 +23,7 @@ from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.embedded.topic_inquiry import EmbeddedTopicInquiry
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
+from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection
 from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.mq.topic_inquiry import TopicInquiry
@@ -43,9 +44,13 @@ class EmbeddedHost:
         self._settings = settings
         self.name = settings.name
         self.dead_letter_queue = ""
+        self.memory = MemoryWatermark(configuration.limits.memory_watermark)
         try:
             self.queue_manager = QueueManager(
-                settings.name, Path(settings.data_directory), max_message_length=settings.max_message_length
+                settings.name,
+                Path(settings.data_directory),
+                max_message_length=settings.max_message_length,
+                memory=self.memory,
             )
         except (DataDirectoryInUse, StoreError) as error:
             raise HostError(str(error)) from error
@@ -101,6 +106,7 @@ class EmbeddedHost:
             raise HostError(f"MQSC script {path}: {error}") from error
 
     async def start(self, events: Events) -> list[str]:
+        self.memory.start()
         return [f"queue manager {self.name} (embedded), data in {self.queue_manager.data_directory}"]
 
     async def listen(self) -> list[str]:
@@ -132,8 +138,10 @@ class EmbeddedHost:
 
     def use_limits(self, limits: LimitsConfig) -> None:
         self.backend.retained_bytes = limits.retained_bytes
+        self.memory.use(limits.memory_watermark)
 
     async def stop(self) -> None:
+        self.memory.stop()
         await self._server.close()
         await asyncio.get_running_loop().run_in_executor(None, self.queue_manager.close)
 

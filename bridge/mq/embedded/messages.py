@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queues import COMMAND_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.objects import Destination, Objects
@@ -12,7 +13,11 @@ from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
+from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.wire import cmqc
+
+#: Bytes of messages of which the memory watermark is told at once.
+COUNTED_BYTES: Final = 256 * 1024
 
 
 class Messages(Objects):
@@ -26,6 +31,10 @@ class Messages(Objects):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.appearance = Appearance(name)
+        #: decides together with the recovery log's reserve whether messages are accepted: `shortage`
+        self.memory = MemoryWatermark(None)
+        #: bytes of messages that the watermark has not been told of
+        self._accepted = 0
 
     def next_number(self) -> int:
         """Return a number for a message, never used before by this queue manager.
@@ -36,10 +45,35 @@ class Messages(Objects):
         self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
         return number
 
+    def shortage(self, size: int, persistent: bool) -> int:
+        """Return the reason for which no message that takes `size` bytes of memory is accepted now, or MQRC_NONE.
+
+        MQRC_STORAGE_NOT_AVAILABLE: memory use is above the watermark. MQRC_RESOURCE_PROBLEM: the disk is full.
+        """
+        if size:
+            self._accepted += size
+            # Not for each message: the watermark is not compiled.
+            if self._accepted >= COUNTED_BYTES or self.memory.above:
+                accepted, self._accepted = self._accepted, 0
+                if not self.memory.accepts(accepted):
+                    return cmqc.MQRC_STORAGE_NOT_AVAILABLE
+        if persistent and self.recovery_log.reserve.full and not self.recovery_log.has_room():
+            return cmqc.MQRC_RESOURCE_PROBLEM
+        return cmqc.MQRC_NONE
+
     def put(
-        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = ""
+        self,
+        unit: Unit,
+        destination: Destination,
+        message: Message,
+        *,
+        application: str | None = "",
+        replacing: bool = False,
     ) -> StoredMessage:
-        """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError."""
+        """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError.
+
+        `replacing` says that it takes the place of a message that is removed, so that it needs no more memory.
+        """
         queue = destination.queue
         assert queue is not None
         md = message.md
@@ -49,9 +83,14 @@ class Messages(Objects):
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
-        full = persistent and self.recovery_log.reserve.full and not self.recovery_log.has_room()
-        if full and queue.name != MAPPING_STATE_QUEUE:
-            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
+        # Without its state, a mapping could not finish what it has taken.
+        if queue.name != MAPPING_STATE_QUEUE:
+            # Administrators free memory by commands.
+            exempt = replacing or queue.name == COMMAND_QUEUE
+            reason = self.shortage(0 if exempt else message.length + MESSAGE_OVERHEAD, persistent)
+            if reason:
+                what = "the disk is full" if reason == cmqc.MQRC_RESOURCE_PROBLEM else self.memory.problem
+                raise MQError(reason, f"put to queue {queue.name}: {what}")
         now = time.time()
         stored = StoredMessage(
             queue,

@@ -28,7 +28,7 @@ from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
-from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, restore_objects, restored_message
+from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.storage.data_directory import hold
@@ -38,6 +38,7 @@ from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,17 @@ class QueueManager(Messages):
     Raises DataDirectoryInUse when another process has it, StoreError when its database cannot be used.
     """
 
-    def __init__(self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304) -> None:
+    def __init__(
+        self,
+        name: str,
+        data_directory: Path,
+        *,
+        max_message_length: int = 4_194_304,
+        memory: MemoryWatermark | None = None,
+    ) -> None:
         super().__init__(name)
+        if memory is not None:
+            self.memory = memory
         self.data_directory = data_directory
         data_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._held = hold(data_directory)
@@ -83,7 +93,7 @@ class QueueManager(Messages):
 
     def _load(self, store: Store) -> None:
         self.altered.update(restore_objects(self, store))
-        for stored in self.recovery_log.replay(partial(restored_message, self.queues)).values():
+        for stored in self.recovery_log.replay(MessageRestorer(self.queues).restored):
             stored.queue.append(stored)
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
@@ -133,10 +143,14 @@ class QueueManager(Messages):
             return route.refusal
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
-        if (persistent or retain) and self.recovery_log.reserve.full and not self.recovery_log.has_room():
-            return cmqc.MQRC_RESOURCE_PROBLEM
-        priority = md.Priority if md.Priority >= 0 else route.priority
         length = message.length
+        # A publication that clears a retained one frees memory.
+        clears = clear_retained and route.topic in self.retained
+        size = 0 if clears else length + MESSAGE_OVERHEAD * (1 + len(route.subscriptions))
+        reason = self.shortage(size, persistent or retain)
+        if reason:
+            return reason
+        priority = md.Priority if md.Priority >= 0 else route.priority
         expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0
         marked = retain or clear_retained
         puts = unit.puts

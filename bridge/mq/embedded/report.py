@@ -91,7 +91,7 @@ def report(queue_manager: Messages, unit: Unit, stored: StoredMessage, feedback:
         destination = queue_manager.resolve(name, manager)
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
-        queue_manager.put(unit, destination, message, application=None)
+        queue_manager.put(unit, destination, message, application=None, replacing=True)
     except MQError as error:
         undelivered = StoredMessage(
             stored.queue,
@@ -102,7 +102,7 @@ def report(queue_manager: Messages, unit: Unit, stored: StoredMessage, feedback:
             time.time(),
             put_application=None,
         )
-        dead_letter(queue_manager, unit, undelivered, error.reason, name, manager)
+        dead_letter(queue_manager, unit, undelivered, error.reason, name, manager, replacing=True)
 
 
 def _now() -> dict[str, Any]:

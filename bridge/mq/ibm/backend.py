@@ -30,6 +30,7 @@ from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.subscription_request import Admit, Inquire, Subscribe, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
+from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
@@ -61,7 +62,9 @@ class IbmBackend:
         asynchronous: bool,
         probe_interval: float = PROBE_INTERVAL,
         stop_timeout: float = 30.0,
+        memory: MemoryWatermark | None = None,
     ) -> None:
+        self._memory = memory or MemoryWatermark(None)
         self.transmission_queue = transmission_queue
         self._stop_timeout = stop_timeout
         #: time.monotonic() when workers that are to end are given up; 0.0 before
@@ -225,7 +228,11 @@ class IbmBackend:
         parts: dict[Publisher, Part] = {}
         if unit.publications:
             publisher = self._publisher_of(unit.publications[0][0].client_id)
-            divided.part = parts[publisher] = Part(unit, {}, ended)
+            # Messages for clients wait at the queue manager, and in this process, too, once they were browsed.
+            size = sum(len(message.payload) + MESSAGE_OVERHEAD for message, _ in unit.publications)
+            accepted = self._memory.accepts(size, len(unit.publications))
+            refusal = cmqc.MQRC_NONE if accepted else cmqc.MQRC_STORAGE_NOT_AVAILABLE
+            divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
         sent: dict[StateKey, StateRecord | None] = {}
         for key, record in unit.records.items():
             if key.side is Side.SENT:

@@ -19,6 +19,7 @@ from bridge.mq.ibm.inquiry import IbmInquiry
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
+from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection
 from bridge.mq.queue_manager_status import QueueManagerInquiry
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -42,6 +43,7 @@ class IbmHost:
         self._requirements = requirements_of(configuration)
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue
+        self.memory = MemoryWatermark(configuration.limits.memory_watermark)
         try:
             self._library = load_library(settings.library)
             self._parameters = parameters(settings, os.environ)
@@ -60,6 +62,7 @@ class IbmHost:
             asynchronous=settings.asynchronous_puts,
             probe_interval=settings.probe_interval,
             stop_timeout=configuration.limits.shutdown_timeout,
+            memory=self.memory,
         )
 
     def _examine(self) -> list[Missing]:
@@ -97,6 +100,7 @@ class IbmHost:
         self.backend.on_crash = events.failed
         self.backend.on_fenced = events.fenced
         self.backend.on_standing_by = events.standing_by
+        self.memory.start()
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)
         if lacking:
@@ -108,10 +112,10 @@ class IbmHost:
         return []
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Do nothing: IBM MQ has limits of its own."""
+        self.memory.use(limits.memory_watermark)
 
     async def stop(self) -> None:
-        return None
+        self.memory.stop()
 
     def hint(self, file: Path | None) -> str:
         return f"--config {shlex.quote(str(file))}" if file is not None else ""

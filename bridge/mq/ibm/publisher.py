@@ -44,6 +44,8 @@ class Part(msgspec.Struct, eq=False):
     states: dict[StateKey, StateRecord | None]
     #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
     done: Callable[[int], None]
+    #: the reason for which none of the publications is put, or MQRC_NONE
+    refusal: int = 0
     refusals: dict[int, int] = {}
     diverted: dict[int, int] = {}
 
@@ -212,8 +214,8 @@ class Publisher(Worker[Part]):
             part.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
                 clear = retain and not message.payload
-                reason = cmqc.MQRC_NOT_AUTHORIZED
-                if index not in part.unit.forbidden:
+                reason = cmqc.MQRC_NOT_AUTHORIZED if index in part.unit.forbidden else part.refusal
+                if not reason:
                     reason = self._put(connection, message, options, retain=retain and not clear)
                 if reason in part.unit.dead_letters:
                     self._dead_letter(connection, message, reason, options, retain=retain)

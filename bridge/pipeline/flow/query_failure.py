@@ -21,6 +21,8 @@ _WAIT: Final = "nothing is to be done if the queue manager comes back"
 _DONE_ABOUT: Final = {
     cmqc.MQRC_Q_FULL: "have its messages got, or raise its MAXDEPTH",
     cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: "make room on the disk of the queue manager",
+    cmqc.MQRC_RESOURCE_PROBLEM: "make room on the disk of the queue manager",
+    cmqc.MQRC_STORAGE_NOT_AVAILABLE: "have waiting messages fetched, or give the queue manager more memory",
     cmqc.MQRC_PUT_INHIBITED: "ALTER the queue or topic to PUT(ENABLED)",
     cmqc.MQRC_GET_INHIBITED: "ALTER the queue to GET(ENABLED)",
     cmqc.MQRC_PUBSUB_INHIBITED: "ALTER the topic to PUB(ENABLED)",

@@ -55,6 +55,8 @@ def _problems(parts: Parts) -> list[str]:
     found = []
     if not parts.service.backend.available:
         found.append(f"queue manager {parts.host.name} {_queue_manager_state(parts)}")
+    if parts.host.memory.problem:
+        found.append(parts.host.memory.problem)
     found += [f"in the last minute, {one}" for one in parts.service.backend.failures]
     found += parts.channels.problems.values()
     running = (State.RUNNING, State.STARTING, State.DISABLED, State.PAUSED)

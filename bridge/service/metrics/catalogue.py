@@ -43,6 +43,22 @@ METRICS: Final = (
         "second.",
     ),
     Metric("mqbridge_event_loop_lag_max_seconds", "gauge", "The most that such a timer was late in the last minute."),
+    Metric(
+        "mqbridge_memory_used_bytes", "gauge", "Resident set size of the bridge's process and of the archive's, at the last "
+        "sample.",
+    ),
+    Metric(
+        "mqbridge_memory_watermark_bytes", "gauge", "Memory use above which new messages are rejected; missing without "
+        "limits.memory_watermark.",
+    ),
+    Metric(
+        "mqbridge_memory_above_watermark", "gauge", "1 while new messages are rejected because memory use is above the "
+        "watermark; else 0.",
+    ),
+    Metric(
+        "mqbridge_memory_rejected_messages_total", "counter", "Publications and puts that were rejected because memory use "
+        "was above the watermark.",
+    ),
     Metric("mqbridge_units_of_work", "gauge", "Units of work of clients that are under way."),
     Metric(
         "mqbridge_certificate_expiry_timestamp_seconds", "gauge", "When the certificate of a listener ends to be valid, "

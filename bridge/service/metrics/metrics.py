@@ -12,6 +12,7 @@ from bridge.compilation import PURE
 from bridge.config import Configuration
 from bridge.mq.commits import Commits
 from bridge.mq.host import Host
+from bridge.mq.memory import MemoryWatermark
 from bridge.service.administration.parts import Parts
 from bridge.service.mappings.status import State
 from bridge.service.metrics.event_loop import EventLoopLag
@@ -67,6 +68,7 @@ class Metrics:
             self.events.gather(samples)
             _gather_traffic(samples, self.traffic)
             await self._sessions.gather(samples, parts.service.sessions)
+            _gather_memory(samples, parts.host.memory)
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
         return samples
@@ -111,6 +113,14 @@ def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
             by_label[channel, reason_label(reason)] += count
         for (channel, label), count in by_label.items():
             samples.add(name, count, channel, label)
+
+
+def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:
+    samples.add("mqbridge_memory_used_bytes", memory.used)
+    if memory.watermark is not None:
+        samples.add("mqbridge_memory_watermark_bytes", memory.watermark)
+    samples.add("mqbridge_memory_above_watermark", memory.above)
+    samples.add("mqbridge_memory_rejected_messages_total", memory.rejected)
 
 
 def _gather_channels(samples: Samples, parts: Parts) -> None:

@@ -21,6 +21,7 @@ REASONS: Final = frozenset(
         "MQRC_Q_MGR_NOT_AVAILABLE",
         "MQRC_Q_MGR_STOPPING",
         "MQRC_RESOURCE_PROBLEM",
+        "MQRC_STORAGE_NOT_AVAILABLE",
         "MQRC_UNKNOWN_OBJECT_NAME",
         "MQRC_UNKNOWN_REMOTE_Q_MGR",
     )

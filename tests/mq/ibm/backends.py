@@ -14,6 +14,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
+from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from tests.support.breakable_connection import BreakableConnection, Fault
@@ -34,6 +35,7 @@ def backend_of(
     asynchronous: bool = False,
     made: list[tuple[str, BreakableConnection]] | None = None,
     probe_interval: float = 10.0,
+    memory: MemoryWatermark | None = None,
 ) -> IbmBackend:
     """`made` gets each connection with its purpose."""
 
@@ -52,6 +54,7 @@ def backend_of(
         publishers=publishers,
         limits=BatchLimits(messages=4),
         asynchronous=asynchronous,
+        memory=memory,
     )
 
 

@@ -18,6 +18,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm import persistent_state
+from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -71,6 +72,35 @@ async def test_publications_are_there_once_wherever_the_connection_breaks(queue_
         assert received == {client_id: [3] for client_id in "abc"}, f"verb {number} ({fault.struck})"
         struck.add(fault.struck)
     assert {"open", "put", "commit"} <= struck
+
+
+async def test_above_the_memory_watermark_publications_are_rejected_and_records_are_written(
+    queue_manager: QueueManager,
+) -> None:
+    memory = MemoryWatermark(None)
+    backend = backend_of(queue_manager, NONE, memory=memory)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend.start(lambda _batch: None)
+
+    def publish(number: int) -> Callable[[Unit], None]:
+        def fill(unit: Unit) -> None:
+            unit.publications = [(publication("a", number), False)]
+            keep(unit, ReceivedRecord("a", [number + 1, 99]))
+
+        return fill
+
+    assert (await ended(backend, publish(0))).refusals == {}
+    memory.above = True
+    rejected = await ended(backend, publish(1))
+    assert (rejected.failure, dict(rejected.refusals)) == (0, {0: cmqc.MQRC_STORAGE_NOT_AVAILABLE})
+    assert memory.rejected == 1
+    memory.above = False
+    await stop(backend)
+    after = backend_of(queue_manager, NONE)
+    (record,) = (await asyncio.wait_for(after.open(), PATIENCE)).records
+    assert isinstance(record, ReceivedRecord) and record.received == [99], "the rejected message id must not be on record"
+    await stop(after)
+    assert payloads(queue_manager) == {"a": [0]}
 
 
 async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:

@@ -123,6 +123,32 @@ def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str) 
     assert runner.status.dead_lettered == 0
 
 
+@pytest.mark.parametrize("source", [{"mqtt": "t/a"}, {"mqtt": "t/a", "link": "L"}, {"queue": "IN"}], ids=str)
+def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(scene: Scene, source: dict[str, str]) -> None:
+    """A link reads no more from its broker than it may hold, and everything goes on in order when memory use is lower."""
+    destination = {"mqtt": "t/out"} if "queue" in source else {"queue": "OUT"}
+    scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")
+    config = mapping_config(source, destination, backouts=0)
+    scene.run(config, scene.settled)
+    numbers = [b"%d" % number for number in range(6)]
+    if "link" in source:
+        scene.broker.send(*numbers)
+    elif "queue" in source:
+        scene.put("IN", *numbers, Persistence=1)
+    else:
+        scene.publish("t/a", *numbers, Persistence=1)
+    memory = scene.queue_manager.memory
+    memory.above = True
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.RETRYING and runner.status.backouts > 5)
+    assert scene.depth("OUT") == 0 and "MQRC_STORAGE_NOT_AVAILABLE" in runner.status.last_error
+    memory.above = False
+    until(lambda: scene.depth("OUT") == len(numbers))
+    scene.stop(runner)
+    assert scene.bodies("OUT") == numbers
+    assert (scene.depth(DEAD_LETTERS), runner.status.dead_lettered) == (0, 0)
+
+
 @pytest.mark.parametrize("link", ["L", "local"])
 @pytest.mark.parametrize("how", ["MAXDEPTH(0)", "PUT(DISABLED)"])
 def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scene, link: str, how: str) -> None:

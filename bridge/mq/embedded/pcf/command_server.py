@@ -211,7 +211,7 @@ class CommandServer:
                 log.warning("MQB3403W the reply to a PCF command for queue %s is not delivered: %s", name, error)
                 if not request.Report & cmqc.MQRO_DISCARD_MSG:
                     lost = StoredMessage(stored.queue, queue_manager.next_number(), message, False, 0, stored.put_time)
-                    dead_letter(queue_manager, unit, lost, error.reason, name, manager)
+                    dead_letter(queue_manager, unit, lost, error.reason, name, manager, replacing=True)
         if not unit.empty:
             queue_manager.recovery_log.submit(unit)
 
@@ -221,7 +221,7 @@ class CommandServer:
         if destination.queue.temporary and message.md.Persistence == cmqc.MQPER_PERSISTENT:
             md = msgspec.structs.replace(message.md, Persistence=cmqc.MQPER_NOT_PERSISTENT)
             message = Message(md, message.data)
-        self._queue_manager.put(unit, destination, message, application=APPLICATION_NAME)
+        self._queue_manager.put(unit, destination, message, application=APPLICATION_NAME, replacing=True)
 
 
 def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: bool) -> None:

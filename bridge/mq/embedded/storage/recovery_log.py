@@ -328,8 +328,8 @@ class RecoveryLog:
         _announce(arrived)
         self._ending = False
 
-    def replay(self, make: Callable[[Put, Delivery, Lane], StoredMessage | None]) -> dict[int, StoredMessage]:
-        """Read the log: the messages that are still on queues, by number, in order. Called once, before anything else.
+    def replay(self, make: Callable[[Put, Delivery, Lane], StoredMessage | None]) -> list[StoredMessage]:
+        """Read the log: the messages that are still on queues, in order. Called once, before anything else.
 
         `make` creates a message of the log; None drops it (its queue was deleted).
         """
@@ -369,7 +369,7 @@ class RecoveryLog:
         if orphans:
             self._drop(orphans)
         self._dead = list(dict.fromkeys(self._dead))
-        return dict(sorted(messages.items()))
+        return [messages[number] for number in sorted(messages)]
 
     def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
         """Remove messages of queues that are not defined: they would come back with a queue of that name."""

@@ -1,0 +1,211 @@
+"""The memory watermark: while the process uses more memory than that, the bridge accepts no new messages.
+
+Without it, a backlog that does not fit into memory ends in a kill by the kernel, and a restart loads the same backlog again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+#: Seconds between samples. Recovery does not depend on traffic.
+SAMPLE_INTERVAL: Final = 1.0
+#: Bytes of accepted messages after which memory use is sampled between two intervals.
+SAMPLE_BYTES: Final = 4 * 1024 * 1024
+#: Bytes that one message takes in memory in addition to its payload, about. Copies for several subscriptions share that.
+MESSAGE_OVERHEAD: Final = 512
+#: Messages are accepted again below this share of the watermark.
+RECOVERY_SHARE: Final = 0.95
+#: Seconds between attempts to return freed memory to the operating system, and the share of the time that they may take. The
+#: event loop waits meanwhile: 30 ms for 300 MiB of messages of 20 kB, 100 ms for 1.5 GiB.
+TRIM_INTERVAL: Final = 2.0
+TRIM_SHARE: Final = 0.02
+
+MIB: Final = 1024 * 1024
+_PROC: Final = Path("/proc")
+_PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
+#: Files of a cgroup with a limit, by type of file system. Above memory.high, the kernel slows processes down.
+_LIMIT_FILES: Final = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
+
+
+def resident_memory(process: str = "self", proc: Path = _PROC) -> int:
+    """Return the resident set size of a process, in bytes.
+
+    The page cache of SQLite's files is not part of it: the kernel reclaims that before it kills.
+    """
+    return int((proc / process / "statm").read_bytes().split()[1]) * _PAGE_SIZE
+
+
+def memory_of_children(proc: Path = _PROC) -> int:
+    """Return the resident set size of the children of this process, in bytes: the archive has a process of its own."""
+    size = 0
+    for children in proc.glob("self/task/*/children"):  # none on kernels without CONFIG_PROC_CHILDREN
+        with suppress(OSError):  # a thread or a child has ended
+            for child in children.read_text().split():
+                size += resident_memory(child, proc)
+    return size
+
+
+def available_memory(proc: Path = _PROC) -> int:
+    """Return the memory that this process may use, in bytes: the machine's, or the lowest limit of its cgroups."""
+    found = [os.sysconf("SC_PHYS_PAGES") * _PAGE_SIZE]
+    for file in _limit_files(proc):
+        try:
+            text = file.read_text().strip()
+        except OSError:  # the root has no limit, and a cgroup of another controller neither
+            continue
+        if text != "max":
+            found.append(int(text))
+    return min(found)
+
+
+def _limit_files(proc: Path) -> list[Path]:
+    """Return the files that may limit the memory of this process, those of the ancestors of its cgroups included.
+
+    Source: proc_pid_mountinfo(5), cgroups(7).
+    """
+    groups = {}
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            groups["cgroup2"] = group
+        elif "memory" in controllers.split(","):
+            groups["cgroup"] = group
+    files = []
+    for line in (proc / "self/mountinfo").read_text().splitlines():
+        mounted, _, kind = line.partition(" - ")
+        file_system, _, options = kind.split(" ")[:3]
+        if file_system not in groups or (file_system == "cgroup" and "memory" not in options.split(",")):
+            continue
+        root, mount_point = (Path(word) for word in mounted.split(" ")[3:5])
+        own = Path(groups[file_system])
+        # A container may see the path that its cgroup has outside. In that case its own cgroup is mounted.
+        relative = own.relative_to(root) if own.is_relative_to(root) else Path()
+        directory = mount_point / relative
+        while directory.is_relative_to(mount_point):
+            files += [directory / name for name in _LIMIT_FILES[file_system]]
+            directory = directory.parent
+    return files
+
+
+def _trimmer() -> Callable[[], object]:
+    """Return the function that gives freed memory back to the operating system: malloc_trim(3) of the GNU C library."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):  # another C library
+        return lambda: None
+    trim.argtypes = [ctypes.c_size_t]
+    return lambda: trim(0)
+
+
+class MemoryWatermark:
+    """Whether new messages are accepted, by the memory that the process uses.
+
+    `setting` is `limits.memory_watermark`: a percentage of the available memory (`70%`), bytes, or None for no watermark.
+    `accepts` may be called on any thread, everything else on the event loop.
+    """
+
+    def __init__(self, setting: str | int | None) -> None:
+        self._setting = setting
+        self._available = 0
+        self._children = 0
+        self._accepted = 0
+        self._trim = _trimmer()
+        self._trim_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        #: memory use at the last sample, in bytes
+        self.used = 0
+        #: in bytes; None if there is no watermark
+        self.watermark: int | None = None
+        #: new messages are rejected
+        self.above = False
+        #: messages rejected since the start
+        self.rejected = 0
+        self._rejected_before = 0
+
+    def start(self) -> None:
+        """Sample now, and then at intervals."""
+        self._timer = asyncio.get_running_loop().call_later(SAMPLE_INTERVAL, self.start)
+        self.use(self._setting)
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def use(self, setting: str | int | None) -> None:
+        """Apply a setting and the limits of the operating system. Accept messages again if memory use allows it."""
+        self._setting = setting
+        self._available = available_memory()
+        self._children = memory_of_children()
+        if isinstance(setting, str):
+            self.watermark = int(self._available * float(setting.removesuffix("%")) / 100)
+        else:
+            self.watermark = setting
+        self._sample()
+        if self.above and (self.watermark is None or self.used < self.watermark * RECOVERY_SHARE):
+            self.above = False
+            log.info(
+                "MQB0009I memory use is %s, below limits.memory_watermark (%s): new messages are accepted again; %d were "
+                "rejected",
+                _mib(self.used),
+                _mib(self.watermark),
+                self.rejected - self._rejected_before,
+            )
+
+    def accepts(self, size: int, messages: int = 1) -> bool:
+        """Return whether messages that take about `size` bytes in memory may be accepted. Count them if they may not."""
+        self._accepted += size
+        if self._accepted >= SAMPLE_BYTES:
+            self._sample()
+        if self.above:
+            self.rejected += messages
+            return False
+        return True
+
+    @property
+    def problem(self) -> str:
+        """Why new messages are rejected, in words; blank if they are accepted."""
+        if not self.above:
+            return ""
+        return (
+            f"new messages are rejected: memory use is {_mib(self.used)}, limits.memory_watermark is {_mib(self.watermark)} "
+            f"of {_mib(self._available)}"
+        )
+
+    def _sample(self) -> None:
+        self._accepted = 0
+        self.used = resident_memory() + self._children
+        if self.watermark is None:
+            return
+        limit = self.watermark * RECOVERY_SHARE if self.above else self.watermark
+        if self.used > limit and time.monotonic() >= self._trim_at:
+            began = time.monotonic()
+            self._trim()
+            ended = time.monotonic()
+            self._trim_at = ended + max(TRIM_INTERVAL, (ended - began) / TRIM_SHARE)
+            self.used = resident_memory() + self._children
+        if self.above or self.used <= limit:
+            return
+        self.above = True
+        self._rejected_before = self.rejected
+        log.error(
+            "MQB0008E memory use is %s, above limits.memory_watermark (%s of %s): new messages are rejected, waiting ones "
+            "are delivered; have clients and applications fetch their messages, or give the bridge more memory",
+            _mib(self.used),
+            _mib(self.watermark),
+            _mib(self._available),
+        )
+
+
+def _mib(size: int | None) -> str:
+    return "none" if size is None else f"{size / MIB:.0f} MiB"

@@ -1,0 +1,176 @@
+"""A bridge whose memory use is above the watermark: on a real process, once in a memory cgroup that would kill it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.wire.mqtt import Puback, Publish
+from tests.support.administrator import Administrator
+from tests.support.bridge_process import BridgeProcess
+from tests.support.memory_cgroup import MemoryCgroup, memory_cgroup
+from tests.support.patience import eventually, until
+from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.support.scrape import admin_url, ask
+
+MIB = 1024 * 1024
+#: Bytes of a payload, and PUBLISHes on their way at once.
+SIZE, WINDOW = 20_000, 10
+QUOTA_EXCEEDED = 0x97
+#: No other limit comes before the watermark.
+CONFIG = "limits: {{waiting_bytes: 8 GiB, memory_watermark: {}}}\nadmin: {{port: 0}}\n"
+
+
+def resident(bridge: BridgeProcess) -> int:
+    assert bridge.process is not None
+    found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{bridge.process.pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+class Site:
+    """A client that is away, a publisher of numbered messages, and what it was told of each."""
+
+    def __init__(self, bridge: BridgeProcess) -> None:
+        self.bridge = bridge
+        self._next = 0
+        self.acknowledged: list[int] = []
+        with self.away() as client:
+            client.subscribe(("w/#", 1))
+            client.disconnect()
+
+    def away(self) -> RawClient:
+        return RawClient.connected(self.bridge.port, "away", clean=False)
+
+    def publish(self, rejections: int) -> Counter[int]:
+        """Publish until so many messages were rejected; reason codes and their numbers."""
+        codes: Counter[int] = Counter()
+        numbers: dict[int, int] = {}
+        with RawClient.connected(self.bridge.port, "sender", level=5) as client:
+            while codes[QUOTA_EXCEEDED] < rejections:
+                while len(numbers) < WINDOW:
+                    message_id = self._next % 60_000 + 1
+                    numbers[message_id] = self._next
+                    client.send(Publish("w/t", b"%08d" % self._next + bytes(SIZE - 8), 1, False, False, message_id))
+                    self._next += 1
+                answer = client.expect(Puback)
+                codes[answer.reason_code] += 1
+                number = numbers.pop(answer.message_id)
+                if not answer.reason_code:
+                    self.acknowledged.append(number)
+            while numbers:
+                answer = client.expect(Puback)
+                number = numbers.pop(answer.message_id)
+                if not answer.reason_code:
+                    self.acknowledged.append(number)
+            client.disconnect()
+        return codes
+
+    def publish_one(self) -> int:
+        """Publish a message, which is noted if it is acknowledged; the reason code."""
+        with RawClient.connected(self.bridge.port, "sender", level=5) as client:
+            client.send(Publish("w/t", b"%08d" % self._next + bytes(SIZE - 8), 1, False, False, 1))
+            code = int(client.expect(Puback).reason_code)
+            client.disconnect()
+        if not code:
+            self.acknowledged.append(self._next)
+        self._next += 1
+        return code
+
+    def fetch(self) -> list[int]:
+        """The numbers of what waits for the client, in the order in which it gets them."""
+        received: list[int] = []
+        with self.away() as client:
+            while len(received) < len(self.acknowledged):
+                publication = client.expect(Publish)
+                received.append(int(bytes(publication.payload[:8])))
+                client.send(Puback(publication.message_id))
+            client.disconnect()
+        return received
+
+    def accepts(self) -> bool:
+        return self.publish_one() == 0
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[str, MemoryCgroup | None], BridgeProcess]]:
+    made: list[BridgeProcess] = []
+
+    def start(watermark: str, cgroup: MemoryCgroup | None = None) -> BridgeProcess:
+        bridge = BridgeProcess(tmp_path / "data", config=CONFIG.format(watermark))
+        made.append(bridge)
+        if cgroup is not None:
+            bridge.wrapper = cgroup.wrapper
+        return bridge.start()
+
+    yield start
+    for bridge in made:
+        bridge.discard()
+        assert "Traceback" not in bridge.log, bridge.log
+
+
+def test_above_the_watermark_waiting_messages_are_delivered_and_then_new_ones_are_accepted_again(
+    started: Callable[..., BridgeProcess],
+) -> None:
+    bridge = started("null")
+    site, administrator, url = Site(bridge), Administrator(bridge), admin_url(bridge.printed)
+    assert bridge.config is not None
+    bridge.config.write_text(CONFIG.format(resident(bridge) + 20 * MIB))
+    administrator.does("reload")
+    assert site.publish(1)[0] > 0
+    # Everybody is told.
+    assert bridge.log.count("MQB0008E") == 1 and "locked out" not in bridge.log
+    status, reason = ask(f"{url}/readyz")
+    assert (status, reason[:26]) == (503, "new messages are rejected:")
+    assert reason.strip() in administrator.run("status").stdout
+    metrics = ask(f"{url}/metrics")[1]
+    assert "mqbridge_memory_above_watermark 1.0" in metrics
+    assert re.search(r'mqbridge_publications_refused_total\{.*reason="MQRC_STORAGE_NOT_AVAILABLE"\} [1-9]', metrics)
+    # Clients of MQTT 3.1.1 are disconnected, QoS 0 is dropped, and applications get the reason code.
+    with RawClient.connected(bridge.port, "old") as old, pytest.raises(ConnectionClosed):
+        old.publish("w/t", bytes(SIZE), 1)
+    with RawClient.connected(bridge.port, "fleeting") as fleeting:
+        fleeting.send(Publish("w/t", bytes(SIZE), 0, False, False))
+        fleeting.ping()
+    refused = bridge.run_mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "x")
+    assert b"MQRC_STORAGE_NOT_AVAILABLE" in refused.stderr
+    assert site.fetch() == site.acknowledged
+    # By itself, without a publication or a restart.
+    eventually(lambda: ask(f"{url}/readyz"), (200, "ok\n"))
+    assert bridge.log.count("MQB0009I") == 1
+    site.acknowledged.clear()
+    assert site.publish_one() == 0
+    assert site.fetch() == site.acknowledged
+    assert bridge.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_backlog_that_does_not_fit_into_memory_never_gets_the_bridge_killed(
+    started: Callable[..., BridgeProcess],
+) -> None:
+    """At its default, in 400 MB; restarts included. What was acknowledged is delivered."""
+    with memory_cgroup(400 * MIB) as cgroup:
+        bridge = started("70%", cgroup)
+        try:
+            site = Site(bridge)
+            assert site.publish(500)[0] > 5_000
+            for _ in range(3):
+                bridge.kill()  # as the kernel would do it
+                bridge.start()
+                site.publish(500)
+            bridge.restart()
+            site.publish(500)
+            assert site.fetch() == site.acknowledged
+            site.acknowledged.clear()
+            until(site.accepts)
+            # All of the memory can be used again, and not only once.
+            assert site.publish(500)[0] > 5_000
+            assert site.fetch() == site.acknowledged
+            assert bridge.running and cgroup.kills == 0
+            assert bridge.stop() == 0
+        finally:
+            bridge.discard()

@@ -1,0 +1,234 @@
+"""The memory watermark: what memory a process has, and when new messages are rejected and accepted again."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from bridge.mq import memory
+from bridge.mq.memory import MIB, SAMPLE_BYTES, MemoryWatermark, available_memory, memory_of_children, resident_memory
+
+TOTAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+UNLIMITED_V1 = "9223372036854771712"
+#: Lines of /proc/self/mountinfo; the root of what is mounted, and where.
+V1 = "35 31 0:32 {root} {mount} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
+V1_CPU = "36 31 0:33 / {mount}-cpu rw,relatime - cgroup cgroup rw,cpu\n"
+V2 = "41 31 0:38 {root} {mount} rw - cgroup2 cgroup2 rw\n"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of a machine without cgroups."""
+    directory = tmp_path / "proc"
+    (directory / "self").mkdir(parents=True)
+    (directory / "self/cgroup").write_text("")
+    (directory / "self/mountinfo").write_text("31 23 0:28 / /sys rw - sysfs sysfs rw\n")
+    return directory
+
+
+def cgroups(proc: Path, lines: str, mounts: str, limits: dict[str, str], *, root: str = "/") -> None:
+    mount = proc.parent / "cgroup"
+    (proc / "self/cgroup").write_text(lines)
+    (proc / "self/mountinfo").write_text(mounts.format(root=root, mount=mount))
+    for name, limit in limits.items():
+        file = mount / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{limit}\n")
+
+
+def test_without_cgroups_the_memory_of_the_machine_is_available(proc: Path) -> None:
+    assert available_memory(proc) == TOTAL
+
+
+@pytest.mark.parametrize(
+    ("limits", "available"),
+    [
+        ({"a/b/memory.limit_in_bytes": "1000000"}, 1_000_000),
+        ({"a/b/memory.limit_in_bytes": UNLIMITED_V1, "a/memory.limit_in_bytes": "2000000"}, 2_000_000),
+        ({"a/b/memory.limit_in_bytes": "3000000", "memory.limit_in_bytes": "2000000"}, 2_000_000),
+        ({"a/b/memory.limit_in_bytes": UNLIMITED_V1, "memory.limit_in_bytes": UNLIMITED_V1}, TOTAL),
+        ({"other/memory.limit_in_bytes": "1000"}, TOTAL),
+    ],
+)
+def test_the_lowest_limit_of_a_version_1_cgroup_and_its_ancestors_counts(
+    proc: Path, limits: dict[str, str], available: int
+) -> None:
+    cgroups(proc, "4:cpu,cpuacct:/x\n3:memory:/a/b\n", V1_CPU + V1, limits)
+    assert available_memory(proc) == available
+
+
+@pytest.mark.parametrize(
+    ("limits", "available"),
+    [
+        ({"a/b/memory.max": "1000000"}, 1_000_000),
+        ({"a/b/memory.max": "max", "a/memory.max": "2000000"}, 2_000_000),
+        ({"a/b/memory.max": "1000000", "a/b/memory.high": "900000"}, 900_000),
+        ({"a/b/memory.max": "max", "a/memory.max": "max"}, TOTAL),
+    ],
+)
+def test_the_lowest_limit_of_a_version_2_cgroup_and_its_ancestors_counts(
+    proc: Path, limits: dict[str, str], available: int
+) -> None:
+    cgroups(proc, "0::/a/b\n", V2, limits)
+    assert available_memory(proc) == available
+
+
+@pytest.mark.parametrize(
+    ("lines", "root", "mounts", "file"),
+    [
+        # Docker and cgroup version 1: the cgroup itself is mounted, and /proc/self/cgroup has its path on the machine.
+        ("3:memory:/docker/1234\n", "/docker/1234", V1, "memory.limit_in_bytes"),
+        # Another container's path, as nested containers see it.
+        ("3:memory:/docker/1234/init\n", "/kubepods/5678", V1, "memory.limit_in_bytes"),
+        # A private cgroup namespace.
+        ("0::/\n", "/", V2, "memory.max"),
+        ("0::/../sibling\n", "/", V2, "memory.max"),
+    ],
+)
+def test_the_limit_of_a_container_counts(proc: Path, lines: str, root: str, mounts: str, file: str) -> None:
+    cgroups(proc, lines, mounts, {file: "5000000"}, root=root)
+    assert available_memory(proc) == 5_000_000
+
+
+def test_this_process_has_memory_and_uses_some_of_it() -> None:
+    assert 0 < resident_memory() < available_memory()
+
+
+def test_memory_of_children_counts(proc: Path) -> None:
+    """The archive's process is in the same cgroup. A child that has just ended has none."""
+    for process, pages in (("71", 200), ("72", 30)):
+        (proc / process).mkdir()
+        (proc / process / "statm").write_text(f"90000 {pages} 50 1 0 70 0\n")
+    assert memory_of_children(proc) == 0  # a kernel that does not list them
+    for thread, children in (("70", "71 "), ("74", "72 73 "), ("75", "")):
+        (proc / "self/task" / thread).mkdir(parents=True)
+        (proc / "self/task" / thread / "children").write_text(children)
+    assert memory_of_children(proc) == 230 * os.sysconf("SC_PAGE_SIZE")
+
+
+class Process:
+    """What the process uses, and what of that is given back by a trim."""
+
+    def __init__(self) -> None:
+        self.used = 60 * MIB
+        self.children = 0
+        self.available = 400 * MIB
+        self.trimmed = 0
+        self.trims = 0
+
+    def trim(self) -> None:
+        self.used -= self.trimmed
+        self.trims += 1
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    made = Process()
+    monkeypatch.setattr(memory, "resident_memory", lambda: made.used)
+    monkeypatch.setattr(memory, "memory_of_children", lambda: made.children)
+    monkeypatch.setattr(memory, "available_memory", lambda: made.available)
+    monkeypatch.setattr(memory, "_trimmer", lambda: made.trim)
+    return made
+
+
+def watermark(setting: str | int | None) -> MemoryWatermark:
+    made = MemoryWatermark(setting)
+    made.use(setting)
+    return made
+
+
+def tick(made: MemoryWatermark, setting: str | int | None = "70%") -> None:
+    """What the timer does."""
+    made.use(setting)
+
+
+def test_above_the_watermark_messages_are_rejected_until_memory_use_is_below_it_again(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    made = watermark("70%")
+    assert (made.watermark, made.above, made.problem) == (280 * MIB, False, "")
+    assert made.accepts(1)
+    process.used = 281 * MIB
+    tick(made)
+    assert made.above
+    assert [made.accepts(1), made.accepts(1, 3)] == [False, False]
+    assert made.rejected == 4
+    assert made.problem == (
+        "new messages are rejected: memory use is 281 MiB, limits.memory_watermark is 280 MiB of 400 MiB"
+    )
+    process.used = 267 * MIB  # not yet: else it would go on and off all the time
+    tick(made)
+    assert made.above
+    process.used = 265 * MIB
+    tick(made)
+    assert not made.above and made.accepts(1)
+    assert [record.getMessage()[:8] for record in caplog.records] == ["MQB0008E", "MQB0009I"]
+    assert "4 were rejected" in caplog.text
+
+
+def test_memory_of_children_is_part_of_memory_use(process: Process) -> None:
+    made = watermark("70%")
+    process.used, process.children = 200 * MIB, 90 * MIB
+    tick(made)
+    assert (made.used, made.above) == (290 * MIB, True)
+
+
+def test_much_traffic_between_two_ticks_is_noticed(process: Process) -> None:
+    made = watermark("70%")
+    process.used = 300 * MIB
+    assert made.accepts(SAMPLE_BYTES - 1)
+    assert not made.accepts(1)
+
+
+def test_only_the_timer_ends_a_rejection(process: Process) -> None:
+    """Traffic at the watermark would switch it on and off, and write log lines, many times a second."""
+    made = watermark(100 * MIB)
+    process.used = 101 * MIB
+    assert not made.accepts(SAMPLE_BYTES)
+    process.used = 50 * MIB
+    assert not made.accepts(SAMPLE_BYTES)
+    tick(made, 100 * MIB)
+    assert made.accepts(1)
+
+
+def test_freed_memory_is_given_back_before_messages_are_rejected(process: Process) -> None:
+    made = watermark("70%")
+    process.used, process.trimmed = 300 * MIB, 100 * MIB
+    tick(made)
+    assert not made.above
+    assert (made.used, process.trims) == (200 * MIB, 1)
+
+
+def test_trims_are_rare(process: Process) -> None:
+    made = watermark("70%")
+    process.used = 300 * MIB
+    for _ in range(100):
+        tick(made)
+        made.accepts(SAMPLE_BYTES)
+    assert process.trims == 1
+
+
+def test_a_limit_that_is_changed_while_the_bridge_runs_counts(process: Process) -> None:
+    made = watermark("70%")
+    process.used = 300 * MIB
+    tick(made)
+    assert made.above
+    process.available = 1000 * MIB
+    tick(made)
+    assert not made.above
+
+
+def test_without_a_watermark_nothing_is_rejected(process: Process, caplog: pytest.LogCaptureFixture) -> None:
+    made = watermark(100 * MIB)
+    process.used = 390 * MIB
+    tick(made, 100 * MIB)
+    assert made.above
+    caplog.set_level(logging.INFO)
+    tick(made, None)
+    assert not made.above and made.accepts(SAMPLE_BYTES)
+    assert made.watermark is None
+    assert "accepted again" in caplog.text
