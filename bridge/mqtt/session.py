@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.identity import ClientIdentity, Principal
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord
 from bridge.mapping.telemetry.shared_subscription import shared_subscription
@@ -151,6 +151,8 @@ class Session:
         #: messages that its client has sent since it connected, and when the last of them came, in microseconds
         self.messages_received = 0
         self.last_received_at = 0
+        #: the owner, whose clients alone may resume the session; None if no client has connected since an older bridge ran
+        self.principal: Principal | None = None
         #: the protocol level by which its client is, or was last, connected; 0 where that is not known
         self.level = 0
         #: counts what its client publishes; None: nothing does
@@ -359,6 +361,8 @@ class Session:
             shares=list(self.shares.values()),
             since=self.since,
             channel=self.channel,
+            principal=self.principal,
+            mqUser=self.identity.user.decode("utf-8", "replace"),
         )
 
     def restore(self, record: SessionRecord, now: float) -> None:
@@ -378,6 +382,8 @@ class Session:
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt
         self.since, self.channel = record.since, record.channel
+        self.principal = record.principal
+        self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
         self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         if record.connected:
             self.detach(now)

@@ -66,10 +66,10 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
                 expires = min(expires, math.inf if found.expires is None else found.expires)
         if first is None and not self.anonymous:
             raise AuthenticationFailed("it presents nothing by which it could show who it is")
-        first = first or Authenticated("")
+        first = first or Authenticated("", verified=False)
         if why := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
             raise AuthenticationFailed(why)
-        return Authenticated(first.user_name, first.data, None if math.isinf(expires) else expires)
+        return msgspec.structs.replace(first, expires=None if math.isinf(expires) else expires)
 
 
 class Authenticators:

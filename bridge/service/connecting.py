@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any
 
-from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.in_flight import Outgoing
@@ -57,7 +57,7 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     elif authentication.asks:
         judge(service, client, packet, partial(identify, service, client, packet, admit))
     else:
-        admit(Authenticated(packet.user_name))
+        admit(Authenticated(packet.user_name, verified=False))
 
 
 def _admit(service: Sessions, client: Client, packet: Connect, shown: Authenticated) -> None:
@@ -68,6 +68,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
         # Who guesses passwords is not to see by the answer which one is right.
         refuse(service, client, refused_code(service, client, packet), str(error))
         return
+    client.principal = Principal(True, client.user_name) if shown.verified else UNAUTHENTICATED
     if client.attempt is not None:
         client.attempt.end(True)
     client.expires = math.inf if shown.expires is None else shown.expires
@@ -124,6 +125,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     durable = session.durable
     service.clients[client_id] = client
     session.connected = True
+    session.principal, session.identity = client.principal, identity
     session.since, session.channel, session.level = time.time(), client.channel.name, client.protocol.level
 
     def committed(completion: Completion) -> None:
