@@ -48,6 +48,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
     methods: Mapping[str, AuthenticationMethod] = {}
     #: whether who presents nothing is let in
     anonymous: bool = False
+    #: whether users of the channel may resume sessions of other users
+    shared_client_ids: bool = False
 
     async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
         """Return who a client is; `shown` is what it has shown by a method of enhanced authentication.
@@ -91,7 +93,8 @@ class Authenticators:
                 from bridge.security.scram import NAME, Scram
 
                 methods[NAME] = Scram(self._file(config.file))
-        return self._of(channel.authentication, methods)
+        authentication = self._of(channel.authentication, methods)
+        return msgspec.structs.replace(authentication, shared_client_ids=channel.shared_client_ids)
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
         """Return the authentication of each of these, by channel. Raises UnknownAuthenticator, UnknownMethod."""

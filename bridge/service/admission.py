@@ -6,6 +6,7 @@ import logging
 import math
 import secrets
 from collections.abc import Collection
+from typing import Any
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
@@ -149,6 +150,24 @@ def connack_properties(packet: Connect, client: Client, client_id: str, limits: 
     )
 
 
+def answer_refusal(
+    service: Sessions,
+    client: Client,
+    code: ConnackCode,
+    why: str,
+    reason_code: ReasonCode | None = None,
+    *,
+    event: str = "refused",
+    **facts: Any,
+) -> None:
+    """Answer with a CONNACK that refuses, count and audit the refusal, and close. The caller writes the log line."""
+    stranger = client.transport.address
+    audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
+    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
+    client.protocol.refuse(code, reason_code=reason_code)
+    client.transport.flush()
+
+
 def refuse(
     service: Sessions, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
 ) -> None:
@@ -161,8 +180,4 @@ def refuse(
         code.name.replace("_", " ").lower(),
         why,
     )
-    stranger = client.transport.address
-    audit_log.note("refused", client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why)
-    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
-    client.protocol.refuse(code, reason_code=reason_code)
-    client.transport.flush()
+    answer_refusal(service, client, code, why, reason_code)

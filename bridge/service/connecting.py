@@ -32,6 +32,7 @@ from bridge.service.admission import (
 )
 from bridge.service.authentication import BELIEVED, authenticate, identify, judge, refused_code
 from bridge.service.client import Client
+from bridge.service.ownership import belongs_to_another, refuse_for_owner, take_ownership
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
@@ -92,6 +93,10 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
 def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
     """Take a session over, or begin one; the client is answered when that is on record."""
     client_id = identity.client_id
+    existing = service.sessions.get(client_id)
+    if existing is not None and belongs_to_another(service, client, existing):
+        refuse_for_owner(service, client, existing)
+        return
     properties = None
     if packet.protocol_level == LEVEL_MQTT_5:
         properties = connack_properties(packet, client, client_id, service.limits)
@@ -109,7 +114,9 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         audit_log.note("taken over", old.peer, channel=old.channel.name, by=client.peer.address)
         old.close(f"taken over by a new connection {client.peer}", ReasonCode.SESSION_TAKEN_OVER)
         service.lost(old)
-    existing = service.sessions.get(client_id)
+    existing = service.sessions.get(client_id)  # a clean session ended with its connection
+    if existing is not None:
+        take_ownership(client, existing)
     client.will = packet.will
     expiry_interval = session_expiry_interval(packet, client.channel)
     present = False
@@ -120,12 +127,12 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         if existing is not None:
             service.purge(existing)
         session = service.new_session(identity, durable=expiry_interval > 0)
+        session.principal = client.principal
     session.expiry_interval = expiry_interval
     service.timers.cancel(client_id)
     durable = session.durable
     service.clients[client_id] = client
     session.connected = True
-    session.principal, session.identity = client.principal, identity
     session.since, session.channel, session.level = time.time(), client.channel.name, client.protocol.level
 
     def committed(completion: Completion) -> None:
@@ -182,7 +189,7 @@ def _begin(
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
     user = identity.user.decode("utf-8", "replace")
-    facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": bool(config.authentication)}
+    facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
     audit_log.note("connected", client.peer, channel=config.name, **facts)
     log.info(
         "MQB2001I client %s connected: %s session%s",

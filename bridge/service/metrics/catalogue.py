@@ -63,6 +63,10 @@ METRICS: Final = (
     ),
     Metric("mqbridge_authentications_failed_total", "counter", "Clients that did not show who they are.", _CHANNEL),
     Metric(
+        "mqbridge_sessions_refused_total", "counter", "Clients rejected because their client identifier belongs to a session "
+        "of another user.", _CHANNEL,
+    ),
+    Metric(
         "mqbridge_sessions", "gauge", "Sessions; counted every 10 s at most. A channel that is blank is not known.",
         ("channel", "durable", "connected"),
     ),

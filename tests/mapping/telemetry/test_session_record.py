@@ -7,7 +7,7 @@ import msgspec
 from bridge.mapping.telemetry.identity import Principal
 from bridge.mapping.telemetry.session_record import SentRecord, decode, encode
 
-#: Written by version 0.29 of the bridge.
+#: As bridges wrote it that did not record owners.
 WITHOUT_OWNER = b'{"side":"sent","clientIdentifier":"c","connected":true,"channel":"PLAIN.MQTT","sequence":3,"version":2}'
 
 
