@@ -7,7 +7,7 @@ becomes which publication is `bridge.mapping.telemetry`'s business; an Outbox wr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
@@ -357,22 +357,23 @@ class Outbox:
         room = min(self.window - in_flight.unacknowledged, self.receive_maximum - in_flight.unfinished)
         return max(0, room - len(self.backlog))
 
-    def withdraw_waiting(self, client_ids: Container[str]) -> list[Transmission]:
-        """Give back messages that wait and came for one of these remote queue managers."""
+    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted ones of the messages that wait, and return them."""
         backlog = self.backlog
-        taken = [one for one in backlog if one.client_id in client_ids]
+        taken = [one for one in backlog if wanted(one)]
         if taken and self.waiting is not None:
             self.waiting.take(taken)
         elif taken:
-            self.backlog = deque([one for one in backlog if one.client_id not in client_ids])
+            gone = {id(one) for one in taken}
+            self.backlog = deque([one for one in backlog if id(one) not in gone])
         return taken
 
-    def withdraw_sent(self, client_ids: Container[str]) -> list[Transmission]:
-        """Give back messages that are sent and not acknowledged, and came for one of these remote queue managers."""
+    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted ones of the messages that are sent and not acknowledged, and return them."""
         taken: list[Transmission] = []
         for message_id, outgoing in list(self.in_flight.items()):
             transmission = outgoing.transmission
-            if transmission is None or transmission.client_id not in client_ids:
+            if transmission is None or not wanted(transmission):
                 continue
             self.in_flight.take_back(message_id)
             if outgoing is self.recording:

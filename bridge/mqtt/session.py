@@ -6,7 +6,7 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from bridge.mapping.telemetry.identity import ClientIdentity, Principal
@@ -130,8 +130,8 @@ class Session:
         self.received: set[int] = set()
         #: `received` or `requests` has changed and has to be on record (durable sessions only)
         self.record = False
-        #: topic filters subscribed to
-        self.filters: set[str] = set()
+        #: topic filters subscribed to, with the user data of their subscriptions
+        self.filters: dict[str, str] = {}
         #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
         self.shares: dict[str, tuple[str, str]] = {}
         #: publications that would go to it are refused (limits.waiting_full)
@@ -159,6 +159,8 @@ class Session:
         self.counts: PublicationCounts | None = None
         #: which topics its channel lets its client use; None: any
         self.topics: TopicAccess | None = None
+        #: clients that resume it while its subscriptions are being authorized for another one; None while none are
+        self.resuming: list[Callable[[], None]] | None = None
 
     def attach(self, identity: ClientIdentity) -> None:
         """Begin a connection of the client: CONNACK is sent."""

@@ -15,6 +15,8 @@ SLOW: Final = "the client was too slow"
 OWN: Final = "No Local"
 #: Or that there was no room for all that waits for its client.
 FULL: Final = "more waited for the client than there was room for"
+#: Or that its client may no longer subscribe to the topic.
+NOT_ALLOWED: Final = "the client may no longer receive it"
 
 
 class Refusal(msgspec.Struct):

@@ -32,7 +32,7 @@ from bridge.service.admission import (
 )
 from bridge.service.authentication import BELIEVED, authenticate, identify, judge, refused_code
 from bridge.service.client import Client
-from bridge.service.ownership import belongs_to_another, refuse_for_owner, take_ownership
+from bridge.service.ownership import authorize_again, belongs_to_another, refuse_for_owner, take_ownership
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
@@ -130,25 +130,57 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         session.principal = client.principal
     session.expiry_interval = expiry_interval
     service.timers.cancel(client_id)
-    durable = session.durable
     service.clients[client_id] = client
     session.connected = True
     session.since, session.channel, session.level = time.time(), client.channel.name, client.protocol.level
+    topics = _topics(client, identity)
+    commit = partial(_commit, service, client, session, identity, packet, properties, topics, present)
+    if session is existing:
+        authorize_again(service, client, session, identity, topics, commit)
+    else:
+        commit("")
+
+
+def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
+    """Return the topic rules of a client's channel; None if there are none."""
+    config = client.channel
+    if config.publish_topics is None and config.subscribe_topics is None:
+        return None
+    return TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
+
+
+def _commit(
+    service: Sessions,
+    client: Client,
+    session: Session,
+    identity: ClientIdentity,
+    packet: Connect,
+    properties: ConnackProperties | None,
+    topics: TopicAccess | None,
+    present: bool,
+    failure: str,
+) -> None:
+    """Record that a client has a session, unless there is a failure already; the client is answered after that."""
+    client_id = identity.client_id
+    durable = session.durable
+    if service.clients.get(client_id) is not client:
+        return  # taken over by another connection meanwhile
+    if failure or client.protocol.state is not State.AUTHENTICATING:
+        _give_up(service, client, session, failure)
+        return
+    session.identity = identity
 
     def committed(completion: Completion) -> None:
-        failure = completion.failure
-        if failure:
+        reason = completion.failure
+        if reason:
             # What it was to put on record is still to be.
             session.record = session.outbox.record = durable
         if service.clients.get(client_id) is not client:
             return  # taken over by another connection before this one was answered
-        if failure:
-            refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(failure))
-        if failure or client.protocol.state is not State.AUTHENTICATING:
-            del service.clients[client_id]
-            session.detach(time.time())
-            service.leave(session)
+        if reason or client.protocol.state is not State.AUTHENTICATING:
+            _give_up(service, client, session, cmqc.reason_name(reason) if reason else "")
             return
+        session.topics = topics
         _begin(service, client, session, identity, packet, properties, present=present)
         if recording is not None:
             service.units.recorded(session, recording)
@@ -161,6 +193,16 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         session.outbox.record = True
         recording = service.units.keep(session, unit.records)
     service.units.submit(unit, committed)
+
+
+def _give_up(service: Sessions, client: Client, session: Session, failure: str) -> None:
+    """Let go of a session whose client is gone before CONNACK, or is refused because of a failure."""
+    if failure:
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, failure)
+    del service.clients[session.client_id]
+    if service.sessions.get(session.client_id) is session:  # else it was purged
+        session.detach(time.time())
+        service.leave(session)
 
 
 def _begin(
@@ -176,10 +218,6 @@ def _begin(
     protocol = client.protocol
     session.attach(identity)
     config = client.channel
-    if config.publish_topics is None and config.subscribe_topics is None:
-        session.topics = None
-    else:
-        session.topics = TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
     client.session = session
     session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
     if packet.protocol_level == LEVEL_MQTT_5:

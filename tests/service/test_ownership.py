@@ -15,6 +15,7 @@ from bridge.config import ChannelConfig
 from bridge.mapping.telemetry.identity import UNAUTHENTICATED, Principal
 from bridge.mapping.telemetry.session_record import Side, StateKey, decode
 from bridge.mqtt.transport.channel import Channel
+from bridge.mqtt.unsent import NOT_ALLOWED
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.observers import Observer
@@ -393,3 +394,217 @@ async def test_a_session_of_a_channel_that_is_gone_is_not_shared(site: Any) -> N
         await running.leave(await running.accepted(PASSWORD, "c", "alice"), "c")
         running.service.authentication = {TOKEN: running.service.authentication[TOKEN]}
         assert (await running.connect(TOKEN, "c", "bob"))[1] == Connack(5)
+
+
+# Subscriptions of a resumed session -----------------------------------------------------------------------------------
+
+RULES = {"subscribe_topics": ["devices/%u/#", "news"], "publish_topics": ["devices/%u/#"]}
+SHARING = {"shared_client_ids": True}
+
+
+def waiting(running: Site) -> list[int]:
+    """Numbers of the messages that wait for client c."""
+    return [one.msg_number for one in running.service.sessions["c"].outbox.pending()]
+
+
+async def test_a_resumed_session_loses_what_its_new_user_may_not_receive(
+    site: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Alice has one message in flight and others waiting; bob gets only what a filter of the session still covers."""
+    finished: list[tuple[int, str]] = []
+
+    class Finished(Observer):
+        def finished(self, session: Any, done: Any, discarded: Any) -> None:
+            finished.extend((one.msg_number, discarded.get(one.msg_number)) for one in done)
+
+    async with site(observers=[Finished()], PASSWORD=RULES | SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        assert await alice.subscribe("devices/alice/#", "news") == (1, 1)
+        backend.deliver(backend.publication(1, 1, topic="devices/alice/a", payload=b"1"))
+        assert isinstance(await alice.receive(), Publish)
+        await running.leave(alice, "c")
+        backend.deliver(
+            backend.publication(2, 1, topic="devices/alice/b"),
+            backend.publication(3, 1, topic="news"),
+            backend.direct(4),
+            backend.publication(5, 1, topic="devices/alice/c", user_data="an administrator's"),
+        )
+        bob, answer = await running.connect(PASSWORD, "c", "bob")
+        assert answer == Connack(0, True)
+        came = [await bob.receive() for _ in range(3)]
+        assert [one.payload for one in came if isinstance(one, Publish)] == [b"3", b"", b"5"]
+        assert [one.msg_number for one in backend.removed] == [1, 2]
+        assert backend.unsubscribed == [("c", "devices/alice/#")]
+        assert list(running.service.sessions["c"].filters) == ["news"]
+        assert [number for number, why in finished if why == NOT_ALLOWED] == [1, 2]
+        await bob.publish("devices/bob/alive")
+    (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2203W")]
+    assert "'devices/alice/#'" in line and "subscribe_topics" in line
+
+
+async def test_a_client_is_answered_only_after_it_is_unsubscribed(site: Any) -> None:
+    """What arrives until the queue manager has unsubscribed it is discarded as well."""
+    async with site(PASSWORD=RULES | SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        await alice.subscribe("devices/alice/#")
+        await running.leave(alice, "c")
+        backend.automatic = False
+        bob = asyncio.ensure_future(running.connect(PASSWORD, "c", "bob"))
+        await backend.until(lambda: bool(backend.waiting))
+        backend.deliver(backend.publication(1, 1, topic="devices/alice/a"))
+        assert not bob.done()
+        backend.complete()
+        assert backend.unsubscribed == [("c", "devices/alice/#")]
+        backend.automatic = True
+        backend.complete_all()
+        device, answer = await bob
+        assert answer == Connack(0, True) and [one.msg_number for one in backend.removed] == [1]
+        await device.publish("devices/bob/alive")
+
+
+async def test_a_second_connection_waits_until_the_first_is_authorized(site: Any) -> None:
+    async with site(PASSWORD=RULES | SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        await alice.subscribe("devices/alice/#")
+        await running.leave(alice, "c")
+        backend.deliver(backend.publication(1, 1, topic="devices/alice/a"))
+        backend.automatic = False
+        first = asyncio.ensure_future(running.connect(PASSWORD, "c", "bob"))
+        await backend.until(lambda: bool(backend.waiting))
+        second = asyncio.ensure_future(running.connect(PASSWORD, "c", "bob"))
+        with pytest.raises(ConnectionError):
+            await first
+        assert not second.done()
+        backend.automatic = True
+        backend.complete_all()
+        device, answer = await second
+        assert answer == Connack(0, True) and backend.unsubscribed == [("c", "devices/alice/#")]
+        await device.publish("devices/bob/alive")
+
+
+async def test_a_changed_rule_applies_when_a_session_is_resumed(
+    site: Any, restart: Any, durable_subscription: Any
+) -> None:
+    """After a reload as well as after a restart, and only once."""
+    narrow = {"subscribe_topics": ["news"]}
+    async with site() as running:
+        device = await running.accepted(PASSWORD, "c", "alice")
+        assert await device.subscribe("plant/#", "news") == (1, 1)
+        await running.leave(device, "c")
+        backend = restart(
+            running.backend,
+            durable_subscription("c", "plant/#", "1", True),
+            durable_subscription("c", "news", "1", True),
+        )
+        running.channels[PASSWORD].use(ChannelConfig(name=PASSWORD, port=0, **narrow))
+        assert (await running.connect(PASSWORD, "c", "alice"))[1] == Connack(0, True)
+        assert running.backend.unsubscribed == [("c", "plant/#")]
+    backend.lying = [backend.publication(1, 1, topic="plant/a"), backend.publication(2, 1, topic="news")]
+    async with site(backend, PASSWORD=narrow) as running:
+        device = await running.accepted(PASSWORD, "c", "alice")
+        came = await device.receive()
+        assert isinstance(came, Publish) and came.payload == b"2"
+        assert backend.unsubscribed == [("c", "plant/#")] and [one.msg_number for one in backend.removed] == [1]
+
+
+@pytest.mark.parametrize("by", ["rules", "the queue manager"])
+async def test_a_resumed_session_leaves_shares_that_its_new_user_may_not_join(site: Any, by: str) -> None:
+    options = SHARING | (RULES if by == "rules" else {})
+    async with site(PASSWORD=options) as running:
+        backend = running.backend
+        written = "$share/group/devices/alice/#"
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        other = await running.accepted(PASSWORD, "other", "alice")
+        for device in (alice, other):
+            assert await device.subscribe(written) == (1,)
+        if by != "rules":
+            backend.unauthorized["bob", written] = 2035
+        bob, answer = await running.connect(PASSWORD, "c", "bob")
+        assert answer == Connack(0, True)
+        session = running.service.sessions["c"]
+        (share,) = running.service.units.shares.values()
+        assert not session.shares and list(share.members) == ["other"] and running.record("c").shares == []
+        await bob.publish("devices/bob/alive")
+
+
+async def test_subscriptions_are_authorized_by_the_queue_manager_for_another_mq_user(site: Any, restart: Any) -> None:
+    async with site(PASSWORD=SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        await alice.subscribe("a", "b")
+        assert running.record("c").mqUser == "alice"
+        backend.unauthorized["bob", "a"] = 2035
+        bob = await running.accepted(PASSWORD, "c", "bob")
+        assert backend.authorized == [("c", "a", "bob", True), ("c", "b", "bob", True)]
+        assert list(running.service.sessions["c"].filters) == ["b"] and backend.unsubscribed == [("c", "a")]
+        assert running.record("c").mqUser == "bob"
+        await bob.publish("alive")
+        backend.authorized.clear()
+        await running.accepted(PASSWORD, "c", "bob")
+        assert backend.authorized == [("c", "b", "bob", False)]
+
+
+async def test_a_client_is_refused_for_now_if_its_subscriptions_cannot_be_authorized(site: Any) -> None:
+    """The session stays as it was."""
+    async with site(PASSWORD=SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        await alice.subscribe("a")
+        await running.leave(alice, "c")
+        backend.unauthorized["bob", "a"] = 2102
+        assert (await running.connect(PASSWORD, "c", "bob"))[1] == Connack(3)
+        assert list(running.service.sessions["c"].filters) == ["a"] and not running.service.sessions["c"].connected
+        backend.unauthorized.clear()
+        await running.accepted(PASSWORD, "c", "bob")
+
+
+async def test_messages_stay_if_they_cannot_be_discarded(site: Any) -> None:
+    async with site(PASSWORD=RULES | SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        await alice.subscribe("devices/alice/#")
+        await running.leave(alice, "c")
+        backend.deliver(backend.publication(1, 1, topic="devices/alice/a"))
+        backend.failure = 2102
+        assert (await running.connect(PASSWORD, "c", "bob"))[1] == Connack(3)
+        assert list(running.service.sessions["c"].filters) == ["devices/alice/#"]
+        backend.failure = 0
+        bob = await running.accepted(PASSWORD, "c", "bob")
+        await bob.publish("devices/bob/alive")
+        assert [one.msg_number for one in backend.removed] == [1]
+
+
+# Wills ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("topic", "refused"), [("devices/alice/gone", True), ("devices/bob/gone", False)])
+@pytest.mark.parametrize("delay", [0, 3600])
+async def test_a_will_is_authorized_for_the_user_who_left_it(site: Any, topic: str, refused: bool, delay: int) -> None:
+    """Also a will that waits for its delay, and after the session was alice's before."""
+    async with site(PASSWORD=RULES | SHARING) as running:
+        await running.leave(await running.accepted(PASSWORD, "c", "alice", level=5), "c")
+        will = Will(topic, b"", properties=WillProperties(will_delay_interval=delay))
+        bob = await running.accepted(PASSWORD, "c", "bob", level=5, will=will)
+        bob.close()
+        await running.running.until(lambda: "c" not in running.service.clients)
+        running.service.wills.publish_all()
+        publications = [unit for unit in running.backend.units if unit.publications]
+        (unit,) = publications
+        assert (0 in unit.forbidden) is refused
+        assert unit.publications[0][0].md.UserIdentifier == b"bob"
+
+
+async def test_a_will_of_a_client_whose_rules_have_changed_is_refused(site: Any) -> None:
+    async with site() as running:
+        will = Will("plant/gone", b"")
+        first = await running.accepted(PASSWORD, "c", "alice", will=will)
+        await running.leave(first, "c")
+        running.channels[PASSWORD].use(ChannelConfig(name=PASSWORD, port=0, publish_topics=["news"]))
+        second = await running.accepted(PASSWORD, "c", "alice", will=will)
+        second.close()
+        await running.backend.until(lambda: any(unit.publications for unit in running.backend.units))
+        (unit,) = [unit for unit in running.backend.units if unit.publications]
+        assert unit.forbidden == {0}

@@ -11,6 +11,7 @@ from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.telemetry.subscription import topic_string
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
 from bridge.mq.commits import Commits
@@ -304,12 +305,32 @@ class EmbeddedBackend:
             work.done = ended
             self._queue_manager.recovery_log.submit(work)
 
+    def authorize(
+        self,
+        client_id: str,
+        requests: Sequence[SubscriptionRequest],
+        done: Callable[[list[int]], None],
+        *,
+        user: str,
+        changed: bool,
+        member: str = "",
+    ) -> None:
+        queue_manager, queue = self._queue_manager, self.transmission_queue
+        filters = [topic_string(client_id, request.topic_filter) for request in requests]
+        done([refusal_to_receive(queue_manager, queue, user, one) for one in filters])
+
     def refuse(self, client_id: str, refused: bool) -> None:
         with self._queue_manager.lock:
             self._queue_manager.topics.refuse(client_id, refused)
 
     def unsubscribe(
-        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        done: Callable[[], None],
+        *,
+        ended: bool = False,
+        handed_over: bool = False,
     ) -> None:
         queue_manager = self._queue_manager
         work = Unit()
@@ -317,6 +338,7 @@ class EmbeddedBackend:
             for topic_filter in filters:
                 unsubscribe(queue_manager, work, client_id, topic_filter)
             work.done = lambda _reason: done()
+            work.barrier = handed_over
             if ended:
                 fence = self._fences[client_id] = queue_manager.next_number()
                 work.barrier = True

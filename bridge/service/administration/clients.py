@@ -47,7 +47,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     """Return all that is known of a client. Raises Refused."""
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
-    subscriptions = [ClientSubscriptionStatus(one, "") for one in sorted(session.filters)]
+    subscriptions = [ClientSubscriptionStatus(*one) for one in sorted(session.filters.items())]
     subscriptions += [ClientSubscriptionStatus(*one) for one in session.shares.values()]
     outbox = session.outbox
     waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]

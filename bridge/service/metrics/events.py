@@ -8,7 +8,7 @@ from typing import Final
 
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.session import Session
-from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW
+from bridge.mqtt.unsent import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW
 from bridge.service.metrics.reasons import OTHER, REASONS, connack_label, reason_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.observers import Observer
@@ -23,6 +23,7 @@ _DISCARDED: Final = {
     SLOW: "slow_client",
     FULL: "waiting_full",
     OWN: "no_local",
+    NOT_ALLOWED: "not_authorized",
     _SESSION_ENDED: "session_ended",
     _NO_SESSION: "no_session",
 }
