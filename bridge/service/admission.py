@@ -70,6 +70,9 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
         return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
     if len(client_id.encode()) > CLIENT_ID_BYTES:
         return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
+    if client_id.endswith(" "):
+        # MQ pads names with blanks: the messages of `a ` would be those of client `a`.
+        return "a client identifier must not end with a blank (it is a queue manager name to MQ)"
     if is_shared(client_id) or is_remote_queue_manager(client_id):
         return "a client identifier of this form is kept for shared subscriptions"
     if client_id == queue_manager_name:

@@ -259,7 +259,10 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
     requests = [SubscriptionRequest(topic, subscription_data("2"), retained=False)]
     ask = partial(bridge.backend.authorize, "c1", requests, user=user, changed=True)
     assert await bridge.called(lambda done: ask(done)) == [cmqc.MQRC_NOT_AUTHORIZED]
-    profiles = {f"PROFILE('{TRANSMISSION_QUEUE}') OBJTYPE(QUEUE)": "PUT", f"PROFILE('{name}') OBJTYPE(TOPIC)": "PUB,SUB,RESUME"}
+    profiles = {
+        f"PROFILE('{TRANSMISSION_QUEUE}') OBJTYPE(QUEUE)": "PUT",
+        f"PROFILE('{name}') OBJTYPE(TOPIC)": "PUB,SUB,RESUME",
+    }
     for profile, authorities in profiles.items():
         whose = f"{profile} PRINCIPAL('{user}')"
         await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
