@@ -53,6 +53,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]
     return ClientDetails(
         status=status_of(parts, session),
+        owner="" if session.principal is None else str(session.principal),
         keep_alive=0 if client is None else client.protocol.keep_alive,
         expiry_interval=session.expiry_interval,
         will_topic=None if client is None or client.will is None else client.will.topic,
