@@ -326,6 +326,44 @@ async def test_an_anonymous_client_of_a_channel_with_authentication_is_not_authe
         assert running.service.sessions["c"].principal == UNAUTHENTICATED
 
 
+class Vouching:
+    """A method of enhanced authentication that is told whom to vouch for."""
+
+    def begin(self, presented: Presented) -> Vouching:
+        return self
+
+    async def respond(self, data: bytes | None) -> Authenticated:
+        return Authenticated((data or b"").decode())
+
+
+async def by_method(running: Site, client_id: str, user: str) -> Connack:
+    device = Device(*await asyncio.open_connection(*running.channels[OPEN].endpoint), 5)
+    running.devices.append(device)
+    properties = ConnectProperties(3600, authentication_method="VOUCH", authentication_data=user.encode())
+    device.send(Connect(client_id, protocol_level=5, clean_session=False, properties=properties))
+    answer = await device.receive()
+    assert isinstance(answer, Connack)
+    return answer
+
+
+async def test_a_user_of_enhanced_authentication_is_the_same_principal_as_one_with_a_password(site: Any) -> None:
+    """Also on a channel whose other clients are not authenticated."""
+    async with site() as running:
+        running.service.authentication |= {OPEN: ChannelAuthentication(methods={"VOUCH": Vouching()})}
+        assert (await by_method(running, "c", "alice")).return_code == 0
+        assert running.service.sessions["c"].principal == Principal(True, "alice")
+        assert (await running.connect(OPEN, "c", "alice"))[1] == Connack(5)
+        assert (await running.connect(PASSWORD, "c", "alice"))[1] == Connack(0, True)
+        assert (await by_method(running, "c", "bob")).return_code == 0x87
+
+
+@pytest.mark.parametrize("user", ["alice ", " alice", "al\u200bice"])
+async def test_a_method_cannot_vouch_for_a_user_name_that_reads_like_another(site: Any, user: str) -> None:
+    async with site() as running:
+        running.service.authentication |= {OPEN: ChannelAuthentication(methods={"VOUCH": Vouching()})}
+        assert (await by_method(running, "c", user)).return_code == 0x87
+
+
 # Upgrade and binding --------------------------------------------------------------------------------------------------
 
 
