@@ -121,7 +121,7 @@ METRICS: Final = (
     ),
     Metric(
         "mqbridge_messages_discarded_total", "counter", "Messages for clients that were not sent: expired, slow_client (QoS "
-        "0), waiting_full, no_local, session_ended, no_session.", ("reason",),
+        "0), waiting_full, no_local, not_authorized, session_ended, no_session.", ("reason",),
     ),
     Metric("mqbridge_messages_resent_total", "counter", "PUBLISH sent again, with DUP set.", _CLIENTS),
     # Queue manager
