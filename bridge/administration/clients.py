@@ -52,6 +52,8 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     """All that is known of one client."""
 
     status: ClientStatus
+    #: whose clients alone may resume the session; blank if it has not been used since an older bridge recorded it
+    owner: str
     keep_alive: int
     expiry_interval: int
     will_topic: str | None

@@ -88,6 +88,10 @@ class ChannelConfig(Section):
     """Topic filters that its clients may publish to: %c stands for the client identifier, %u for the user. None: any."""
     subscribe_topics: list[Annotated[str, values.topic_pattern()]] | None = None
     """Topic filters that cover all that its clients may subscribe to, in the same form. None: any."""
+    shared_client_ids: Truth = False
+    """Whether users of this channel may take over each other's sessions by connecting with the same client identifier. Both
+    the channel of the new connection and the channel that the session last used must allow it. If false, a session accepts
+    only the user who owns it."""
     max_clients_per_address: Annotated[int, values.integer(1, 1_000_000)] | None = None
     """How many clients of one IP address may be connected at a time; None: as many as there is room for."""
     connect_rate: Annotated[float, values.number(1)] | None = None

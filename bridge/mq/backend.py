@@ -141,13 +141,37 @@ class Backend(Protocol):
         `done` is called.
         """
 
+    def authorize(
+        self,
+        client_id: str,
+        requests: Sequence[SubscriptionRequest],
+        done: Callable[[list[int]], None],
+        *,
+        user: str,
+        changed: bool,
+        member: str = "",
+    ) -> None:
+        """Check whether `user` may keep durable subscriptions as they are; `done` gets a reason code for each.
+
+        `changed` tells whether the subscriptions were made or last checked for another user. Other arguments are those of
+        `subscribe`. `done` may be called before this returns.
+        """
+
     def refuse(self, client_id: str, refused: bool) -> None:
         """Refuse publications that would go to a client, or do so no more. The embedded queue manager's only."""
 
     def unsubscribe(
-        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        done: Callable[[], None],
+        *,
+        ended: bool = False,
+        handed_over: bool = False,
     ) -> None:
         """Remove subscriptions of a client; filters that it did not subscribe to are no error.
+
+        With `handed_over`, `done` is called only after the last message for these subscriptions has been handed over.
 
         `ended` says that the session has ended: what still comes for these subscriptions is for nobody, and is not handed
         over (MQTT-3.1.2-6).

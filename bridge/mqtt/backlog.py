@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from bridge.mapping.telemetry.transmission import Transmission
@@ -123,11 +123,12 @@ class Backlog:
         self.messages.clear()
         self._add(-self.bytes)
 
-    def withdraw(self, client_ids: Container[str]) -> list[Transmission]:
-        """Remove and return the messages that were addressed to one of these remote queue managers."""
-        taken = [one for one in self.messages if one.client_id in client_ids]
+    def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted messages, and return them."""
+        taken, left = [], []
+        for transmission in self.messages:
+            (taken if wanted(transmission) else left).append(transmission)
         if taken:
-            left = [one for one in self.messages if one.client_id not in client_ids]
             self.clear()
             for one in left:
                 self.append(one)

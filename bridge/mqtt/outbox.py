@@ -6,7 +6,7 @@ becomes which publication is `bridge.mapping.telemetry`'s business; an Outbox wr
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
@@ -338,16 +338,16 @@ class Outbox:
         room = min(self.window - in_flight.unacknowledged, self.receive_maximum - in_flight.unfinished)
         return max(0, room - len(self.backlog.messages))
 
-    def withdraw_waiting(self, client_ids: Container[str]) -> list[Transmission]:
-        """Give back messages that wait and came for one of these remote queue managers."""
-        return self.backlog.withdraw(client_ids)
+    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted ones of the messages that wait, and return them."""
+        return self.backlog.withdraw(wanted)
 
-    def withdraw_sent(self, client_ids: Container[str]) -> list[Transmission]:
-        """Give back messages that are sent and not acknowledged, and came for one of these remote queue managers."""
+    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted ones of the messages that are sent and not acknowledged, and return them."""
         taken: list[Transmission] = []
         for message_id, outgoing in list(self.in_flight.items()):
             transmission = outgoing.transmission
-            if transmission is None or transmission.client_id not in client_ids:
+            if transmission is None or not wanted(transmission):
                 continue
             self.in_flight.take_back(message_id)
             if outgoing is self.recording:

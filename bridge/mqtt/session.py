@@ -6,10 +6,10 @@ commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.identity import ClientIdentity, Principal
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord
 from bridge.mapping.telemetry.shared_subscription import shared_subscription
@@ -133,8 +133,8 @@ class Session:
         self.received: set[int] = set()
         #: `received` or `requests` has changed and has to be on record (durable sessions only)
         self.record = False
-        #: topic filters subscribed to
-        self.filters: set[str] = set()
+        #: topic filters subscribed to, with the user data of their subscriptions
+        self.filters: dict[str, str] = {}
         #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
         self.shares: dict[str, tuple[str, str]] = {}
         #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
@@ -152,12 +152,16 @@ class Session:
         #: messages that its client has sent since it connected, and when the last of them came, in microseconds
         self.messages_received = 0
         self.last_received_at = 0
+        #: the owner, whose clients alone may resume the session; None if no client has connected since an older bridge ran
+        self.principal: Principal | None = None
         #: the protocol level by which its client is, or was last, connected; 0 where that is not known
         self.level = 0
         #: counts what its client publishes; None: nothing does
         self.counts: PublicationCounts | None = None
         #: which topics its channel lets its client use; None: any
         self.topics: TopicAccess | None = None
+        #: clients that resume it while its subscriptions are being authorized for another one; None while none are
+        self.resuming: list[Callable[[], None]] | None = None
 
     def attach(self, identity: ClientIdentity) -> None:
         """Begin a connection of the client: CONNACK is sent."""
@@ -362,6 +366,8 @@ class Session:
             shares=list(self.shares.values()),
             since=self.since,
             channel=self.channel,
+            principal=self.principal,
+            mqUser=self.identity.user.decode("utf-8", "replace"),
         )
 
     def restore(self, record: SessionRecord, now: float) -> None:
@@ -381,6 +387,8 @@ class Session:
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt
         self.since, self.channel = record.since, record.channel
+        self.principal = record.principal
+        self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
         self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         if record.connected:
             self.detach(now)

@@ -16,6 +16,8 @@ SLOW: Final = "the client was too slow"
 OWN: Final = "No Local"
 #: Or that the backlog of its client was full.
 FULL: Final = "the backlog of the client was full"
+#: Or that its client may no longer subscribe to the topic.
+NOT_ALLOWED: Final = "the client may no longer receive it"
 
 
 class Refusal(msgspec.Struct):

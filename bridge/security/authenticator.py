@@ -59,6 +59,8 @@ class Authenticated(msgspec.Struct, frozen=True):
     data: bytes | None = None
     #: POSIX time when this ends to be true, and the connection with it; None: never
     expires: float | None = None
+    #: the client proved this; if False, its user name is blank or merely claimed
+    verified: bool = True
 
 
 class AuthenticationFailed(Exception):

@@ -56,6 +56,8 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
     methods: Mapping[str, AuthenticationMethod] = {}
     #: whether who presents nothing is let in
     anonymous: bool = False
+    #: whether users of the channel may resume sessions of other users
+    shared_client_ids: bool = False
 
     async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
         """Return who a client is; `shown` is what it has shown by a method of enhanced authentication.
@@ -76,10 +78,10 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
                 expires = min(expires, math.inf if found.expires is None else found.expires)
         if first is None and not self.anonymous:
             raise AuthenticationFailed("it presents nothing by which it could show who it is")
-        first = first or Authenticated("")
+        first = first or Authenticated("", verified=False)
         if why := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
             raise AuthenticationFailed(why)
-        return Authenticated(first.user_name, first.data, None if math.isinf(expires) else expires)
+        return msgspec.structs.replace(first, expires=None if math.isinf(expires) else expires)
 
 
 class Authenticators:
@@ -108,7 +110,8 @@ class Authenticators:
                 from bridge.security.scram import NAME, Scram
 
                 methods[NAME] = Scram(self._file(config.file))
-        return self._of(channel.authentication, methods, self._hashes)
+        authentication = self._of(channel.authentication, methods, self._hashes)
+        return msgspec.structs.replace(authentication, shared_client_ids=channel.shared_client_ids)
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
         """Return the authentication of each of these, by channel. Raises UnknownAuthenticator, UnknownMethod."""

@@ -37,6 +37,10 @@ class TopicAccess:
                 self._known[topic] = known
         return known
 
+    def subscribes_like(self, other: TopicAccess) -> bool:
+        """Return whether the rules for subscriptions are those of `other`."""
+        return self._subscribe == other._subscribe
+
     def may_subscribe(self, topic_filter: str) -> bool:
         """Return whether all topics that a filter matches are topics that the client may subscribe to."""
         return self._subscribe is None or any(covers(one, topic_filter) for one in self._subscribe)

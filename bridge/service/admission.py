@@ -6,6 +6,7 @@ import logging
 import math
 import secrets
 from collections.abc import Collection
+from typing import Any
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
@@ -69,6 +70,9 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
         return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
     if len(client_id.encode()) > CLIENT_ID_BYTES:
         return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
+    if client_id.endswith(" "):
+        # MQ pads names with blanks: the messages of `a ` would be those of client `a`.
+        return "a client identifier must not end with a blank (it is a queue manager name to MQ)"
     if is_shared(client_id) or is_remote_queue_manager(client_id):
         return "a client identifier of this form is kept for shared subscriptions"
     if client_id == queue_manager_name:
@@ -149,6 +153,24 @@ def connack_properties(packet: Connect, client: Client, client_id: str, limits: 
     )
 
 
+def answer_refusal(
+    service: Sessions,
+    client: Client,
+    code: ConnackCode,
+    why: str,
+    reason_code: ReasonCode | None = None,
+    *,
+    event: str = "refused",
+    **facts: Any,
+) -> None:
+    """Answer with a CONNACK that refuses, count and audit the refusal, and close. The caller writes the log line."""
+    stranger = client.transport.address
+    audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
+    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
+    client.protocol.refuse(code, reason_code=reason_code)
+    client.transport.flush()
+
+
 def refuse(
     service: Sessions, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
 ) -> None:
@@ -161,8 +183,4 @@ def refuse(
         code.name.replace("_", " ").lower(),
         why,
     )
-    stranger = client.transport.address
-    audit_log.note("refused", client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why)
-    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
-    client.protocol.refuse(code, reason_code=reason_code)
-    client.transport.flush()
+    answer_refusal(service, client, code, why, reason_code)

@@ -122,10 +122,6 @@ def identify(
 ) -> None:
     """Find out who a client is by all that it presents; `shown` is what it has shown by an enhanced authentication."""
     authentication = service.authentication.get(client.channel.name, BELIEVED)
-    if not authentication.asks:
-        assert shown is not None
-        then(shown)
-        return
     found = _identify(service, client, packet, authentication, then, shown)
     client.identification = asyncio.get_running_loop().create_task(found)
 
@@ -250,10 +246,8 @@ async def _again(
     """Let a client that has authenticated itself again go on: as the user it was, with all that it presented right still."""
     try:
         async with asyncio.timeout(client.channel.connect_timeout):
-            shown = result
             channel = service.authentication.get(client.channel.name, BELIEVED)
-            if channel.asks:
-                shown = await channel.authenticate(presented_by(client, packet), result)
+            shown = await channel.authenticate(presented_by(client, packet), result)
         identity, name = admitted_identity(service, client, packet, shown)
     except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
         authentication.fail(ReasonCode.NOT_AUTHORIZED, str(error) or "it takes longer than connect_timeout")

@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
+from bridge.mapping.telemetry.identity import UNAUTHENTICATED
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
 from bridge.mqtt.protocol import ServerProtocol
@@ -97,6 +98,7 @@ class Client:
         "dead_letters",
         "expires",
         "identification",
+        "principal",
         "protocol",
         "session",
         "transport",
@@ -126,6 +128,8 @@ class Client:
         self.attempt: Attempt | None = None
         #: the user that it has shown to be, or that is believed it; the user that it acts as may be another
         self.user_name = ""
+        #: who the channel authenticated it as
+        self.principal = UNAUTHENTICATED
         #: finds out who it is
         self.identification: asyncio.Task[None] | None = None
         #: POSIX time when what it has shown ends to be true, and its connection with that; math.inf: never

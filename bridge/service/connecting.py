@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any
 
-from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mapping.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.connection_state import State
 from bridge.mqtt.in_flight import Outgoing
@@ -32,6 +32,7 @@ from bridge.service.admission import (
 )
 from bridge.service.authentication import BELIEVED, authenticate, identify, judge, refused_code
 from bridge.service.client import Client
+from bridge.service.ownership import authorize_again, belongs_to_another, refuse_for_owner, take_ownership
 from bridge.service.sessions import Sessions
 from bridge.wire import cmqc
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
@@ -57,7 +58,7 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     elif authentication.asks:
         judge(service, client, packet, partial(identify, service, client, packet, admit))
     else:
-        admit(Authenticated(packet.user_name))
+        admit(Authenticated(packet.user_name, verified=False))
 
 
 def _admit(service: Sessions, client: Client, packet: Connect, shown: Authenticated) -> None:
@@ -68,6 +69,7 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
         # Who guesses passwords is not to see by the answer which one is right.
         refuse(service, client, refused_code(service, client, packet), str(error))
         return
+    client.principal = Principal(True, client.user_name) if shown.verified else UNAUTHENTICATED
     if client.attempt is not None:
         client.attempt.end(True)
     client.expires = math.inf if shown.expires is None else shown.expires
@@ -91,6 +93,10 @@ def _admit(service: Sessions, client: Client, packet: Connect, shown: Authentica
 def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
     """Take a session over, or begin one; the client is answered when that is on record."""
     client_id = identity.client_id
+    existing = service.sessions.get(client_id)
+    if existing is not None and belongs_to_another(service, client, existing):
+        refuse_for_owner(service, client, existing)
+        return
     properties = None
     if packet.protocol_level == LEVEL_MQTT_5:
         properties = connack_properties(packet, client, client_id, service.limits)
@@ -111,7 +117,9 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         audit_log.note("taken over", old.peer, channel=old.channel.name, by=client.peer.address)
         old.close(f"taken over by a new connection {client.peer}", ReasonCode.SESSION_TAKEN_OVER)
         service.lost(old)
-    existing = service.sessions.get(client_id)
+    existing = service.sessions.get(client_id)  # a clean session ended with its connection
+    if existing is not None:
+        take_ownership(client, existing)
     client.will = packet.will
     expiry_interval = session_expiry_interval(packet, client.channel)
     present = False
@@ -124,27 +132,60 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         if service.after_purge(client_id, again):
             return
         session = service.new_session(identity, durable=expiry_interval > 0)
+        session.principal = client.principal
     session.expiry_interval = expiry_interval
     service.timers.cancel(client_id)
-    durable = session.durable
     service.clients[client_id] = client
     session.connected = True
     session.since, session.channel, session.level = time.time(), client.channel.name, client.protocol.level
+    topics = _topics(client, identity)
+    commit = partial(_commit, service, client, session, identity, packet, properties, topics, present)
+    if session is existing:
+        authorize_again(service, client, session, identity, topics, commit)
+    else:
+        commit("")
+
+
+def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
+    """Return the topic rules of a client's channel; None if there are none."""
+    config = client.channel
+    if config.publish_topics is None and config.subscribe_topics is None:
+        return None
+    return TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
+
+
+def _commit(
+    service: Sessions,
+    client: Client,
+    session: Session,
+    identity: ClientIdentity,
+    packet: Connect,
+    properties: ConnackProperties | None,
+    topics: TopicAccess | None,
+    present: bool,
+    failure: str,
+) -> None:
+    """Record that a client has a session, unless there is a failure already; the client is answered after that."""
+    client_id = identity.client_id
+    durable = session.durable
+    if service.clients.get(client_id) is not client:
+        return  # taken over by another connection meanwhile
+    if failure or client.protocol.state is not State.AUTHENTICATING:
+        _give_up(service, client, session, failure)
+        return
+    session.identity = identity
 
     def committed(completion: Completion) -> None:
-        failure = completion.failure
-        if failure:
+        reason = completion.failure
+        if reason:
             # What it was to put on record is still to be.
             session.record = session.outbox.record = durable
         if service.clients.get(client_id) is not client:
             return  # taken over by another connection before this one was answered
-        if failure:
-            refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, cmqc.reason_name(failure))
-        if failure or client.protocol.state is not State.AUTHENTICATING:
-            del service.clients[client_id]
-            session.detach(time.time())
-            service.leave(session)
+        if reason or client.protocol.state is not State.AUTHENTICATING:
+            _give_up(service, client, session, cmqc.reason_name(reason) if reason else "")
             return
+        session.topics = topics
         _begin(service, client, session, identity, packet, properties, present=present)
         if recording is not None:
             service.units.recorded(session, recording)
@@ -165,6 +206,16 @@ def _arrive_again(service: Sessions, client: Client, identity: ClientIdentity, p
         _arrive(service, client, identity, packet)
 
 
+def _give_up(service: Sessions, client: Client, session: Session, failure: str) -> None:
+    """Let go of a session whose client is gone before CONNACK, or is refused because of a failure."""
+    if failure:
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, failure)
+    del service.clients[session.client_id]
+    if service.sessions.get(session.client_id) is session:  # else it was purged
+        session.detach(time.time())
+        service.leave(session)
+
+
 def _begin(
     service: Sessions,
     client: Client,
@@ -178,10 +229,6 @@ def _begin(
     protocol = client.protocol
     session.attach(identity)
     config = client.channel
-    if config.publish_topics is None and config.subscribe_topics is None:
-        session.topics = None
-    else:
-        session.topics = TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
     client.session = session
     session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
     if packet.protocol_level == LEVEL_MQTT_5:
@@ -191,7 +238,7 @@ def _begin(
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
     user = identity.user.decode("utf-8", "replace")
-    facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": bool(config.authentication)}
+    facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
     audit_log.note("connected", client.peer, channel=config.name, **facts)
     log.info(
         "MQB2001I client %s connected: %s session%s",

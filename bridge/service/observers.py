@@ -36,6 +36,9 @@ class Observer:
     def authentication_failed(self, channel: str) -> None:
         """Note that a client of a channel did not show who it is."""
 
+    def session_refused(self, channel: str) -> None:
+        """Note that a client was rejected because its client identifier belongs to a session of another user."""
+
     def connected(self, session: Session) -> None:
         """Note that CONNACK 0 is sent."""
 
@@ -105,6 +108,7 @@ class Observers(Observer):
         self._begin = wanting(Observer.begin)
         self._connect_refused = wanting(Observer.connect_refused)
         self._authentication_failed = wanting(Observer.authentication_failed)
+        self._session_refused = wanting(Observer.session_refused)
         self._connected = wanting(Observer.connected)
         self._disconnected = wanting(Observer.disconnected)
         self._subscribed = wanting(Observer.subscribed)
@@ -137,6 +141,10 @@ class Observers(Observer):
 
     def authentication_failed(self, channel: str) -> None:
         for tell in self._authentication_failed:
+            self._tell(tell, channel)
+
+    def session_refused(self, channel: str) -> None:
+        for tell in self._session_refused:
             self._tell(tell, channel)
 
     def connected(self, session: Session) -> None:

@@ -167,9 +167,13 @@ class Shares(dict[str, Share]):
         Returns the shares that they wait in.
         """
         outbox = session.outbox
-        in_flight = outbox.withdraw_sent(self) if sent else []
+
+        def shared(transmission: Transmission) -> bool:
+            return transmission.client_id in self
+
+        in_flight = outbox.withdraw_sent(shared) if sent else []
         taken: dict[str, list[Transmission]] = {}
-        for transmission in in_flight + outbox.withdraw_waiting(self):
+        for transmission in in_flight + outbox.withdraw_waiting(shared):
             taken.setdefault(transmission.client_id, []).append(transmission)
         numbers = {one.msg_number for one in in_flight}
         for name, transmissions in taken.items():

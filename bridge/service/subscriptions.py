@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
 
 
-def _topics_of(topic_filter: str) -> str:
-    """Return a topic filter without the share that stands before it."""
+def topics_of(topic_filter: str) -> str:
+    """Return a topic filter without the share that precedes it."""
     return topic_filter.split("/", 2)[2] if is_shared(topic_filter) else topic_filter
 
 
@@ -51,7 +51,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     codes: list[int] = []
     wanted: list[tuple[int, SubscriptionRequest]] = []
     shared: list[tuple[int, SubscriptionRequest]] = []
-    known = session.filters | {topic_filter for topic_filter, _ in session.shares.values()}
+    known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
     identifiers = () if identifier is None else (identifier,)
     plain = itertools.repeat(SubscriptionOptions())
@@ -66,7 +66,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         elif why is None and topic_filter not in known and room <= 0:
             why = f"a client has at most {service.limits.subscriptions} subscriptions (limits.subscriptions)"
             code = ReasonCode.QUOTA_EXCEEDED
-        elif why is None and session.topics is not None and not session.topics.may_subscribe(_topics_of(topic_filter)):
+        elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
             log.warning("MQB2201W client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
@@ -84,7 +84,11 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             wanted.append((len(codes), SubscriptionRequest(topic_filter, data, retained)))
         codes.append(code if version_5 else SUBACK_FAILURE)
 
-    added = {request.topic_filter for _, request in wanted} - session.filters
+    added = {
+        request.topic_filter: request.data.user_data
+        for _, request in wanted
+        if request.topic_filter not in session.filters
+    }
 
     reasons_by_position: dict[int, int] = {}
     awaited = 1 + bool(shared)
@@ -112,10 +116,12 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
                     reason,
                 )
                 if topic_filter in added:
-                    session.filters.discard(topic_filter)
+                    session.filters.pop(topic_filter, None)
                 codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE
                 continue
             codes[position] = qos
+            if topic_filter in session.filters:
+                session.filters[topic_filter] = request.data.user_data
             granted.append((topic_filter, qos))
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = qos
@@ -142,7 +148,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
 def unsubscribe(service: Sessions, client: Client, session: Session, packet: Unsubscribe) -> None:
     """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
     shares = [share for share in service.units.shares.of(session) if share.subscription.written in packet.topics]
-    known = session.filters | {share.subscription.written for share in shares}
+    known = {*session.filters, *(share.subscription.written for share in shares)}
     codes: list[int] = []
     for topic_filter in packet.topics:
         error = shared_subscription_error if is_shared(topic_filter) else topic_filter_error
@@ -154,7 +160,8 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
             codes.append(ReasonCode.TOPIC_FILTER_INVALID)
         else:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-    session.filters.difference_update(packet.topics)
+    for topic_filter in packet.topics:
+        session.filters.pop(topic_filter, None)
     received = now_us()
 
     client.hold(REQUEST_WEIGHT * len(packet.topics))

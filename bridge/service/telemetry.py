@@ -115,7 +115,7 @@ class TelemetryService:
                 self.units.shares.share(subscription.topic_filter)
                 continue
             session = self._recovered(subscription.client_id)
-            session.filters.add(subscription.topic_filter)
+            session.filters[subscription.topic_filter] = subscription.user_data
             if subscription.topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = subscription_data(subscription.user_data).qos
         for record in recovered.records:

@@ -294,3 +294,44 @@ def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> No
         assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
     finally:
         bridge.discard()
+
+
+def test_a_resumed_session_keeps_only_the_subscriptions_that_its_new_user_may_have(
+    bridge: BridgeProcess, logged: Callable[..., str], unique: str
+) -> None:
+    """On a channel without authentication, the next client with the same identifier may claim another user name."""
+    with client(bridge, unique, "alice", clean=False) as first:
+        assert first.subscribe((f"plant/{unique}", 1)) == (1,)
+        first.disconnect()
+    with client(bridge, f"{unique}p", "writer") as publisher:
+        publisher.publish(f"plant/{unique}", b"for alice", 1)
+    with client(bridge, unique, "reader", clean=False) as second:
+        assert second.take().payload == b"for alice"
+        second.disconnect()
+    with client(bridge, f"{unique}p", "writer") as publisher:
+        publisher.publish(f"plant/{unique}", b"for the reader", 1)
+        with client(bridge, unique, "bob", clean=False) as third:
+            publisher.publish(f"plant/{unique}", b"for nobody", 1)
+            third.ping()
+            assert not third.inbox
+            third.disconnect()
+    assert "MQRC_NOT_AUTHORIZED (2035)" in logged("MQB2203W", unique, f"'plant/{unique}'", "'bob'")
+
+
+def test_a_user_who_has_lost_authority_loses_its_subscriptions_on_resumption(
+    queue_manager: str, bridge: BridgeProcess, logged: Callable[..., str], unique: str
+) -> None:
+    """The embedded queue manager checks each resumption. IBM MQ checks subscriptions only if the user has changed."""
+    if queue_manager != EMBEDDED:
+        pytest.skip("IBM MQ is asked only if the MQ user has changed")
+    with client(bridge, unique, "dev-7", clean=False) as device:
+        assert device.subscribe((f"plant/{unique}", 1)) == (1,)
+        device.disconnect()
+    bridge.mqsc("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dev-7') AUTHRMV(SUB)\n")
+    try:
+        with client(bridge, unique, "dev-7", clean=False) as device:
+            device.ping()
+            device.disconnect()
+        logged("MQB2203W", unique, f"'plant/{unique}'", "'dev-7'")
+    finally:
+        bridge.mqsc("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dev-7') AUTHADD(SUB)\n")

@@ -48,6 +48,7 @@ def test_defaults() -> None:
                 "proxies": [],
                 "publish_topics": None,
                 "subscribe_topics": None,
+                "shared_client_ids": False,
                 "max_clients_per_address": None,
                 "connect_rate": None,
                 "failed_connects": 10,

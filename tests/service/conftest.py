@@ -76,6 +76,10 @@ class FakeBackend:
         self.full: list[tuple[str, bool]] = []
         #: topic -> reason code of publications, topic filter -> reason code of subscriptions
         self.refused: dict[str, int] = {}
+        #: (user, topic filter) -> reason code of subscriptions that are authorized again
+        self.unauthorized: dict[tuple[str, str], int] = {}
+        #: (client identifier, topic filter, user, whether the user changed) of each that was
+        self.authorized: list[tuple[str, str, str, bool]] = []
         #: reason codes of publications that were refused
         self.refusals: list[int] = []
         #: user -> reason code for which it may not receive messages
@@ -174,11 +178,31 @@ class FakeBackend:
     def weight(self, topic: str) -> int:
         return self.heaviest
 
+    def authorize(
+        self,
+        client_id: str,
+        requests: Sequence[SubscriptionRequest],
+        done: Callable[[list[int]], None],
+        *,
+        user: str,
+        changed: bool,
+        member: str = "",
+    ) -> None:
+        self.authorized += [(client_id, one.topic_filter, user, changed) for one in requests]
+        reasons = [self.unauthorized.get((user, one.topic_filter), 0) for one in requests]
+        self._ask(lambda: done(reasons)) if changed else done(reasons)
+
     def refuse(self, client_id: str, refused: bool) -> None:
         self.full.append((client_id, refused))
 
     def unsubscribe(
-        self, client_id: str, filters: Iterable[str], done: Callable[[], None], *, ended: bool = False
+        self,
+        client_id: str,
+        filters: Iterable[str],
+        done: Callable[[], None],
+        *,
+        ended: bool = False,
+        handed_over: bool = False,
     ) -> None:
         def take_effect() -> None:
             self.unsubscribed += [(client_id, topic_filter) for topic_filter in filters]

@@ -120,6 +120,8 @@ async def test_connack_1_where_the_channel_does_not_speak_the_protocol(bridge: A
         pytest.param(Connect("x" * 49), id="49 bytes: no queue manager name"),
         pytest.param(Connect("\u00e9" * 25), id="25 characters, 50 bytes"),
         pytest.param(Connect("MQB1"), id="name of the queue manager"),
+        pytest.param(Connect("c "), id="blank at the end: the same name to MQ as without it"),
+        pytest.param(Connect(" "), id="blank"),
     ],
 )
 async def test_connack_2_identifier_rejected(bridge: Any, packet: Connect) -> None:

@@ -83,8 +83,8 @@ async def test_what_is_told(bridge: Any) -> None:
     assert [name for name in notes.names if name in ("connected", "disconnected", "ended")] == [
         "connected", "disconnected", "ended", "connected", "disconnected", "ended",
     ]  # fmt: skip
-    # Nobody is asked who he is here: tests/acceptance/test_authentication.py does that.
-    assert set(notes.names) == set(EVENTS) - {"authentication_failed"}
+    # Clients do not authenticate here: tests/acceptance/test_authentication.py and test_ownership.py cover that.
+    assert set(notes.names) == set(EVENTS) - {"authentication_failed", "session_refused"}
 
 
 async def test_an_observer_that_fails_costs_nothing_and_is_logged_once(

@@ -145,6 +145,7 @@ def _print(found: ClientDetails) -> None:
         ("channel", status.channel),
         ("address", status.address),
         ("user", status.user),
+        ("owner", found.owner),
         ("session", "durable" if status.durable else "clean"),
         ("since", moment(status.since)),
         ("expires", moment(status.expires_at)),

@@ -1,6 +1,11 @@
-"""The identity of a client in MQMD.UserIdentifier (integration table 1; IBM MQ, "DEFINE CHANNEL", CHLTYPE(MQTT))."""
+"""Who an MQTT client is: its principal for the bridge, and its identity in MQMD.UserIdentifier.
+
+Source: integration table 1; IBM MQ, "DEFINE CHANNEL", CHLTYPE(MQTT).
+"""
 
 from __future__ import annotations
+
+import msgspec
 
 from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
@@ -22,6 +27,23 @@ def user_identifier(
     name = client_id if use_client_id else (mcauser or user_name or "")
     encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]
     return encoded.decode("utf-8", "ignore").encode("utf-8").rstrip(b" ")
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """The owner of a session: an authenticated user, or any client that was not authenticated.
+
+    All authentication methods share one namespace of users, because MQ authorizes a user by name alone.
+    """
+
+    authenticated: bool
+    #: blank if the client was not authenticated (a claimed user name proves nothing), or if its method names no user
+    user: str = ""
+
+    def __str__(self) -> str:
+        return f"user {self.user!r}" if self.authenticated else "an unauthenticated client"
+
+
+UNAUTHENTICATED = Principal(False)
 
 
 class ClientIdentity:

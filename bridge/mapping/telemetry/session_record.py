@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from bridge.mapping.telemetry.identity import Principal
+
 #: Version of the layout.
 VERSION = 3
 #: Version of a session's own two records, which have not changed since.
@@ -97,6 +99,10 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     since: float = 0.0
     #: the channel by which its client is, or was last, connected; blank: that is not known
     channel: str = ""
+    #: the owner of the session; None if an older bridge wrote the record
+    principal: Principal | None = None
+    #: the MQ user that its subscriptions were last authorized for; blank if an older bridge wrote the record
+    mqUser: str = ""
     sequence: int = 0
     version: int = SESSION_VERSION
 

@@ -318,14 +318,39 @@ class IbmBackend:
     def weight(self, topic: str) -> int:
         return 1  # the queue manager makes the deliveries
 
+    def authorize(
+        self,
+        client_id: str,
+        requests: Sequence[SubscriptionRequest],
+        done: Callable[[list[int]], None],
+        *,
+        user: str,
+        changed: bool,
+        member: str = "",
+    ) -> None:
+        # MQSUB checks authority, so an altered subscription is an authorized one. An unchanged user was checked before.
+        if changed and user:
+            self.subscribe(client_id, requests, done, durable=True, user=user, member=member)
+        else:
+            done([cmqc.MQRC_NONE] * len(requests))
+
     def refuse(self, client_id: str, refused: bool) -> None:
         raise AssertionError("limits.waiting_full: refuse is for the embedded queue manager, as the configuration says")
 
     def unsubscribe(
-        self, client_id: str, filters: Sequence[str], done: Callable[[], None], *, ended: bool = False
+        self,
+        client_id: str,
+        filters: Sequence[str],
+        done: Callable[[], None],
+        *,
+        ended: bool = False,
+        handed_over: bool = False,
     ) -> None:
         if not ended:
-            self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(done)))
+            # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
+            passed = partial(self._browser.when_passed, lambda: self._call(done))
+            after = partial(self._under_way.when_published, passed) if handed_over else done
+            self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(after)))
             return
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # What a session that has ended before it was answered subscribed to is wanted by nobody.

@@ -47,12 +47,13 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     """Return all that is known of a client. Raises Refused."""
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
-    subscriptions = [ClientSubscriptionStatus(one, "") for one in sorted(session.filters)]
+    subscriptions = [ClientSubscriptionStatus(*one) for one in sorted(session.filters.items())]
     subscriptions += [ClientSubscriptionStatus(*one) for one in session.shares.values()]
     outbox = session.outbox
     waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]
     return ClientDetails(
         status=status_of(parts, session),
+        owner="" if session.principal is None else str(session.principal),
         keep_alive=0 if client is None else client.protocol.keep_alive,
         expiry_interval=session.expiry_interval,
         will_topic=None if client is None or client.will is None else client.will.topic,

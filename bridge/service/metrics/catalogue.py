@@ -79,6 +79,10 @@ METRICS: Final = (
     ),
     Metric("mqbridge_authentications_failed_total", "counter", "Clients that did not show who they are.", _CHANNEL),
     Metric(
+        "mqbridge_sessions_refused_total", "counter", "Clients rejected because their client identifier belongs to a session "
+        "of another user.", _CHANNEL,
+    ),
+    Metric(
         "mqbridge_sessions", "gauge", "Sessions; counted every 10 s at most. A channel that is blank is not known.",
         ("channel", "durable", "connected"),
     ),
@@ -133,7 +137,7 @@ METRICS: Final = (
     ),
     Metric(
         "mqbridge_messages_discarded_total", "counter", "Messages for clients that were not sent: expired, slow_client (QoS "
-        "0), waiting_full, no_local, session_ended, no_session.", ("reason",),
+        "0), waiting_full, no_local, not_authorized, session_ended, no_session.", ("reason",),
     ),
     Metric("mqbridge_messages_resent_total", "counter", "PUBLISH sent again, with DUP set.", _CLIENTS),
     # Queue manager

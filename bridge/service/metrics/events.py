@@ -8,7 +8,7 @@ from typing import Final
 
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mqtt.session import Session
-from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW
+from bridge.mqtt.unsent import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW
 from bridge.service.metrics.reasons import OTHER, REASONS, connack_label, reason_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.observers import Observer
@@ -23,6 +23,7 @@ _DISCARDED: Final = {
     SLOW: "slow_client",
     FULL: "waiting_full",
     OWN: "no_local",
+    NOT_ALLOWED: "not_authorized",
     _SESSION_ENDED: "session_ended",
     _NO_SESSION: "no_session",
 }
@@ -37,6 +38,8 @@ class Events(Observer):
         self._connects_refused: Counter[tuple[str, str]] = Counter()
         #: by channel
         self._unauthenticated: Counter[str] = Counter()
+        #: by channel
+        self._sessions_refused: Counter[str] = Counter()
         #: messages for clients, by MQRC
         self._dead_letters: Counter[int] = Counter()
 
@@ -45,6 +48,9 @@ class Events(Observer):
 
     def authentication_failed(self, channel: str) -> None:
         self._unauthenticated[channel] += 1
+
+    def session_refused(self, channel: str) -> None:
+        self._sessions_refused[channel] += 1
 
     def connected(self, session: Session) -> None:
         traffic = self._traffic.of(session)
@@ -72,6 +78,8 @@ class Events(Observer):
             samples.add("mqbridge_connects_refused_total", count, channel, reason)
         for channel, count in self._unauthenticated.items():
             samples.add("mqbridge_authentications_failed_total", count, channel)
+        for channel, count in self._sessions_refused.items():
+            samples.add("mqbridge_sessions_refused_total", count, channel)
         # From the start: the first dead letter is to be an increase.
         for direction, counts in (("in", self._traffic.diverted), ("out", self._dead_letters)):
             found = Counter(dict.fromkeys((*sorted(REASONS), OTHER), 0))

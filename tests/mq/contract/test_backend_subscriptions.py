@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from bridge.mapping.telemetry.shared_subscription import SharedSubscription, shared_subscription
-from bridge.mapping.telemetry.subscription import SHARED
+from bridge.mapping.telemetry.subscription import SHARED, subscription_data
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm import subscriber
 from bridge.wire import cmqc
@@ -233,3 +233,40 @@ async def test_answers_for_one_client_come_in_the_order_asked(bridge: Bridge, us
     await bridge.called(lambda done: bridge.backend.admit("c1", user, done))
     assert [who for who, _ in answers] == [user, "", user, ""]
     assert [reason for who, reason in answers if who] == [cmqc.MQRC_NOT_AUTHORIZED] * 2
+
+
+async def test_all_messages_of_a_subscription_are_handed_over_before_its_end_is_reported(bridge: Bridge) -> None:
+    """Including those whose units of work are under way when it is asked for."""
+    topic = bridge.topic("a")
+    await bridge.subscribed("c1", topic)
+    units = [unit(publication(topic, b"%d" % number)) for number in range(20)]
+    bridge.submit(*units)
+    await bridge.called(lambda done: bridge.backend.unsubscribe("c1", [topic], done, handed_over=True))
+    before = len(bridge.transmissions)
+    await bridge.ended(*units)
+    assert len(await bridge.settled()) == before
+
+
+async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as_they_are(
+    bridge: Bridge, user: str
+) -> None:
+    topic = bridge.topic("a")
+    name = await bridge.place.topic_object(bridge.place.root, "")
+    await bridge.retain(publication(topic, b"retained"))
+    await bridge.subscribed("c1", topic, qos=2)
+    assert [payload(one) for one in await bridge.settled()] == [b"retained"]
+    bridge.place.enforce_authorities()
+    requests = [SubscriptionRequest(topic, subscription_data("2"), retained=False)]
+    ask = partial(bridge.backend.authorize, "c1", requests, user=user, changed=True)
+    assert await bridge.called(lambda done: ask(done)) == [cmqc.MQRC_NOT_AUTHORIZED]
+    profiles = {
+        f"PROFILE('{TRANSMISSION_QUEUE}') OBJTYPE(QUEUE)": "PUT",
+        f"PROFILE('{name}') OBJTYPE(TOPIC)": "PUB,SUB,RESUME",
+    }
+    for profile, authorities in profiles.items():
+        whose = f"{profile} PRINCIPAL('{user}')"
+        await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
+        bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
+    assert await bridge.called(lambda done: ask(done)) == [cmqc.MQRC_NONE]
+    await bridge.taken(unit(publication(topic, b"live", user=user)))
+    assert [(payload(one), one.user_data) for one in await bridge.settled()] == [(b"retained", "2"), (b"live", "2")]

@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from bridge.administration.requests import ListClients, PurgeClients
+from bridge.administration.requests import ListClients, PurgeClients, ShowClient
+from bridge.mapping.telemetry.identity import Principal
 from bridge.mq.backend import ClientSubscription, Recovered
-from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients
+from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, Refused
+from bridge.wire.mqtt import Subscribe
 
 COUNT = 3 * ROWS_AT_A_TURN
 NAMES = [f"c{number:05}" for number in range(COUNT)]
@@ -97,3 +99,15 @@ async def test_a_purge_of_nothing_in_particular_is_refused(many: Any) -> None:
         with pytest.raises(Refused, match="which sessions"):
             await purge_clients(parts_of(bridge), PurgeClients())
         assert len(bridge.service.sessions) == COUNT
+
+
+async def test_the_owner_and_the_options_of_subscriptions_are_shown(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect("c", clean_session=False, user_name="alice")
+        client.send(Subscribe(1, (("t/#", 1),)))
+        await client.receive()
+        details = await show_client(parts_of(running), ShowClient("c"))
+        assert (details.owner, details.status.user) == ("an unauthenticated client", "alice")
+        assert [(one.topic_filter, one.user_data) for one in details.subscriptions] == [("t/#", "1")]
+        running.service.sessions["c"].principal = Principal(True, "alice")
+        assert (await show_client(parts_of(running), ShowClient("c"))).owner == "user 'alice'"

@@ -1,0 +1,33 @@
+"""The records of durable sessions: what an older and a newer bridge read in each other's."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridge.mapping.telemetry.identity import Principal
+from bridge.mapping.telemetry.session_record import SentRecord, decode, encode
+
+#: As bridges wrote it that did not record owners.
+WITHOUT_OWNER = b'{"side":"sent","clientIdentifier":"c","connected":true,"channel":"PLAIN.MQTT","sequence":3,"version":2}'
+
+
+def test_the_owner_of_a_session_survives_encoding() -> None:
+    record = SentRecord("c", principal=Principal(True, "älice"), mqUser="alice")
+    assert decode(encode(record)) == record
+
+
+def test_a_record_of_an_older_bridge_has_no_owner() -> None:
+    record = decode(WITHOUT_OWNER)
+    assert isinstance(record, SentRecord)
+    assert record.principal is None and record.mqUser == "" and record.channel == "PLAIN.MQTT"
+
+
+def test_an_older_bridge_reads_a_record_with_an_owner() -> None:
+    """Older bridges accept records of this version and ignore fields that they do not know."""
+
+    class Older(msgspec.Struct, tag_field="side", tag="sent"):
+        clientIdentifier: str
+        version: int
+
+    data = encode(SentRecord("c", principal=Principal(False)))
+    assert msgspec.json.decode(data, type=Older) == Older("c", 2)
