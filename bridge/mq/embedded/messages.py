@@ -49,7 +49,7 @@ class Messages(Objects):
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
-        full = persistent and self.recovery_log.reserve.full and not self.recovery_log.has_room()
+        full = persistent and self.recovery_log.reserve.full
         if full and queue.name != MAPPING_STATE_QUEUE:
             raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
         now = time.time()

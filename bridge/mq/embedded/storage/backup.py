@@ -20,9 +20,9 @@ import msgspec
 
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.data_directory import acting_as_owner, hold, is_data_directory
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
 from bridge.mq.embedded.storage.salvage import DATABASE, Findings, examine
-from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from bridge.mq.embedded.storage.store import StoreError, primary_code
 
 #: Mode of a backup, which contains all messages.
