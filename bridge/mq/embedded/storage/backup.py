@@ -64,20 +64,15 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
     _check_replaceable(file, replace=replace)
     _check_room(source, file)
     taken = int(time.time())
-    with closing(layout.connect_read_only(source)) as database:
+    with closing(_in_transaction(source)) as database, acting_as_owner(file.absolute().parent), _new(file) as new:
         with _translated(file):
-            # Without a transaction, each commit of the queue manager would restart the backup.
-            database.execute("BEGIN")
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        with acting_as_owner(file.absolute().parent), _new(file) as new:
-            with _translated(file):
-                _copy(database, new)
-                with closing(sqlite3.connect(new, isolation_level=None)) as copy:
-                    copy.execute("PRAGMA journal_mode=DELETE")  # one file, which needs no other next to it
-            contents = _checked(new, f"the copy of {source} (see `mqbridge mq verify {directory}`)")
-            with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
-                copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
-            layout.sync(new)
+            _copy(database, new)
+            with closing(sqlite3.connect(new, isolation_level=None)) as copy:
+                copy.execute("PRAGMA journal_mode=DELETE")  # one file, which needs no other next to it
+        contents = _checked(new, f"the copy of {source} (see `mqbridge mq verify {directory}`)")
+        with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
+            copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
+        layout.sync(new)
     return msgspec.structs.replace(contents, taken=taken)
 
 
@@ -109,6 +104,17 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                 layout.sync(new)
                 kept = _kept_aside(directory) if there else None
     return contents, kept
+
+
+def _in_transaction(source: Path) -> sqlite3.Connection:
+    """Open a database in a read transaction: without one, each commit of the queue manager would restart the backup."""
+    try:
+        database = layout.connect_read_only(source)
+        database.execute("BEGIN")
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        raise StoreError(f"{source} cannot be read: {error}") from error
+    return database
 
 
 def _copy(database: sqlite3.Connection, new: Path) -> None:

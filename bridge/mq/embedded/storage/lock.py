@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -43,6 +44,10 @@ def _opened(path: Path, mode: int) -> int:
             return os.open(path, flags)
         except FileNotFoundError:
             pass
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(error.errno, "the lock file is a symbolic link; remove it", str(path)) from error
+            raise
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
         except FileExistsError:

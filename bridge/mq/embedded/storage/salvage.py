@@ -116,7 +116,10 @@ def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
         raise StoreError(f"{path}: there is no such file; name the data directory of an embedded queue manager")
     if not path.stat().st_size:
         raise StoreError(f"{path}: the file is empty, nothing of it is left")
-    return layout.connect_read_only(path, immutable=immutable)
+    try:
+        return layout.connect_read_only(path, immutable=immutable)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
 
 
 def _facts(database: sqlite3.Connection) -> dict[str, int]:

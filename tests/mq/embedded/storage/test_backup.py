@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -21,7 +22,7 @@ from typer.testing import CliRunner, Result
 from bridge.cli.program import program
 from bridge.mq.embedded.storage import backup as module
 from bridge.mq.embedded.storage.backup import backup, restore
-from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, hold
+from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, acting_as_owner, hold
 from bridge.mq.embedded.storage.salvage import verify
 from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
 from tests.mq.embedded.storage.test_damage import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
@@ -382,7 +383,7 @@ def test_all_that_root_restores_belongs_to_the_owner_of_the_directory(file: Path
 @pytest.mark.parametrize("force", [False, True])
 def test_root_restores_through_no_link_in_place_of_the_lock(file: Path, owned: Path, victim: Path, force: bool) -> None:
     (owned / "lock").symlink_to(victim)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="is a symbolic link"):
         restore(file, owned, force=force)
     assert_untouched(victim)
     assert [one.name for one in owned.iterdir()] == ["lock"]
@@ -434,6 +435,17 @@ def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
     with pytest.raises(StoreError):
         backup(written, owned / "b.db")
     assert victim.read_bytes() == b""
+
+
+@as_root
+@pytest.mark.parametrize("words", [["backup", "b.db", "--data-dir", "data"], ["mq", "verify", "data"]])
+def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: Path, words: list[str]) -> None:
+    shutil.copytree(written, owned / "data")
+    os.chown(owned / "data", SERVICE, SERVICE)
+    (owned / "data" / "queuemanager.db").chmod(0o600)
+    with acting_as_owner(owned), contextlib.chdir(owned):
+        done = mqbridge(*words)
+    assert done.exit_code == 1 and "unable to open database file" in done.stderr, done.output
 
 
 @as_root
