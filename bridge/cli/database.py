@@ -1,4 +1,4 @@
-"""`mqbridge mq verify` and `mqbridge mq salvage`: the database of an embedded queue manager, looked at by itself."""
+"""`mqbridge mq verify` and `mqbridge mq salvage`: check and repair of an embedded queue manager's database."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def verify(
         Path | None, typer.Argument(help="The data directory; else as for the other commands.", show_default=False)
     ] = None,
 ) -> None:
-    """Say whether the database of a queue manager is whole.
+    """Check the database of a queue manager.
 
-    A running bridge is not disturbed. Exit status 0: all of it is whole; 1: it is damaged, with a line for each place.
+    A running bridge is not disturbed. Exit status 0: the database is undamaged, and its schema is the bridge's. Exit status
+    1: a line is printed for each damaged or unexpected part.
     """
     from bridge.mq.embedded.storage.salvage import verify as examine
     from bridge.mq.embedded.storage.store import StoreError
@@ -39,9 +40,9 @@ def salvage(
     directory: Annotated[Path, typer.Argument(help="The damaged data directory; it stays as it is.")],
     new: Annotated[Path, typer.Argument(help="The directory to make; `mqbridge run --data-dir` takes it then.")],
 ) -> None:
-    """Make a data directory of what is whole in another.
+    """Create a data directory from the undamaged contents of another.
 
-    The bridge must not be running on it. What is lost is told, a line for each place.
+    The bridge must not be running on it. A line is printed for each part that is lost.
     """
     from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, hold
     from bridge.mq.embedded.storage.salvage import salvage as keep

@@ -125,7 +125,8 @@ class Backlog:
 
     def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
         """Remove the wanted messages, and return them."""
-        taken, left = [], []
+        taken: list[Transmission] = []
+        left: list[Transmission] = []
         for transmission in self.messages:
             (taken if wanted(transmission) else left).append(transmission)
         if taken:

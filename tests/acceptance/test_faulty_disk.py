@@ -11,6 +11,9 @@ import contextlib
 import itertools
 import os
 import random
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,11 +27,12 @@ from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.test_crash import verify
-from tests.support.bridge_process import BridgeFailed, BridgeProcess
+from tests.support.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
 from tests.support.exactly_once import DurableSubscriber, Publisher
 from tests.support.faulty_disk import compiled
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, eventually, until
 from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.support.scrape import admin_url, ask
 
 #: Messages of the publisher, and how many are on their way at once.
 COUNT, WINDOW = 100, 4
@@ -38,6 +42,8 @@ ATTEMPTS = 200
 FIRST_CALLS = {"full": 80, "torn": 80, "fsync": 40}
 #: Bytes of a disk that is filled.
 DISK_SIZE = 24 * 1024 * 1024
+#: How often other processes open the database, each in its turn.
+ROUNDS = 20
 #: Runs of the campaign for every change, and in make test-slow.
 RUNS, MANY_RUNS = 2, 120
 
@@ -162,7 +168,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path) -> None:
     """What waits is delivered and removed, and nothing persistent is taken, until there is room; then all goes on."""
-    bridge, fault = new_bridge(), tmp_path / "fault"
+    bridge, fault = new_bridge(config="admin: {port: 0}\n"), tmp_path / "fault"
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK": str(fault)}
     bridge.start()
     reserve = bridge.data_directory / "queuemanager.reserve"
@@ -176,6 +182,7 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         fault.write_text(f"full while {reserve}")
         sender.publish("t/0", b"%d" % COUNT, 1)  # finds the disk full, and goes into the reserve
         assert not reserve.exists()
+        assert ask(f"{admin_url(bridge.printed)}/readyz")[0] == 503
         with pytest.raises(ConnectionClosed), RawClient.connected(bridge.port, "other") as other:
             other.publish("t/0", b"%d" % (COUNT + 1), 1)
         subscriber.connect(bridge.port)
@@ -185,24 +192,18 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         refused = bridge.run_mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "x", "--persistent")
         assert b"MQRC_RESOURCE_PROBLEM" in refused.stderr
         fault.unlink()
-
-        def taken() -> bool:
-            try:
-                with RawClient.connected(bridge.port, "again") as again:
-                    again.publish("t/0", b"%d" % (COUNT + 2), 1)
-            except ConnectionClosed:
-                return False
-            return True
-
-        until(taken)
+        eventually(lambda: ask(f"{admin_url(bridge.printed)}/readyz"), (200, "ok\n"))  # without traffic
+        assert "MQB3011I" in bridge.log
+        with RawClient.connected(bridge.port, "again") as again:
+            again.publish("t/0", b"%d" % (COUNT + 2), 1)
         while COUNT + 2 not in subscriber.numbers:
             subscriber.step()
         sender.publish("t/0", b"0", 1)
-    assert reserve.exists() and "the disk has room again" in bridge.log
+    assert reserve.exists()
     assert subscriber.numbers == {*range(COUNT + 1), COUNT + 2}, "what was refused was delivered"
     subscriber.close()
     assert bridge.stop() == 0
-    assert not reserve.exists()
+    assert reserve.exists()  # the next start may need it
 
 
 def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
@@ -213,6 +214,59 @@ def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
             sender.publish("t/0", b"%d.%s" % (number, b"0" * size), 1)
             taken.append(number)
     return taken
+
+
+def used(directory: Path) -> int:
+    """The bytes that a queue manager uses on its disk."""
+    return sum(file.stat().st_size for file in directory.glob("queuemanager.*"))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_bridge_starts_on_a_full_disk(new_bridge: Callable[..., BridgeProcess], library: Path, killed: bool) -> None:
+    """Other programs have taken all space that the bridge does not use. It delivers, and rejects what does not fit."""
+    bridge, numbers = new_bridge(), itertools.count()
+    bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(DISK_SIZE)}
+    bridge.start()
+    subscribers = [DurableSubscriber(f"keeper{number}", "t/#", 1) for number in range(2)]
+    for subscriber in subscribers:
+        subscriber.connect(bridge.port)
+        subscriber.close()
+    taken = set(fill(bridge, itertools.islice(numbers, COUNT), 1_000))
+    for subscriber in subscribers:
+        if killed:
+            bridge.kill()
+        else:
+            assert bridge.stop() == 0, bridge.log
+        bridge.env["FAULTY_DISK_SIZE"] = str(used(bridge.data_directory))
+        bridge.start()
+        more = fill(bridge, itertools.islice(numbers, 1_000), 50_000)
+        assert len(more) < 1_000, "the disk is not full"
+        taken.update(more)
+        subscriber.connect(bridge.port)
+        while len(subscriber.numbers) < len(taken):
+            subscriber.step()
+        subscriber.close()
+        assert subscriber.numbers == taken
+        print(f"{len(more)} messages taken on a full disk of {bridge.env['FAULTY_DISK_SIZE']} bytes")
+    bridge.env["FAULTY_DISK_SIZE"] = str(10 * DISK_SIZE)
+    bridge.restart()
+    assert fill(bridge, itertools.islice(numbers, 1), 1_000)
+    assert bridge.stop() == 0
+
+
+def test_a_start_that_fails_leaves_the_reserve(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+    """The next one has the space that the first one had."""
+    bridge = new_bridge()
+    bridge.start()
+    assert bridge.stop() == 0
+    bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_AT": "fsync:1:100"}
+    with pytest.raises(BridgeFailed):
+        bridge.start()
+    bridge.ended()
+    assert (bridge.data_directory / "queuemanager.reserve").stat().st_blocks * 512 >= RESERVE_BYTES
+    del bridge.env["FAULTY_DISK_AT"]
+    bridge.start()
+    assert bridge.stop() == 0
 
 
 @pytest.mark.parametrize("size", [100_000, pytest.param(2_000_000, marks=pytest.mark.slow)])
@@ -243,6 +297,74 @@ def test_a_disk_that_was_filled_is_used_again(new_bridge: Callable[..., BridgePr
         subscriber.close()
         print(f"{len(taken) - before} messages of {size} bytes on a disk of {DISK_SIZE}")
     assert subscriber.numbers == taken
+    assert bridge.stop() == 0
+
+
+class Load(threading.Thread):
+    """A publisher that connects again whenever the bridge ends its connection after a failed commit."""
+
+    def __init__(self, publisher: Publisher, bridge: BridgeProcess) -> None:
+        super().__init__(daemon=True)
+        self.publisher, self._bridge = publisher, bridge
+        self.ending = threading.Event()
+        publisher.connect(bridge.port)
+
+    def run(self) -> None:
+        while not self.ending.is_set() and self._bridge.running:
+            try:
+                self.publisher.step(1)
+            except TimeoutError:
+                pass
+            except (ConnectionClosed, ConnectionError):
+                self.publisher.close()
+                with contextlib.suppress(ConnectionClosed, ConnectionError):
+                    self.publisher.connect(self._bridge.port)
+        self.publisher.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fault", ["full every 101", "fsync every 51"])
+def test_other_processes_open_the_database_while_commits_fail(
+    new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path, fault: str
+) -> None:
+    """A disk that syncs in 5 ms and fails now and then. The bridge lives, and everything acknowledged is there."""
+    bridge, told, failing = new_bridge(), tmp_path / "faults", tmp_path / "fault"
+    disk = {"FAULTY_DISK": failing, "FAULTY_DISK_DELAY": 5, "FAULTY_DISK_TOLD": told, "LD_PRELOAD": library}
+    bridge.env |= {name: str(value) for name, value in disk.items()}
+    bridge.start()
+    subscriber = DurableSubscriber("keeper", "t/#", 1)
+    subscriber.connect(bridge.port)
+    subscriber.close()
+    load = Load(Publisher("sender", ["t/0", "t/1"], 10_000_000, 1), bridge)
+    load.start()
+    failing.write_text(fault)
+    until(lambda: told.exists() or not bridge.running)
+    look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM batch').fetchone())"
+    commands: list[list[str | Path]] = [
+        [MQBRIDGE, "backup", "--force", tmp_path / "backup.db", "--data-dir", bridge.data_directory],
+        [MQBRIDGE, "mq", "verify", bridge.data_directory],
+        [sys.executable, "-c", look, bridge.data_directory / "queuemanager.db"],
+    ]
+    rounds = 0
+    while bridge.running and rounds < ROUNDS:
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            assert done.returncode == 0 or not bridge.running, done
+        rounds += 1
+    assert bridge.running, f"ended in round {rounds}: {bridge.ended()}\n{bridge.log}"
+    failing.unlink()
+    load.ending.set()
+    load.join(PATIENCE)
+    bridge.kill()
+    del bridge.env["LD_PRELOAD"]
+    bridge.start()
+    subscriber.connect(bridge.port)
+    acknowledged = load.publisher.acknowledged
+    while not acknowledged <= subscriber.numbers:
+        subscriber.step()
+    print(f"{rounds} rounds, {told.read_text().count('fault')} calls failed, {len(acknowledged)} messages acknowledged")
+    subscriber.close()
     assert bridge.stop() == 0
 
 

@@ -1,9 +1,12 @@
 /* LD_PRELOAD: writes and syncs of the database fail while a file says so, or at a call that is counted.
  *
  * The file that FAULTY_DISK names holds a word: "fsync" or "full"; "once" behind it takes the word away after the first
- * failure; "full while PATH" ends when there is no such file, and has none allocated. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
+ * failure; "full while PATH" ends when there is no such file, and has none allocated; "every N" behind it has each Nth call
+ * fail. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
  *
  * FAULTY_DISK_SIZE=BYTES: the disk has room for so much of them, as they lie in one directory.
+ *
+ * FAULTY_DISK_DELAY=MILLISECONDS: a sync takes so long.
  *
  * FAULTY_DISK_AT=KIND:N:COUNT has calls number N to N + COUNT - 1 of a process fail: those that write (full), or sync
  * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9.
@@ -30,7 +33,14 @@ static int meant(int fd) {
     return strstr(name, "queuemanager") != NULL;
 }
 
-/* What happens at a counted call; FAULTY_DISK_TOLD names a file that gets a line for each fault.
+/* FAULTY_DISK_TOLD names a file that gets a line for each fault that is counted. */
+static void tell(void) {
+    const char *told = getenv("FAULTY_DISK_TOLD");
+    int fd = told ? open(told, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
+    if (fd >= 0) syscall(SYS_write, fd, "fault\n", 6), close(fd);
+}
+
+/* What happens at a counted call.
    0: the call is none of those; 1: it fails; 2: it is torn. */
 static int counted(const char *what) {
     static atomic_int writes, syncs;
@@ -42,9 +52,7 @@ static int counted(const char *what) {
     if (strcmp(torn ? "full" : kind, what)) return 0;
     int number = atomic_fetch_add(strcmp(what, "full") ? &syncs : &writes, 1) + 1;
     if (number < first || number >= first + count) return 0;
-    const char *told = getenv("FAULTY_DISK_TOLD");
-    int fd = told ? open(told, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
-    if (fd >= 0) syscall(SYS_write, fd, "fault\n", 6), close(fd);
+    tell();
     return torn ? 2 : 1;
 }
 
@@ -81,12 +89,24 @@ static int fails(const char *what) {
     word[strcspn(word, "\n")] = 0;
     if (!strncmp(word, "full while ", 11) && access(word + 11, F_OK)) return 0;
     if (strstr(word, "once")) unlink(path);
+    char *every = strstr(word, "every ");
+    if (every) {
+        static atomic_int calls;
+        if ((atomic_fetch_add(&calls, 1) + 1) % atoi(every + 6)) return 0;
+        tell();
+    }
     return 1;
+}
+
+static void delay(void) {
+    const char *milliseconds = getenv("FAULTY_DISK_DELAY");
+    if (milliseconds) usleep(1000 * atoi(milliseconds));
 }
 
 int fsync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fsync");
+    if (meant(fd)) delay();
     if (meant(fd) && fails("fsync")) return errno = EIO, -1;
     return real(fd);
 }
@@ -94,6 +114,7 @@ int fsync(int fd) {
 int fdatasync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
+    if (meant(fd)) delay();
     if (meant(fd) && fails("fsync")) return errno = EIO, -1;
     return real(fd);
 }

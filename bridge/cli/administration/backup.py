@@ -27,8 +27,9 @@ def backup(
 
     In it is all that was committed when the command began: definitions, persistent messages, retained publications, durable
     subscriptions and sessions. Not in it are what is in memory only (QoS 0 and messages for clean sessions), the
-    configuration, its certificates and password files, and the archive: copy those by other means. The bridge is not held
-    up. The file, which only its owner may read, is checked as `mqbridge mq verify` does before it has its name.
+    configuration, its certificates and password files, and the archive: copy those by other means. The bridge continues
+    meanwhile. The file is checked as by `mqbridge mq verify` before it gets its name. Only its owner may read it; if root
+    runs the command, that is the owner of its directory.
     """
     from bridge.mq.embedded.storage.backup import backup as copy
     from bridge.mq.embedded.storage.store import StoreError
@@ -50,10 +51,12 @@ def restore(
     data_dir: options.DataDirectory = None,
     config: options.ConfigurationFile = None,
 ) -> None:
-    """Make a data directory of a backup; the bridge must not be running on it.
+    """Restore a backup to a data directory. The bridge must not be running on it.
 
-    What has happened since the backup has not happened then: messages delivered since come again, those published since are
-    lost, and sessions are as they were. The backup is checked first, and a directory that has a queue manager is refused.
+    Everything that happened after the backup is discarded: messages delivered since are delivered again, those published
+    since are lost, and sessions are as they were. The backup is checked first: one that is damaged, or whose schema is not
+    the bridge's, is rejected. So is a directory that has a queue manager. If root runs the command, it acts as the owner of
+    the directory, or of the parent of one that does not exist.
     """
     from bridge.mq.embedded.storage.backup import restore as make
     from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse

@@ -57,7 +57,7 @@ class Messages(Objects):
                 accepted, self._accepted = self._accepted, 0
                 if not self.memory.accepts(accepted):
                     return cmqc.MQRC_STORAGE_NOT_AVAILABLE
-        if persistent and self.recovery_log.reserve.full and not self.recovery_log.has_room():
+        if persistent and self.recovery_log.reserve.full:
             return cmqc.MQRC_RESOURCE_PROBLEM
         return cmqc.MQRC_NONE
 

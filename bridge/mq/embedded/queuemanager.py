@@ -33,8 +33,8 @@ from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.storage.data_directory import hold
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
-from bridge.mq.embedded.storage.reserve import reserve_path
-from bridge.mq.embedded.storage.store import Store
+from bridge.mq.embedded.storage.reserve import allocate_most, reserve_path
+from bridge.mq.embedded.storage.store import Store, StoreError
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
@@ -72,8 +72,7 @@ class QueueManager(Messages):
         self.retained = RetainedPublications()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
-        reserve_path(data_directory).unlink(missing_ok=True)
-        store = Store(data_directory / "queuemanager.db")
+        store = self._open_store()
         self._starts = store.starts
         #: seconds since the epoch
         self.created = store.created
@@ -90,6 +89,18 @@ class QueueManager(Messages):
         #: callables that run when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
         self._load(store)
+
+    def _open_store(self) -> Store:
+        """Open the database, with the reserve's space if the disk is full."""
+        reserve = reserve_path(self.data_directory)
+        reserved = reserve.exists()
+        reserve.unlink(missing_ok=True)
+        try:
+            return Store(self.data_directory / "queuemanager.db")
+        except StoreError:
+            if reserved:
+                allocate_most(reserve)  # other programs would use the space before the next attempt
+            raise
 
     def _load(self, store: Store) -> None:
         self.altered.update(restore_objects(self, store))

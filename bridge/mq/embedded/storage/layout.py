@@ -1,4 +1,4 @@
-"""The database file of the embedded queue manager: how it is made, opened, checked, and brought up from an older layout.
+"""The database file of the embedded queue manager: its tables, and how it is created, opened, checked and upgraded.
 
 SQLite in WAL mode with synchronous=FULL. Source: SQLite documentation, "Write-Ahead Logging", "WAL-mode File Format".
 """
@@ -9,21 +9,45 @@ import logging
 import os
 import sqlite3
 import sys
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 log = logging.getLogger(__name__)
 
-#: Mode of the database: its messages are nobody's business but the service's and its group's; -wal and -shm take it over.
+#: Layout of the database, and with it the version of the data directory. A newer one is refused rather than misread; an
+#: older one is copied, then upgraded.
+SCHEMA_VERSION = 2
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS object (
+    kind TEXT NOT NULL, name TEXT NOT NULL, attributes TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER);
+"""
+_SCHEMA_1 = """
+CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE object (
+    kind TEXT NOT NULL, name TEXT NOT NULL, attributes TEXT NOT NULL, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+"""
+_UPGRADE_1 = """
+ALTER TABLE object ADD COLUMN checksum INTEGER;
+ALTER TABLE batch ADD COLUMN checksum INTEGER;
+"""
+
+#: Mode of the database: only the service and its group may read messages. SQLite creates -wal and -shm with the same mode.
 MODE = 0o640
 PAGE_SIZE = 32_768
-#: Bytes of the write-ahead log that SQLite lets gather before it brings them into the database.
+#: Size of the write-ahead log, in bytes, at which SQLite starts a checkpoint.
 LOG_BYTES = 4 * 1024 * 1024
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 
 
 def batch_checksum(row_id: int, body: bytes) -> int:
-    """Return the checksum of a row of the log: its id counts, so that no row passes for another."""
+    """Return the checksum of a row of the log. It covers the row's id, so that rows cannot be exchanged."""
     return crc32(body, crc32(row_id.to_bytes(8, "big")))
 
 
@@ -35,18 +59,30 @@ def object_checksum(kind: str, name: str, attributes: str) -> int:
 def connect(path: Path) -> sqlite3.Connection:
     """Open a database as the queue manager uses it. Raises sqlite3.Error."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA trusted_schema=OFF")
     database.execute(f"PRAGMA page_size={PAGE_SIZE}")
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
     database.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // PAGE_SIZE}")
     database.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
-    # Debian's SQLite writes zeros over all that is deleted: what was put would be written once more.
+    # Debian's SQLite overwrites everything that is deleted with zeros, which would write each message once more.
     database.execute("PRAGMA secure_delete=FAST")
     return database
 
 
-def create(path: Path, schema: str, version: int) -> None:
-    """Make a new database. It appears under its name when it is whole: a file of 0 bytes was never made here.
+def connect_read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    """Open a database for reading. Raises sqlite3.Error.
+
+    `immutable`: no other process uses the file, and nothing but the file is read: neither a write-ahead log nor a journal.
+    """
+    query = "?mode=ro&immutable=1" if immutable else "?mode=ro"
+    database = sqlite3.connect(f"{path.absolute().as_uri()}{query}", uri=True, isolation_level=None)
+    database.execute("PRAGMA trusted_schema=OFF")
+    return database
+
+
+def create(path: Path) -> None:
+    """Create a new database. It gets its name when it is complete, so an empty file was not created here.
 
     Raises OSError or sqlite3.Error.
     """
@@ -56,8 +92,8 @@ def create(path: Path, schema: str, version: int) -> None:
     os.close(os.open(new, os.O_RDWR | os.O_CREAT, MODE))
     database = connect(new)
     try:
-        database.executescript(schema)
-        database.execute("INSERT INTO fact VALUES ('schema', ?)", (version,))
+        database.executescript(SCHEMA)
+        database.execute("INSERT INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
     finally:
         database.close()  # the last connection: the log is merged into the file and removed
     sync(new)
@@ -66,13 +102,65 @@ def create(path: Path, schema: str, version: int) -> None:
 
 
 def damage(database: sqlite3.Connection) -> str:
-    """Return what SQLite finds wrong with the structure of a database; blank for nothing."""
-    found = [str(row[0]) for row in database.execute("PRAGMA quick_check(3)")]
-    return "" if found == ["ok"] else "; ".join(found)
+    """Return the structural damage that SQLite finds in a database; blank if there is none."""
+    reports = [str(row[0]) for row in database.execute("PRAGMA quick_check(3)")]
+    return "" if reports == ["ok"] else "; ".join(reports)
 
 
-def upgrade(database: sqlite3.Connection, path: Path, version: int, wanted: int) -> None:
-    """Bring a database of an older layout up, after a copy of it. Raises OSError or sqlite3.Error, having changed nothing."""
+def differences(database: sqlite3.Connection) -> list[str]:
+    """Return, a sentence each, how the schema of a database differs from the one that the bridge creates.
+
+    A trigger could remove messages while the queue manager uses the database, and reading a view may never end. Check the
+    schema before anything else is read or written. A newer layout is not compared: its version is reported instead. Raises
+    sqlite3.Error.
+    """
+    entries = _schema_of(database)
+    known = [_expected(script) for script in (SCHEMA, _SCHEMA_1, _SCHEMA_1 + _UPGRADE_1)]
+    if entries in known:
+        return []
+    tables = {entry for schema in known for entry in schema}
+    if any(entry in tables for entry in entries if entry[1] == "fact"):
+        (newest,) = database.execute("SELECT max(value) FROM fact WHERE name = 'schema'").fetchone()
+        if isinstance(newest, int) and newest > SCHEMA_VERSION:
+            return []
+    names = {name for _, name, _ in tables}
+    sentences = [
+        f"table {name} is not as the bridge creates it"
+        if kind == "table" and name in names
+        else f"unexpected {kind} {name!r}"
+        for kind, name, sql in entries
+        if (kind, name, sql) not in tables
+    ]
+    sentences += [f"table {name} is missing" for name in sorted(names - {name for _, name, _ in entries})]
+    return sentences or ["the tables belong to different layouts"]
+
+
+def readable_tables(database: sqlite3.Connection) -> set[str]:
+    """Return the names of the ordinary tables of a database: reading them always ends. Raises sqlite3.Error."""
+    return {
+        str(name)
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+    }
+
+
+def _schema_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    rows = database.execute("SELECT type, name, sql FROM sqlite_master")
+    return sorted((str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in rows)
+
+
+@cache
+def _expected(script: str) -> list[tuple[str, str, str]]:
+    """Return the schema that a script creates, as SQLite stores it."""
+    database = sqlite3.connect(":memory:")
+    try:
+        database.executescript(script)
+        return _schema_of(database)
+    finally:
+        database.close()
+
+
+def upgrade(database: sqlite3.Connection, path: Path, version: int) -> None:
+    """Copy a database of an older layout, then upgrade it. Raises OSError or sqlite3.Error, having changed nothing."""
     kept = path.with_name(f"{path.name}.layout-{version}")
     if not kept.exists():
         unfinished = kept.with_name(kept.name + ".new")
@@ -91,44 +179,72 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int, wanted: int)
     database.execute("BEGIN IMMEDIATE")
     try:
         if version < 2:
-            database.execute("ALTER TABLE object ADD COLUMN checksum INTEGER")
-            database.execute("ALTER TABLE batch ADD COLUMN checksum INTEGER")
+            for statement in _UPGRADE_1.split(";"):
+                database.execute(statement)
             database.execute("UPDATE object SET checksum = object_checksum(kind, name, attributes)")
             database.execute("UPDATE batch SET checksum = batch_checksum(id, body)")
-        database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (wanted,))
+        database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION,))
         database.execute("COMMIT")
     except BaseException:
         database.execute("ROLLBACK")
         raise
-    log.warning("MQB3010W %s: brought up from layout %d to %d; a copy as it was is %s", path, version, wanted, kept)
+    log.warning(
+        "MQB3010W %s: brought up from layout %d to %d; a copy as it was is %s", path, version, SCHEMA_VERSION, kept
+    )
 
 
 def write_ahead_log(path: Path) -> Path:
-    """Return the file of a database's write-ahead log."""
+    """Return the path of a database's write-ahead log."""
     return Path(f"{path}-wal")
 
 
-def cut_log(path: Path) -> None:
-    """Cut the write-ahead log of a database behind its last committed transaction. Raises OSError.
+class OpenLog:
+    """Descriptors of the write-ahead log and of its index, open for as long as a connection to the database.
 
-    Which one that is stands in the wal-index (mxFrame), which SQLite advances when a commit has been synced.
+    POSIX locks belong to the process. Closing any descriptor of a file drops all of the process's locks on it, those that
+    SQLite holds through its own descriptor included. Other processes would then take the database for unused and truncate
+    the index, which SQLite has mapped into memory. Therefore these two descriptors are opened once, after the connection,
+    and closed only after it. Source: SQLite documentation, "How To Corrupt An SQLite Database File", section 2.2.
+
+    SQLite deletes or replaces neither file while any connection to the database is open: the last connection to close does
+    that. So both descriptors refer to the files that SQLite uses.
     """
-    log_path = write_ahead_log(path)
-    try:
-        header = Path(f"{path}-shm").read_bytes()[:48]
-    except FileNotFoundError:
-        return
-    page_size = int.from_bytes(header[14:16], sys.byteorder)
-    page_size = 65_536 if page_size == 1 else page_size
-    frames = int.from_bytes(header[16:20], sys.byteorder)
-    committed = _WAL_HEADER + frames * (_FRAME_HEADER + page_size)
-    if log_path.exists() and log_path.stat().st_size > committed:
-        os.truncate(log_path, committed)
-        sync(log_path)
+
+    def __init__(self, path: Path) -> None:
+        """Open both files of a database that is open in WAL mode and has been read. Raises OSError."""
+        self._paths = (write_ahead_log(path), Path(f"{path}-shm"))
+        self._log = os.open(self._paths[0], os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._index = os.open(self._paths[1], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(self._log)  # SQLite has no locks on this file
+            raise
+
+    def cut(self) -> None:
+        """Truncate the write-ahead log after its last committed transaction. Raises OSError.
+
+        The index contains the number of valid frames (mxFrame), which SQLite advances when a commit has been synced.
+        """
+        for path, descriptor in zip(self._paths, (self._log, self._index), strict=True):
+            if not os.path.samestat(path.stat(), os.fstat(descriptor)):
+                raise OSError(f"{path} was replaced while the queue manager was running")
+        header = os.pread(self._index, 48, 0)
+        page_size = int.from_bytes(header[14:16], sys.byteorder)
+        page_size = 65_536 if page_size == 1 else page_size
+        frames = int.from_bytes(header[16:20], sys.byteorder)
+        committed = _WAL_HEADER + frames * (_FRAME_HEADER + page_size)
+        if os.fstat(self._log).st_size > committed:
+            os.ftruncate(self._log, committed)
+            os.fsync(self._log)
+
+    def close(self) -> None:
+        """Close both files, after the connection was closed."""
+        os.close(self._log)
+        os.close(self._index)
 
 
 def sync(path: Path) -> None:
-    """Have what a file or directory holds on disk. Raises OSError."""
+    """Write a file or directory to disk. It must not be a database that this process has open. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

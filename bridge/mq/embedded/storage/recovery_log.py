@@ -20,7 +20,7 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.row import Row
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put
 from bridge.mq.embedded.storage.recording import batch_of, is_writable
-from bridge.mq.embedded.storage.reserve import Reserve
+from bridge.mq.embedded.storage.reserve import Reserve, reserve_path
 from bridge.mq.embedded.storage.store import COMPACTION_FLOOR, DEAD_BYTES, DEAD_ROWS, Store, primary_code
 from bridge.mq.embedded.unit import Unit, take_back, undo
 from bridge.wire import cmqc
@@ -41,8 +41,8 @@ class RecoveryLog:
         self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
         #: live messages are looked up here when a row is rewritten
         self.queues: Callable[[], Iterable[Queue]] = tuple
-        #: room on the disk for what makes room
-        self.reserve = Reserve(store)
+        #: space for removals on a full disk
+        self.reserve = Reserve(store, reserve_path(store.path.parent))
         #: counts groups, where somebody wants to know
         self.commits: Commits | None = None
         self._waiting: list[Unit] = []
@@ -60,8 +60,16 @@ class RecoveryLog:
         self._writer.start()
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
+        while True:
+            try:
+                work = self._work.get(timeout=self.reserve.until_look())
+            except queue.Empty:
+                pass
+            else:
+                if work is None:
+                    return
+                work()
+            self.reserve.look()
 
     def close(self) -> None:
         """Wait until every unit submitted has ended, then end the thread and close the store."""
@@ -76,7 +84,7 @@ class RecoveryLog:
             self._work.put(None)
             self._writer.join(30)
         self._store.close()
-        self.reserve.release()
+        self.reserve.leave()
 
     def submit(self, unit: Unit) -> None:
         """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
@@ -131,7 +139,7 @@ class RecoveryLog:
     def _write(
         self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
     ) -> tuple[int, int]:
-        """Write to disk as `Store.write`; what finds the disk full goes where room can be made for it."""
+        """Write to disk as `Store.write`. If the disk is full, make room and try again."""
         for make_room in (self.reserve.empty_log, self.reserve.give_up):
             try:
                 return self._store.write(batch, definitions, dead)
@@ -140,12 +148,6 @@ class RecoveryLog:
                     raise
                 make_room()
         return self._store.write(batch, definitions, dead)
-
-    def has_room(self) -> bool:
-        """Return whether the disk has room for more; with the lock held. Looks again from time to time while it has not."""
-        if self.reserve.full and self.reserve.is_look_due():
-            self._work.put(self.reserve.look)
-        return not self.reserve.full
 
     def _record(
         self, units: list[Unit]

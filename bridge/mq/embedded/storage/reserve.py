@@ -1,7 +1,7 @@
-"""Room on the disk for what makes room: a file that is given up when the disk is full.
+"""A pre-allocated file, deleted when the disk fills up, so that removals can still be written.
 
-What then is got, acknowledged and removed can be written, so clients that drain the queues are served; what would be put is
-refused until the disk has room for the file again.
+Clients that drain the queues are served from its space. Persistent messages are rejected until the disk has room for the
+file again.
 """
 
 from __future__ import annotations
@@ -18,46 +18,44 @@ from bridge.mq.embedded.storage.store import Store, primary_code
 
 log = logging.getLogger(__name__)
 
-#: Bytes: the write-ahead log must fit into the database, and into itself while that is done.
+#: Size in bytes: the database must have room for the write-ahead log, which is copied into it, and for the log itself.
 RESERVE_BYTES = 2 * LOG_BYTES
-#: Bytes that do where the database has that much room in itself: it takes what is in the log without growing.
-LEAST_RESERVE_BYTES = RESERVE_BYTES * 3 // 4
-#: Seconds between looks whether a disk that was full has room.
+#: Size in bytes that suffices if the database has so many bytes in free pages that a checkpoint does not extend it.
+MIN_RESERVE_BYTES = RESERVE_BYTES * 3 // 4
+#: Seconds between attempts to allocate the reserve again.
 LOOK_INTERVAL = 5.0
 
 
-def reserve_path(data_directory: Path) -> Path:
-    """Return the file of a data directory's reserve. One that a killed bridge has left is only in the way of the next."""
-    return data_directory / "queuemanager.reserve"
-
-
 class Reserve:
-    """The file, and whether the disk is full; used on the recovery log's thread once that runs."""
+    """The file, and whether the disk is full. Only the recovery log's thread uses it once that runs.
 
-    def __init__(self, store: Store) -> None:
+    A bridge that stops leaves the file. The next start deletes it before it writes, so it starts on a full disk, too.
+    """
+
+    def __init__(self, store: Store, path: Path) -> None:
         self._store = store
-        self._path = reserve_path(store.path.parent)
+        self._path = path
         self._kept = False
         self._look = 0.0
-        #: the disk is full, and the reserve given up: nothing more is to be put
+        #: the disk is full and the reserve deleted: persistent messages are rejected
         self.full = False
 
     def keep(self) -> None:
-        """Take room for the reserve now, and give it up when the disk is full."""
+        """Allocate the reserve. From now on, delete it when the disk is full."""
         self._kept = True
         if not self._take():
             self.give_up()
 
     def empty_log(self) -> None:
-        """Have the write-ahead log written anew from its beginning, if the database has room for what is in it."""
+        """Restart the write-ahead log from its beginning if the database has room for its contents."""
         with contextlib.suppress(sqlite3.Error):
             self._store.checkpoint("PASSIVE")
 
     def give_up(self) -> None:
-        """Note that the disk is full, and use the reserve to bring what is in the write-ahead log into the database."""
+        """Note that the disk is full, and use the reserve to copy the write-ahead log into the database."""
         if not self._kept or self.full:
             return
-        self.release()
+        self._path.unlink(missing_ok=True)
         self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
         log.critical(
             "MQB3002S %s: the disk is full; what is waiting is delivered, and no persistent message is taken until "
@@ -66,23 +64,23 @@ class Reserve:
         )
         self.empty_log()
 
-    def is_look_due(self) -> bool:
-        """Return whether it is time to look if a full disk has room again, once in LOOK_INTERVAL."""
-        due = time.monotonic() > self._look
-        if due:
-            self._look = time.monotonic() + LOOK_INTERVAL
-        return due
+    def until_look(self) -> float:
+        """Return the seconds until `look` is to be called."""
+        return max(self._look - time.monotonic(), 0.0) if self.full else LOOK_INTERVAL
 
     def look(self) -> None:
-        """Take the reserve again if there is room for it: the disk is not full any more."""
+        """If the disk is full and LOOK_INTERVAL has passed, try to allocate the reserve again."""
+        if not self.full or self.until_look():
+            return
         if self._take():
             self.full = False
-            log.warning("MQB3003W %s: the disk has room again, and persistent messages are taken", self._store.path)
+            log.info("MQB3011I %s: the disk has room again; persistent messages are accepted", self._store.path)
+        self._look = time.monotonic() + LOOK_INTERVAL
 
     def check_log(self) -> None:
-        """Give the reserve up where the database cannot take what is in its write-ahead log.
+        """Delete the reserve if the disk has no room for a checkpoint.
 
-        SQLite brings that over by itself when there is enough of it, and says nothing when the disk has no room.
+        SQLite checkpoints by itself, and does not report that the disk is full.
         """
         try:
             if self._store.log_bytes() >= LOG_BYTES * 3 // 2:
@@ -93,18 +91,43 @@ class Reserve:
             else:
                 log.error("MQB3004E %s: the database does not take what is in its log: %s", self._store.path, error)
 
-    def _take(self) -> bool:
-        try:
-            self._store.checkpoint("TRUNCATE")
-            spare = self._store.spare_bytes()
-            with self._path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, LEAST_RESERVE_BYTES if spare >= RESERVE_BYTES else RESERVE_BYTES)
-        except (OSError, sqlite3.Error):
-            self.release()
-            return False
-        return True
+    def leave(self) -> None:
+        """Leave as much of a reserve for the next start as there is room for. The store is closed, and its log deleted."""
+        if self._kept and self.full:
+            allocate_most(self._path)
 
-    def release(self) -> None:
-        """Remove the file."""
+    def _take(self) -> bool:
+        """Allocate the reserve, and return whether there was room for it."""
+        try:
+            disk = os.statvfs(self._path.parent)
+            if disk.f_bavail * disk.f_frsize + self._store.log_bytes() < MIN_RESERVE_BYTES:
+                return False
+            self._store.checkpoint("TRUNCATE")
+            size = MIN_RESERVE_BYTES if self._store.spare_bytes() >= RESERVE_BYTES else RESERVE_BYTES
+        except (OSError, sqlite3.Error):
+            return False
+        return _allocate(self._path, size)
+
+
+def reserve_path(data_directory: Path) -> Path:
+    """Return the path of a data directory's reserve."""
+    return data_directory / "queuemanager.reserve"
+
+
+def allocate_most(path: Path) -> None:
+    """Allocate a reserve that is as large as the disk permits, within a factor of two."""
+    size = RESERVE_BYTES
+    while size >= RESERVE_BYTES // 128 and not _allocate(path, size):
+        size //= 2
+
+
+def _allocate(path: Path, size: int) -> bool:
+    """Create a file whose blocks are allocated, and return whether there was room for it."""
+    try:
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
         with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        return False
+    return True

@@ -1,12 +1,13 @@
-"""What is whole in the database of a queue manager, and a new one that keeps all of it.
+"""Verification of a queue manager's database, and a new database made of its undamaged contents.
 
-Each row of the log and each definition has a checksum: what is as it was written is kept, the rest is told.
+Each row of the log and each definition has a checksum. Salvage keeps those that match and reports the others.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,22 +16,23 @@ import msgspec
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
-from bridge.mq.embedded.storage.layout import batch_checksum, object_checksum
-from bridge.mq.embedded.storage.store import SCHEMA, SCHEMA_VERSION, StoreError
+from bridge.mq.embedded.storage.data_directory import acting_as_owner
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
+from bridge.mq.embedded.storage.store import StoreError
 
 DATABASE = "queuemanager.db"
 
 
 @dataclass
 class Findings:
-    """What was found in a database."""
+    """The damage and the undamaged contents of a database."""
 
-    #: what is wrong, a sentence each
+    #: a sentence for each damaged place
     damage: list[str] = field(default_factory=list)
-    #: (kind, name, attributes as JSON) of whole definitions
+    #: (kind, name, attributes as JSON) of undamaged definitions
     objects: list[tuple[str, str, str]] = field(default_factory=list)
     batches: int = 0
-    #: messages put by whole batches, and of these those that no whole batch says were removed
+    #: messages put by undamaged batches, and the number of these that no undamaged batch removes
     messages: int = 0
     left: int = 0
 
@@ -40,25 +42,30 @@ def verify(directory: Path) -> Findings:
     return examine(directory / DATABASE)
 
 
-def examine(path: Path) -> Findings:
-    """Examine a database by its file, as `verify` does. Raises StoreError."""
+def examine(path: Path, *, immutable: bool = False) -> Findings:
+    """Examine a database file. Raises StoreError.
+
+    `immutable`: as of `layout.connect_read_only`.
+    """
     findings = Findings()
-    with _opened(path) as database:
-        for _ in _whole(database, findings):
+    with closing(_opened(path, immutable=immutable)) as database:
+        for _ in _undamaged(database, findings):
             pass
     return findings
 
 
 def salvage(directory: Path, new: Path) -> Findings:
-    """Make a data directory of all that is whole in another, which stays as it is. Raises StoreError or OSError."""
+    """Create a data directory from the undamaged contents of another, which stays as it is.
+
+    If root runs the process, the new directory belongs to the owner of its parent. Raises StoreError or OSError.
+    """
     if (new / DATABASE).exists():
         raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
-    new.mkdir(mode=0o750, parents=True, exist_ok=True)
     findings = Findings()
-    with _opened(directory / DATABASE) as database:
+    with closing(_opened(directory / DATABASE)) as database:
         batches: dict[int, Batch] = {}
-        for row_id, batch in _whole(database, findings):
-            # A file whose pages are of two moments may have a row in two places.
+        for row_id, batch in _undamaged(database, findings):
+            # A file with pages of two moments may contain a row twice.
             if (other := batches.get(row_id)) is not None:
                 findings.damage.append(f"batch {row_id} of the log is there twice: the one with more messages is kept")
                 batch = max(batch, other, key=lambda one: len(one.puts))
@@ -72,48 +79,51 @@ def salvage(directory: Path, new: Path) -> Findings:
                 usage = {"USAGE": "XMITQ"} if lane.client_id and lane.remote_queue else {}
                 attributes = msgspec.json.encode(defaults("QLOCAL") | usage).decode()
                 findings.objects.append(("QLOCAL", lane.queue, attributes))
-                findings.damage.append(f"queue {lane.queue} has lost its definition: it has the attributes of a new one")
-    layout.create(new / DATABASE, SCHEMA, SCHEMA_VERSION)
-    made = layout.connect(new / DATABASE)
-    try:
-        made.execute("BEGIN IMMEDIATE")
-        for name, value in facts.items():
-            made.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
-        made.execute("INSERT OR REPLACE INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
-        for kind, name, attributes in findings.objects:
-            checksum = object_checksum(kind, name, attributes)
-            made.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
-        for row_id, batch in batches.items():
-            batch.rows, batch.digest = -1, 0  # of the rows that were: some may be missing
-            body = encode(batch)
-            made.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
-        made.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise StoreError(f"{new / DATABASE} cannot be written: {error}") from error
-    finally:
-        made.close()
+                findings.damage.append(
+                    f"queue {lane.queue} has lost its definition: it has the attributes of a new one"
+                )
+    with acting_as_owner(new):
+        new.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _write(new / DATABASE, facts, findings.objects, batches)
     return findings
 
 
-class _opened:
-    """The database in a file, opened for reading."""
+def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]], batches: dict[int, Batch]) -> None:
+    """Create a database with these contents. Raises StoreError or OSError."""
+    layout.create(path)
+    database = layout.connect(path)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        for name, value in facts.items():
+            database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+        database.execute("INSERT OR REPLACE INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
+        for kind, name, attributes in objects:
+            checksum = object_checksum(kind, name, attributes)
+            database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+        for row_id, batch in batches.items():
+            batch.rows, batch.digest = -1, 0  # they counted the old rows, some of which may be missing
+            body = encode(batch)
+            database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
+        database.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+    finally:
+        database.close()
 
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise StoreError(f"{path}: there is no such file; name the data directory of an embedded queue manager")
-        if not path.stat().st_size:
-            raise StoreError(f"{path}: the file is empty, nothing of it is left")
-        self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
-    def __enter__(self) -> sqlite3.Connection:
-        return self._database
-
-    def __exit__(self, *_error: object) -> None:
-        self._database.close()
+def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no such file; name the data directory of an embedded queue manager")
+    if not path.stat().st_size:
+        raise StoreError(f"{path}: the file is empty, nothing of it is left")
+    try:
+        return layout.connect_read_only(path, immutable=immutable)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
 
 
 def _facts(database: sqlite3.Connection) -> dict[str, int]:
-    """Return the facts that can be read; the number of starts is raised, for it makes MsgIds unique."""
+    """Return the facts that can be read. If none can, the number of starts is high, because it makes MsgIds unique."""
     facts: dict[str, int] = {}
     try:
         facts = {name: int(value) for name, value in database.execute("SELECT name, value FROM fact")}
@@ -123,22 +133,33 @@ def _facts(database: sqlite3.Connection) -> dict[str, int]:
     return facts
 
 
-def _whole(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[int, Batch]]:
-    """Yield the batches that are as they were written; `findings` is filled in."""
+def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[int, Batch]]:
+    """Yield the batches that are as they were written, and fill in `findings`.
+
+    What is not an ordinary table is not read: reading a view may never end.
+    """
     damage = findings.damage
+    version, tables = SCHEMA_VERSION, {"fact", "object", "batch"}
     try:
+        damage += layout.differences(database)
+        tables = layout.readable_tables(database)
         structure = layout.damage(database)
-        version = _facts(database).get("schema", SCHEMA_VERSION)
+        if "fact" in tables:
+            version = _facts(database).get("schema", SCHEMA_VERSION)
     except sqlite3.DatabaseError as error:
-        structure, version = str(error), SCHEMA_VERSION
+        structure = str(error)
     if structure:
         damage.append(f"the structure of the file: {structure}")
-    _read_objects(database, findings, summed=version >= SCHEMA_VERSION)
+    summed = version >= SCHEMA_VERSION
+    if "object" in tables:
+        _read_objects(database, findings, summed=summed)
+    if "batch" not in tables:
+        return
     alive: set[int] = set()
     said: tuple[int, int] | None = None
     rows = digest = 0
-    for row_id, body, checksum in _rows(database, damage, summed=version >= SCHEMA_VERSION):
-        if checksum is not None and checksum != batch_checksum(row_id, body):
+    for row_id, body, checksum in _rows(database, damage, summed=summed):
+        if not isinstance(body, bytes) or (summed and checksum != batch_checksum(row_id, body)):
             damage.append(f"batch {row_id} of the log is not as it was written")
             continue
         try:
@@ -163,13 +184,13 @@ def _whole(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[i
 
 def _read_objects(database: sqlite3.Connection, findings: Findings, *, summed: bool) -> None:
     checksum_column = "checksum" if summed else "NULL"
-    # As blobs: text that is not UTF-8 any more would end the reading, and those behind it would be lost too.
+    # As blobs: text that is not UTF-8 would end the query, and the definitions after it would be lost too.
     columns = f"CAST(kind AS BLOB), CAST(name AS BLOB), CAST(attributes AS BLOB), {checksum_column}"
     try:
         for kind, name, attributes, checksum in database.execute(f"SELECT {columns} FROM object"):
             try:
                 texts = kind.decode(), name.decode(), attributes.decode()
-                whole = checksum is None or checksum == object_checksum(*texts)
+                whole = not summed or checksum == object_checksum(*texts)
             except (UnicodeError, AttributeError, TypeError):
                 whole = False
             if whole:
@@ -181,10 +202,8 @@ def _read_objects(database: sqlite3.Connection, findings: Findings, *, summed: b
         findings.damage.append(f"definitions cannot be read: {error}")
 
 
-def _rows(
-    database: sqlite3.Connection, damage: list[str], *, summed: bool
-) -> Iterator[tuple[int, bytes, int | None]]:
-    """Yield the rows of the log in order; behind one that cannot be read they are looked up one by one."""
+def _rows(database: sqlite3.Connection, damage: list[str], *, summed: bool) -> Iterator[tuple[int, bytes, int | None]]:
+    """Yield the rows of the log in order. After a row that cannot be read, look for the next readable one by its id."""
     columns = f"id, body, {'checksum' if summed else 'NULL'}"
     last = 0
     try:
@@ -193,20 +212,28 @@ def _rows(
             last = row[0]
         return
     except sqlite3.DatabaseError as error:
-        damage.append(f"the log cannot be read behind batch {last}: {error}")
-    try:
-        (highest,) = database.execute("SELECT max(id) FROM batch").fetchone()
-    except sqlite3.DatabaseError:
-        highest = last + _SEARCHED
-    for row_id in range(last + 1, (highest or last) + 1):
+        damage.append(f"the log cannot be read after batch {last}: {error}")
+    for _ in range(_MAX_FAILURES):
+        # Ids are read without the bodies, so this skips gaps of any length. A damaged page may return any id.
         try:
-            row = database.execute(f"SELECT {columns} FROM batch WHERE id = ?", (row_id,)).fetchone()
+            for (row_id,) in database.execute("SELECT id FROM batch WHERE id > ? ORDER BY id", (last,)):
+                if row_id <= last:
+                    break
+                last = row_id
+                try:
+                    row = database.execute(f"SELECT {columns} FROM batch WHERE id = ?", (row_id,)).fetchone()
+                except sqlite3.DatabaseError:
+                    damage.append(f"batch {row_id} of the log cannot be read")
+                    continue
+                if row is not None:
+                    yield row
+            else:
+                return
         except sqlite3.DatabaseError:
-            damage.append(f"batch {row_id} of the log cannot be read")
-            continue
-        if row is not None:
-            yield row
+            pass
+        last += 1
+    damage.append(f"the log was not searched for rows after batch {last}")
 
 
-#: Numbers of rows that are tried where the highest is not known.
-_SEARCHED = 100_000
+#: Ids that are tried after rows that cannot be read.
+_MAX_FAILURES = 100_000

@@ -8,6 +8,7 @@ fsync however many messages it holds, which is what lets the bridge acknowledge 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -21,21 +22,9 @@ import msgspec
 from bridge.mq.embedded.row import Row
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
-from bridge.mq.embedded.storage.layout import batch_checksum, object_checksum
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 
 log = logging.getLogger(__name__)
-
-#: Layout of the database, and with it the version of the data directory. A newer one is refused rather than misread, an
-#: older one is brought up after it was copied (`layout`).
-SCHEMA_VERSION = 2
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS object (
-    kind TEXT NOT NULL, name TEXT NOT NULL, attributes TEXT NOT NULL, checksum INTEGER, PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS batch (id INTEGER PRIMARY KEY, body BLOB NOT NULL, checksum INTEGER);
-"""
 
 #: Rows found empty that are deleted together with the next commit once there are so many, or so many bytes in them.
 DEAD_ROWS = 64
@@ -69,31 +58,41 @@ class Store:
                         "file in its place, or move the data directory away to begin with a new queue manager"
                     )
             else:
-                layout.create(path, SCHEMA, SCHEMA_VERSION)
+                layout.create(path)
             self._database = layout.connect(path)
+            self._check(path)
+            # On a full disk the log can be written only from its beginning, where it already has its blocks.
+            with contextlib.suppress(sqlite3.Error):
+                self.checkpoint("PASSIVE")
             version = self._fact("schema", SCHEMA_VERSION)
-            if version > SCHEMA_VERSION:
-                raise StoreError(
-                    f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); start that one"
-                )
-            damage = layout.damage(self._database)
-            if damage:
-                raise StoreError(damaged(path, damage))
             if version < SCHEMA_VERSION:
-                layout.upgrade(self._database, path, version, SCHEMA_VERSION)
-            #: times this queue manager has started, this one included
+                layout.upgrade(self._database, path, version)
+            #: number of starts of this queue manager, this one included
             self.starts = self._fact("starts", 0) + 1
             self._set_fact("starts", self.starts)
-            #: when the database was made, in seconds since the epoch
+            #: when the database was created, in seconds since the epoch
             self.created = self._fact("created", int(time.time()))
             row = self._database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
-        except sqlite3.DatabaseError as error:
+            self._open_log = layout.OpenLog(path)
+        except (sqlite3.DatabaseError, ValueError) as error:
             raise StoreError(unusable(path, error)) from error
         except OSError as error:
             raise StoreError(f"{path}: {error}; is it writable for the user that runs the bridge?") from error
         self._last_row = int(row[0])
         #: rows of the log, and the sum of their digests
         self._rows = self._digest = 0
+
+    def _check(self, path: Path) -> None:
+        """Check the schema, version and structure of the database. Raises StoreError or sqlite3.Error."""
+        if strange := layout.differences(self._database):
+            raise StoreError(damaged(path, "; ".join(strange)))
+        version = self._fact("schema", SCHEMA_VERSION)
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); start that one"
+            )
+        if damage := layout.damage(self._database):
+            raise StoreError(damaged(path, damage))
 
     def _fact(self, name: str, otherwise: int) -> int:
         row = self._database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
@@ -130,7 +129,7 @@ class Store:
                 self._digest = (self._digest + digest_of(row_id)) & DIGEST_MASK
                 said = batch.rows, batch.digest
                 yield Row(row_id, len(body)), batch
-        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+        except (sqlite3.DatabaseError, msgspec.DecodeError, TypeError) as error:
             raise StoreError(damaged(self.path, f"the log cannot be read: {error}")) from error
         if said[0] >= 0 and said != (self._rows, self._digest):
             raise StoreError(damaged(self.path, f"the log has {self._rows} batches where it had {said[0]}"))
@@ -161,7 +160,9 @@ class Store:
                     database.execute("DELETE FROM object WHERE kind = ? AND name = ?", (kind, name))
                 else:
                     checksum = object_checksum(kind, name, attributes)
-                    database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+                    database.execute(
+                        "INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum)
+                    )
             if dead_rows:
                 numbers = msgspec.json.encode([row.id for row in dead_rows]).decode()
                 database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
@@ -177,18 +178,18 @@ class Store:
         return row_id, len(body)
 
     def _back_out(self) -> None:
-        """Undo a transaction that failed, also what it has left in the write-ahead log.
+        """Roll back a failed transaction and remove it from the write-ahead log.
 
-        A transaction whose fsync failed stands there in full: after a crash SQLite would take it for committed, though its
-        owners were told that it was backed out. So the log is cut behind the last transaction that was committed; until
-        that is done, nobody is told anything.
+        A transaction whose fsync failed is in the log in full. After a crash SQLite would take it for committed, although
+        its owners were told that it was backed out. So the log is truncated after the last committed transaction. Until
+        that succeeds, no outcome is reported to anybody.
         """
         told = False
         while True:
             try:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
-                layout.cut_log(self.path)
+                self._open_log.cut()
             except (sqlite3.Error, OSError) as error:
                 if not told:
                     log.critical(
@@ -226,6 +227,7 @@ class Store:
     def close(self) -> None:
         """Close the database; the log was synced at every commit."""
         self._database.close()
+        self._open_log.close()
 
 
 def primary_code(error: Exception) -> int:

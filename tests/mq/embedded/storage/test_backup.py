@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -9,8 +10,11 @@ import random
 import shutil
 import sqlite3
 import stat
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -18,10 +22,12 @@ from typer.testing import CliRunner, Result
 from bridge.cli.program import program
 from bridge.mq.embedded.storage import backup as module
 from bridge.mq.embedded.storage.backup import backup, restore
-from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, hold
+from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, acting_as_owner, hold
 from bridge.mq.embedded.storage.salvage import verify
 from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
-from tests.mq.embedded.storage.test_damage import BODIES, QUEUE, bodies, put, started
+from tests.mq.embedded.storage.test_damage import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
+from tests.support.bridge_process import MQBRIDGE
+from tests.support.patience import PATIENCE
 
 OLD = Path(__file__).parent / "data"
 
@@ -184,6 +190,24 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) ->
         restore(tmp_path / "file", tmp_path / "new")
 
 
+@pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
+def test_a_backup_with_another_schema_is_refused(file: Path, tmp_path: Path, script: str, named: str) -> None:
+    tamper(file, script)
+    done = subprocess.run(
+        [MQBRIDGE, "restore", file, "--data-dir", tmp_path / "new"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1 and named in done.stderr, done
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_tampered_queue_manager_is_not_backed_up(written: Path, tmp_path: Path) -> None:
+    shutil.copytree(written, tmp_path / "data")
+    tamper(tmp_path / "data" / "queuemanager.db", FOREIGN_SCHEMA["trigger"][0])
+    with pytest.raises(StoreError, match="unexpected trigger 't'"):
+        backup(tmp_path / "data", tmp_path / "b.db")
+    assert not (tmp_path / "b.db").exists()
+
+
 def test_a_backup_of_a_newer_bridge_is_refused(file: Path, tmp_path: Path) -> None:
     with sqlite3.connect(file) as database:
         database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION + 1,))
@@ -295,3 +319,164 @@ def test_a_backup_of_an_older_layout_is_brought_up_at_the_next_start(tmp_path: P
     started(tmp_path / "new").close()
     assert not verify(tmp_path / "new").damage
     assert (tmp_path / "new" / "queuemanager.db.layout-1").exists()
+
+
+# As root ---------------------------------------------------------------------------------------------------------------
+
+#: A user who owns the data directory, without an account on this machine.
+SERVICE = 54_321
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory of the service's user, below directories that this user may enter."""
+    opened = [one for one in tmp_path.parents if one.stat().st_uid == 0 and not one.stat().st_mode & 0o001]
+    opened.append(tmp_path)
+    modes = [one.stat().st_mode for one in opened]
+    for one in opened:
+        one.chmod(0o711)
+    directory = tmp_path / "owned"
+    directory.mkdir(mode=0o750)
+    os.chown(directory, SERVICE, SERVICE)
+    yield directory
+    for one, mode in zip(opened, modes, strict=True):
+        one.chmod(mode)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file that only root may change."""
+    file = tmp_path / "victim"
+    file.write_text("of root")
+    file.chmod(0o600)
+    return file
+
+
+def assert_untouched(victim: Path) -> None:
+    status = victim.stat()
+    assert (victim.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == ("of root", 0, 0o600)
+
+
+def run_as_service(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in words], user=SERVICE, group=SERVICE, extra_groups=[], capture_output=True, text=True
+    )
+
+
+@as_root
+@pytest.mark.parametrize("below", ["", "new"])
+def test_all_that_root_restores_belongs_to_the_owner_of_the_directory(file: Path, owned: Path, below: str) -> None:
+    place = owned / below
+    restore(file, place)
+    restore(file, place, force=True)
+    for one in (place, *place.rglob("*")):
+        assert (one.stat().st_uid, one.stat().st_gid) == (SERVICE, SERVICE), one
+    script = "import sys; [open(name, 'r+b').close() for name in sys.argv[1:]]"
+    done = run_as_service("/usr/bin/env", "python3", "-c", script, place / "lock", place / "queuemanager.db")
+    assert done.returncode == 0, done.stderr
+    assert os.geteuid() == 0
+
+
+@as_root
+@pytest.mark.parametrize("force", [False, True])
+def test_root_restores_through_no_link_in_place_of_the_lock(file: Path, owned: Path, victim: Path, force: bool) -> None:
+    (owned / "lock").symlink_to(victim)
+    with pytest.raises(OSError, match="is a symbolic link"):
+        restore(file, owned, force=force)
+    assert_untouched(victim)
+    assert [one.name for one in owned.iterdir()] == ["lock"]
+
+
+@as_root
+def test_root_writes_to_no_file_that_the_owner_exchanges_meanwhile(
+    file: Path, owned: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner puts a link in place of the copy while root writes it."""
+    copyfileobj = shutil.copyfileobj
+
+    def exchange(*arguments: Any) -> None:
+        copyfileobj(*arguments)
+        (new,) = owned.glob(".*.new")
+        new.unlink()
+        new.symlink_to(victim)
+
+    monkeypatch.setattr(shutil, "copyfileobj", exchange)
+    with pytest.raises(StoreError):
+        restore(file, owned)
+    assert_untouched(victim)
+
+
+@as_root
+def test_root_restores_through_no_link_of_another_user_in_place_of_the_directory(file: Path, owned: Path) -> None:
+    elsewhere = owned.parent / "of root"
+    elsewhere.mkdir()
+    (owned / "data").symlink_to(elsewhere)
+    os.chown(owned / "data", SERVICE, SERVICE, follow_symlinks=False)
+    with pytest.raises(OSError):
+        restore(file, owned / "data")
+    assert list(elsewhere.iterdir()) == []
+
+
+@as_root
+def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
+    written: Path, owned: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = module._copy
+
+    def exchange(database: sqlite3.Connection, new: Path) -> None:
+        new.unlink()
+        new.symlink_to(victim)
+        copy(database, new)
+
+    victim.write_bytes(b"")  # SQLite would write to an empty file
+    monkeypatch.setattr(module, "_copy", exchange)
+    with pytest.raises(StoreError):
+        backup(written, owned / "b.db")
+    assert victim.read_bytes() == b""
+
+
+@as_root
+@pytest.mark.parametrize("words", [["backup", "b.db", "--data-dir", "data"], ["mq", "verify", "data"]])
+def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: Path, words: list[str]) -> None:
+    shutil.copytree(written, owned / "data")
+    os.chown(owned / "data", SERVICE, SERVICE)
+    (owned / "data" / "queuemanager.db").chmod(0o600)
+    with acting_as_owner(owned), contextlib.chdir(owned):
+        done = mqbridge(*words)
+    assert done.exit_code == 1 and "unable to open database file" in done.stderr, done.output
+
+
+@as_root
+def test_what_root_salvages_belongs_to_the_owner_of_the_directory(written: Path, owned: Path, victim: Path) -> None:
+    shutil.copytree(written, owned / "data")
+    for one in (owned / "data", *(owned / "data").iterdir()):
+        os.chown(one, SERVICE, SERVICE)
+    (owned / "data" / "lock").unlink()
+    done = mqbridge("mq", "salvage", owned / "data", owned / "new")
+    assert done.exit_code == 0, done.output
+    for one in (owned / "data" / "lock", owned / "new", owned / "new" / "queuemanager.db"):
+        assert one.stat().st_uid == SERVICE, one
+    (owned / "data" / "lock").unlink()
+    (owned / "data" / "lock").symlink_to(victim)
+    assert mqbridge("mq", "salvage", owned / "data", owned / "again").exit_code == 1
+    assert_untouched(victim)
+
+
+@as_root
+def test_root_without_the_capability_to_act_as_the_owner_says_so(
+    file: Path, owned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose capabilities were dropped."""
+
+    def seteuid(user: int) -> None:
+        if user:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    groups = os.getgroups()
+    monkeypatch.setattr(os, "seteuid", seteuid)
+    done = mqbridge("restore", file, "--data-dir", owned)
+    assert done.exit_code == 1 and f"cannot act as user {SERVICE}" in done.stderr, done.output
+    assert list(owned.iterdir()) == []
+    assert (os.getegid(), os.getgroups()) == (0, groups)

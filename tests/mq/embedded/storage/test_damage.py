@@ -97,6 +97,99 @@ def test_a_batch_that_is_missing_is_noticed(copy: Path) -> None:
         QueueManager("MQB1", copy)
 
 
+#: What a database of a queue manager must not contain, and how the message names it.
+FOREIGN_SCHEMA = {
+    "trigger": ("CREATE TRIGGER t AFTER INSERT ON fact BEGIN DELETE FROM batch; END", "unexpected trigger 't'"),
+    "view": ("CREATE VIEW v AS SELECT 1", "unexpected view 'v'"),
+    "index": ("CREATE INDEX i ON batch (checksum)", "unexpected index 'i'"),
+    "table": ("CREATE TABLE other (x)", "unexpected table 'other'"),
+    "virtual table": ("CREATE VIRTUAL TABLE f USING fts5(x)", "unexpected table 'f'"),
+    "column": ("ALTER TABLE batch ADD COLUMN x", "table batch is not as the bridge creates it"),
+    "generated column": (
+        "ALTER TABLE object ADD COLUMN x GENERATED ALWAYS AS (zeroblob(1000000)) VIRTUAL",
+        "table object is not as the bridge creates it",
+    ),
+    "check": (
+        "ALTER TABLE fact RENAME TO old; CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL CHECK (value > 0)) "
+        "WITHOUT ROWID; INSERT INTO fact SELECT * FROM old; DROP TABLE old",
+        "table fact is not as the bridge creates it",
+    ),
+    "missing table": ("DROP TABLE object", "table object is missing"),
+    "endless view": (
+        "ALTER TABLE fact RENAME TO hidden; CREATE VIEW fact AS WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value "
+        "FROM n) SELECT 'schema' AS name, max(value) AS value FROM n",
+        "unexpected view 'fact'",
+    ),
+    "endless log": (
+        "ALTER TABLE batch RENAME TO hidden; CREATE VIEW batch AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id FROM "
+        "n) SELECT id, x'' AS body, 0 AS checksum FROM n",
+        "unexpected view 'batch'",
+    ),
+}
+
+
+def tamper(database: Path, script: str) -> None:
+    connection = sqlite3.connect(database)
+    connection.executescript(script)
+    connection.close()
+
+
+@pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
+def test_a_database_with_another_schema_is_refused(copy: Path, script: str, named: str) -> None:
+    """Neither the start nor verify changes it, and both end."""
+    tamper(copy / "queuemanager.db", script)
+    before = sqlite3.connect(copy / "queuemanager.db")
+    dump = list(before.iterdump())
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mqbridge"), "mq", "verify", copy],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1 and named in done.stdout, done
+    with pytest.raises(StoreError, match="mqbridge mq salvage") as error:
+        QueueManager("MQB1", copy)
+    assert named in str(error.value)
+    assert list(before.iterdump()) == dump
+    before.close()
+
+
+def test_salvage_ignores_a_foreign_trigger(copy: Path, tmp_path: Path) -> None:
+    tamper(copy / "queuemanager.db", FOREIGN_SCHEMA["trigger"][0])
+    findings = salvage.salvage(copy, tmp_path / "new")
+    assert findings.damage == ["unexpected trigger 't'"]
+    manager = started(tmp_path / "new")
+    assert bodies(manager) == BODIES
+    manager.close()
+
+
+def test_salvage_does_not_read_views(copy: Path, tmp_path: Path) -> None:
+    tamper(copy / "queuemanager.db", FOREIGN_SCHEMA["endless log"][0])
+    findings = salvage.salvage(copy, tmp_path / "new")
+    assert "unexpected view 'batch'" in findings.damage
+    assert {name for _, name, _ in findings.objects} >= {QUEUE}
+
+
+def test_verify_ends_although_the_highest_batch_number_is_enormous(copy: Path) -> None:
+    """A row that cannot be read has the following ones searched: by their numbers, whatever the gaps between them."""
+    database = sqlite3.connect(copy / "queuemanager.db")
+    ids = [row_id for (row_id,) in database.execute("SELECT id FROM batch ORDER BY id")]
+    database.execute("INSERT INTO batch VALUES (?, ?, 0)", (1 << 62, bytes(300_000)))
+    database.execute("INSERT INTO batch VALUES (?, ?, 0)", ((1 << 62) + 1, b"\x01"))
+    database.commit()
+    pages = database.execute("SELECT pageno FROM dbstat WHERE name = 'batch' AND pagetype = 'overflow'").fetchall()
+    size = database.execute("PRAGMA page_size").fetchone()[0]
+    database.close()
+    with (copy / "queuemanager.db").open("r+b") as file:
+        for (page,) in pages:
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * 4)  # the number of the next overflow page
+    findings = salvage.verify(copy)
+    assert f"batch {1 << 62} of the log cannot be read" in findings.damage
+    assert f"batch {(1 << 62) + 1} of the log is not as it was written" in findings.damage
+    assert findings.batches == len(ids)
+
+
 def test_an_empty_file_is_no_new_queue_manager(copy: Path) -> None:
     (copy / "queuemanager.db").write_bytes(b"")
     with pytest.raises(StoreError, match="the file is empty"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -190,6 +191,49 @@ def test_a_full_disk(disk, tmp_path):
     put(disk.connection, "Q", b"after")
     disk.restart()
     assert [data.rstrip("\0") for data in drained(disk.connection, "Q")] == [*committed, "after"]
+
+
+# Locks of SQLite -------------------------------------------------------------------------------------------------------
+
+
+def locked_bytes(file: Path) -> set[int]:
+    """The first bytes of the POSIX locks that this process holds on a file."""
+    inode = file.stat().st_ino
+    fields = [line.split()[1:] for line in Path("/proc/locks").read_text().splitlines()]
+    held = [rest for rest in fields if rest[0] == "POSIX" and rest[3] == str(os.getpid())]
+    return {int(rest[5]) for rest in held if rest[4].rpartition(":")[2] == str(inode)}
+
+
+def test_a_failed_commit_keeps_the_locks_of_sqlite(disk, tmp_path):
+    """Without them, the next process that opens the database truncates the index that this one has mapped."""
+    shared_index, shared_database = 128, 0x40000002
+    index, database = tmp_path / "queuemanager.db-shm", tmp_path / "queuemanager.db"
+
+    def assert_locked():
+        assert shared_index in locked_bytes(index)
+        assert shared_database in locked_bytes(database)
+
+    assert_locked()
+    store = disk.manager.recovery_log._store
+    pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+    store._database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(MQError) as error:
+        for _ in range(1000):
+            put(disk.connection, "Q", bytes(50_000))
+    assert error.value.reason == cmqc.MQRC_RESOURCE_PROBLEM
+    assert_locked()
+
+
+def test_a_replaced_write_ahead_log_is_not_truncated(disk, tmp_path):
+    """It is not the file that SQLite writes to: a commit that failed cannot be removed from there."""
+    put(disk.connection, "Q", b"a message")
+    log = tmp_path / "queuemanager.db-wal"
+    log.rename(tmp_path / "moved")
+    log.write_bytes(bytes(1_000_000))
+    with pytest.raises(OSError, match="was replaced"):
+        disk.manager.recovery_log._store._open_log.cut()
+    assert log.stat().st_size == 1_000_000
+    (tmp_path / "moved").rename(log)
 
 
 # Rows of the log ------------------------------------------------------------------------------------------------------
