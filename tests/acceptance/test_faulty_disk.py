@@ -151,6 +151,7 @@ class Site:
             self.bridge.kill()
         self.start()
         verify(self.subscriber.received, self.publisher, self.publisher.qos)
+        assert not self.subscriber.undeclared, f"sent again without DUP (MQTT-3.3.1-1): {self.subscriber.undeclared}"
         self.units.verify([str(one["body"]) for one in self.bridge.messages("UNITS")])
         assert self.bridge.stop() == 0, self.bridge.log
 
