@@ -27,6 +27,7 @@ EMBEDDED_ONLY: dict[str, str] = {
     "test_what_a_newcomer_sees": "a newcomer has the embedded queue manager: its lines name the data directory",
     "test_a_disk_that_was_filled_is_used_again": "IBM MQ's disk is not ours",
     "test_a_full_disk_is_drained": "IBM MQ's disk is not ours",
+    "test_dup_is_set_after_a_failed_commit_and_a_restart": "IBM MQ's disk is not ours",
     "test_what_was_said_stays_true": "IBM MQ's disk is not ours",
     "test_what_was_said_stays_true_in_many_runs": "IBM MQ's disk is not ours",
     "test_port_in_use": "what fails is the listening, which comes behind the start of either queue manager",
