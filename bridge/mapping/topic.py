@@ -33,7 +33,9 @@ def topic_string_error(topic: str) -> str | None:
 
 def topic_filter_error(topic_filter: str) -> str | None:
     """Return why an MQTT client cannot subscribe to `topic_filter`, or None if it can."""
-    return topic_filter_fault(topic_filter) or topic_string_error(topic_filter)
+    fault = topic_filter_fault(topic_filter)
+    # People who write a filter in a file or a command don't need the section of MQTT.
+    return fault.partition(": ")[2] if fault is not None else topic_string_error(topic_filter)
 
 
 def is_wildcard(topic_filter: str) -> bool:
