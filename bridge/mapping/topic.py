@@ -6,6 +6,8 @@ stand inside a filter (`a/#/z`), MQTT only at its end.
 
 from __future__ import annotations
 
+from bridge.wire.mqtt.topics import topic_filter_fault
+
 #: Longest topic string IBM MQ stores, in characters (MQ_TOPIC_STR_LENGTH).
 MQ_TOPIC_STR_LENGTH = 10_240
 #: Most levels of a topic string or filter. The work and memory that one costs grow with its levels; who sends it is trusted
@@ -30,19 +32,10 @@ def topic_string_error(topic: str) -> str | None:
 
 
 def topic_filter_error(topic_filter: str) -> str | None:
-    """Return why an MQTT client cannot subscribe to `topic_filter`, or None when it can (MQTT-4.7.1-2, MQTT-4.7.1-3)."""
-    if not topic_filter:
-        return "a topic filter has at least one character"
-    error = topic_string_error(topic_filter)
-    if error is not None:
-        return error
-    levels = topic_filter.split("/")
-    for level in levels:
-        if len(level) > 1 and ("+" in level or "#" in level):
-            return "a wildcard stands alone in its level"
-    if "#" in levels[:-1]:
-        return "# stands only at the end of a topic filter"
-    return None
+    """Return why an MQTT client cannot subscribe to `topic_filter`, or None if it can."""
+    fault = topic_filter_fault(topic_filter)
+    # People who write a filter in a file or a command don't need the section of MQTT.
+    return fault.partition(": ")[2] if fault is not None else topic_string_error(topic_filter)
 
 
 def is_wildcard(topic_filter: str) -> bool:

@@ -317,6 +317,11 @@ class Outbox:
         self.sent_before.update(transmission.msg_number for transmission in again)
         self.backlog.extendleft(reversed(again))
 
+    def resent_later(self) -> set[int]:
+        """Return the message identifiers of messages that were sent before and wait to be sent again."""
+        message_ids = {message_id_from(number, ()) for number in self.sent_before - self.assigned.keys()}
+        return message_ids.union(self.assigned.values()) - self.in_flight.keys()
+
     def recorded(self, protocol: ServerProtocol | None, now: float) -> None:
         """Send the message that waited for the record of its unusual message id, which is committed.
 

@@ -51,6 +51,7 @@ class Work:
         "released",
         "removals",
         "repeated",
+        "resent_later",
         "unknown",
         "violation",
         "violation_code",
@@ -83,6 +84,8 @@ class Work:
         self.forgotten: frozenset[int] = frozenset()
         #: of the answers, those about message ids that nothing is known of: MQTT 5 has a reason code for them
         self.unknown: frozenset[Answer] = frozenset()
+        #: message identifiers of messages that are to be sent again; None: no packet needed them yet
+        self.resent_later: set[int] | None = None
         #: the rule that the last packet taken broke: what came before it counts, then the connection is closed
         self.violation = ""
         #: with which MQTT 5 tells the client so
@@ -272,9 +275,14 @@ class Session:
         if transmission is not None:
             work.removals.append(transmission)
         if outgoing is None:
-            work.answers.append((_PUBREL, message_id))
             if message_id not in self.outbox.in_flight:
+                if work.resent_later is None:
+                    work.resent_later = self.outbox.resent_later()
+                if message_id in work.resent_later:
+                    # PUBLISH must not follow PUBREL (MQTT-4.3.3-6): PUBREL answers the PUBREC for the PUBLISH sent again.
+                    return
                 work.unknown |= {(_PUBREL, message_id)}
+            work.answers.append((_PUBREL, message_id))
         elif transmission is not None:
             work.released.append((message_id, outgoing, transmission))
 
@@ -382,7 +390,8 @@ class Session:
             self.requests.restore(record)
             return
         self.outbox.assigned = dict(record.assigned)
-        self.outbox.sent_before = set(record.sent)
+        # A message may have been sent if it has a message identifier. `sent` lacks those that were taken back and not resent.
+        self.outbox.sent_before = {*record.sent, *self.outbox.assigned}
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt

@@ -32,6 +32,11 @@ from bridge.wire.mqtt import (
 
 log = logging.getLogger(__name__)
 
+#: How EMQX and VerneMQ spell a shared subscription without a share name. In MQTT this is an ordinary topic, so every
+#: subscriber would get every message.
+_QUEUE = "$queue/"
+_NO_QUEUE = "$queue/ is not part of MQTT, subscribe to $share/NAME/FILTER (MQTT 5 section 4.8.2)"
+
 _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
 
 
@@ -49,6 +54,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     received = now_us()
     version_5 = client.protocol.level == LEVEL_MQTT_5
     codes: list[int] = []
+    told = ""
     wanted: list[tuple[int, SubscriptionRequest]] = []
     shared: list[tuple[int, SubscriptionRequest]] = []
     known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
@@ -60,7 +66,9 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         sharing = is_shared(topic_filter)
         error = shared_subscription_error if sharing else topic_filter_error
         why, code = error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
-        if why is None and len(codes) >= service.limits.subscribe_filters:
+        if topic_filter.startswith(_QUEUE):
+            why = told = _NO_QUEUE
+        elif why is None and len(codes) >= service.limits.subscribe_filters:
             why = f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters (limits.subscribe_filters)"
             code = ReasonCode.QUOTA_EXCEEDED
         elif why is None and topic_filter not in known and room <= 0:
@@ -125,7 +133,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             granted.append((topic_filter, qos))
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = qos
-        if not client.protocol.suback(packet.message_id, codes):
+        if not client.protocol.suback(packet.message_id, codes, told):
             client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
         service.observers.subscribed(session, granted, received)

@@ -29,6 +29,7 @@ EMBEDDED_ONLY: dict[str, str] = {
         (
             "test_a_disk_that_was_filled_is_used_again",
             "test_a_full_disk_is_drained",
+            "test_dup_is_set_after_a_failed_commit_and_a_restart",
             "test_a_bridge_starts_on_a_full_disk",
             "test_a_start_that_fails_leaves_the_reserve",
             "test_other_processes_open_the_database_while_commits_fail",

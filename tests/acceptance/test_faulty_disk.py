@@ -26,6 +26,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import Publish, Pubrec
 from tests.acceptance.test_crash import verify
 from tests.support.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
 from tests.support.exactly_once import DurableSubscriber, Publisher
@@ -157,6 +158,7 @@ class Site:
             self.bridge.kill()
         self.start()
         verify(self.subscriber.received, self.publisher, self.publisher.qos)
+        assert not self.subscriber.undeclared, f"sent again without DUP (MQTT-3.3.1-1): {self.subscriber.undeclared}"
         self.units.verify([str(one["body"]) for one in self.bridge.messages("UNITS")])
         assert self.bridge.stop() == 0, self.bridge.log
 
@@ -204,6 +206,37 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
     subscriber.close()
     assert bridge.stop() == 0
     assert reserve.exists()  # the next start may need it
+
+
+def test_dup_is_set_after_a_failed_commit_and_a_restart(
+    new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path
+) -> None:
+    """MQTT-3.3.1-1: the client has the messages, and the PUBRECs for them were not committed."""
+    bridge, fault = new_bridge(), tmp_path / "fault"
+    bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK": str(fault)}
+    bridge.start()
+    subscriber = DurableSubscriber("keeper", "t/#", 2)
+    subscriber.connect(bridge.port)
+    subscriber.close()
+    with RawClient.connected(bridge.port, "sender") as sender:
+        for number in range(WINDOW):
+            sender.publish("t/0", b"%d" % number, 2)
+    with RawClient(bridge.port, "keeper", clean=False) as client:
+        assert client.connect().session_present
+        sent = [client.wait_for(Publish) for _ in range(WINDOW)]
+        fault.write_text("fsync once")
+        client.send(*[Pubrec(one.message_id) for one in sent])
+        with pytest.raises(ConnectionClosed):
+            client.fill()
+    assert bridge.stop() == 0
+    bridge.start()
+    with RawClient(bridge.port, "keeper", clean=False) as client:
+        assert client.connect().session_present
+        again = [client.wait_for(Publish) for _ in range(WINDOW)]
+    assert [(one.message_id, one.payload, one.dup) for one in again] == [
+        (one.message_id, one.payload, True) for one in sent
+    ]  # fmt: skip
+    assert bridge.stop() == 0
 
 
 def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:

@@ -11,6 +11,7 @@ from bridge.wire.mqtt import (
     SUBACK_FAILURE,
     ConnectProperties,
     Publish,
+    ReasonCode,
     Suback,
     Subscribe,
     SubscribeProperties,
@@ -252,12 +253,23 @@ def test_each_member_has_options_of_its_own(bridge: BridgeProcess, unique: str, 
     fancy.disconnect()
 
 
-@LEVELS
-@pytest.mark.parametrize("wrong", ["$share/", "$share/g", "$share/g/", "$share//t", "$share/a+/t", "$share/g/a#"])
-def test_what_is_no_shared_subscription(bridge: BridgeProcess, unique: str, level: int, wrong: str) -> None:
-    """MQTT-4.8.2-1, MQTT-4.8.2-2."""
+@pytest.mark.parametrize("level", [3, 4])
+@pytest.mark.parametrize("wrong", ["$share/", "$share/g", "$share/g/", "$share//t", "$share/+/t"])
+def test_a_malformed_share_is_rejected_before_mqtt_5(bridge: BridgeProcess, unique: str, level: int, wrong: str) -> None:
+    """Shared subscriptions are an extension there: MQTT 3.1.1 has no rule that such a filter breaks."""
     with RawClient.connected(bridge.port, unique, level=level) as client:
-        assert client.subscribe((wrong, 1)) == (SUBACK_FAILURE if level < 5 else 0x8F,)
+        assert client.subscribe((wrong, 1), (unique, 1)) == (SUBACK_FAILURE, 1)
+
+
+@LEVELS
+def test_queue_is_rejected(bridge: BridgeProcess, unique: str, level: int) -> None:
+    """`$queue/` of EMQX and VerneMQ is not part of MQTT: granted as a topic, every subscriber would get every message."""
+    with RawClient.connected(bridge.port, unique, level=level) as client:
+        client.send(Subscribe(1, ((f"$queue/{unique}", 1), (unique, 1), ("$queue", 1))))
+        answer = client.wait_for(Suback)
+        assert answer.return_codes == (SUBACK_FAILURE if level < 5 else ReasonCode.TOPIC_FILTER_INVALID, 1, 1)
+        if level == 5:
+            assert answer.properties is not None and "$share/NAME/FILTER" in (answer.properties.reason_string or "")
 
 
 @pytest.mark.parametrize("client_id", ["$share/g", "SHARE." + 32 * "0"])

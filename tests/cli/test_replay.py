@@ -288,7 +288,7 @@ def test_what_is_replayed_has_the_properties_that_it_was_published_with() -> Non
     ("arguments", "text"),
     [
         (["--to-queue", "Q", "--to-topic", "t"], "--to-queue and --to-topic: one of the two"),
-        (["--filter", "a/#/b"], "# stands only at the end of a topic filter"),
+        (["--filter", "a/#/b"], "# must be at the end of a topic filter"),
         (["--archive", "."], "replay takes one directory"),
         (["--from", "now"], "--from: expected a time"),
     ],

@@ -1,12 +1,17 @@
-"""The receiving side of a session: publications that are refused, and come again before anybody is told."""
+"""Sessions: rejected publications that come again, and deliveries that were interrupted by a failed commit or a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from bridge.mapping.telemetry.identity import ClientIdentity
+from bridge.mqtt.protocol import ServerProtocol
 from bridge.mqtt.session import Session, Work
-from bridge.wire.mqtt import PacketType, Publish
+from bridge.wire.mqtt import PacketType, Puback, Publish, Pubrec
+from tests.support.connected import connected as protocol_of
 
 PUBREC = (PacketType.PUBREC, 7)
 PUBLISH = Publish("plant/1", b"21.5", 2, False, False, 7)
@@ -41,3 +46,73 @@ def test_a_refused_publication_is_not_acknowledged_for_one_that_came_since() -> 
     assert [message.payload for message, _ in new.publications] == [b"21.5"]
     assert session.committed(refused, [0], 0.0) == []
     assert session.committed(new, [], 0.0) == [PUBREC]
+
+
+# Messages for the client ------------------------------------------------------------------------------------------------
+
+
+def deliver(session: Session, protocol: ServerProtocol, *messages: Any) -> None:
+    session.outbox.deliver(messages, 0.0, protocol, [])
+
+
+def after_a_restart(session: Session) -> Session:
+    """What the next life of the bridge knows of a session."""
+    restored = Session(session.identity, durable=True, window=20)
+    restored.restore(session.sent_record(), 0.0)
+    restored.attach(restored.identity)
+    return restored
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("number", [5, 0x1_0000])
+def test_dup_is_set_after_a_failed_commit_and_a_restart(
+    waiting: Any, packets: Any, qos: int, number: int
+) -> None:
+    """MQTT-3.3.1-1, MQTT-4.4.0-1: the client has the message, and its acknowledgement was not committed."""
+    session = connected()
+    deliver(session, protocol_of(), waiting(number, qos))
+    session.outbox.recorded(protocol_of(), 0.0)
+    [message_id] = session.outbox.in_flight
+    session.failed(session.receive([Puback(message_id) if qos == 1 else Pubrec(message_id)]))
+    session.detach(0.0)
+    session, out = after_a_restart(session), protocol_of()
+    deliver(session, out, waiting(number, qos))
+    assert [(one.message_id, one.dup) for one in packets(out)] == [(message_id, True)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pubrec_before_publish_is_sent_again_is_not_answered(
+    waiting: Any, packets: Any, restarted: bool
+) -> None:
+    """MQTT-4.3.3-6: no PUBLISH may follow PUBREL. The client came back with a Receive Maximum of 1."""
+    session = connected()
+    messages = [waiting(number, 2) for number in (9, 10)]
+    deliver(session, protocol_of(), *messages)
+    if restarted:
+        session.detach(0.0)
+        session = after_a_restart(session)
+        session.outbox.receive_maximum = 1
+        deliver(session, protocol_of(), *messages)
+    else:
+        session.outbox.receive_maximum = 1
+        session.outbox.fit()
+    work = session.receive([Pubrec(10), Pubrec(11)])
+    assert (work.answers, work.removals) == ([(PacketType.PUBREL, 11)], [])
+    assert work.unknown == {(PacketType.PUBREL, 11)}
+    # The message goes out when the window allows it, and is acknowledged then.
+    session.committed(session.receive([Pubrec(9)]), [], 0.0)
+    session.outbox.complete(9)
+    out = protocol_of()
+    session.outbox.pump(0.0, out, [])
+    assert [(one.message_id, one.dup) for one in packets(out)] == [(10, True)]
+    work = session.receive([Pubrec(10)])
+    assert session.committed(work, [], 0.0) == [(PacketType.PUBREL, 10)]
+
+
+def test_a_rejecting_pubrec_before_publish_is_sent_again_has_no_effect(waiting: Any) -> None:
+    session = connected()
+    deliver(session, protocol_of(), *[waiting(number, 2) for number in (9, 10)])
+    session.outbox.receive_maximum = 1
+    session.outbox.fit()
+    work = session.receive([Pubrec(10, 0x80)])
+    assert work.empty and not work.answers

@@ -6,24 +6,37 @@ from typing import Any
 
 import pytest
 
+from bridge.mapping.topic import TOPIC_LEVELS
 from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 
 REFUSED = 0x80
 
 
 async def test_each_topic_of_a_subscribe_has_its_answer(bridge: Any) -> None:
-    """SUBACK 0x80 for what MQTT does not allow and for what MQ refuses; the others are subscribed to."""
+    """SUBACK has 0x80 for filters that the bridge or MQ rejects. The others are subscribed to."""
     async with bridge() as running:
         running.backend.refused["denied"] = 2035
         client = await running.connect()
-        topics = (("a", 0), ("b/#/c", 1), ("denied", 2), ("+/b", 1), ("a+", 0), ("#", 2))
+        topics = (("a", 0), ("/" * TOPIC_LEVELS, 1), ("denied", 2), ("+/b", 1), ("$queue/a", 0), ("#", 2))
         client.send(Subscribe(7, topics))
         assert await client.receive() == Suback(7, (0, REFUSED, REFUSED, 1, REFUSED, 2))
         assert running.backend.subscribed == [("c", "a", 0, False), ("c", "+/b", 1, False), ("c", "#", 2, False)]
 
 
-@pytest.mark.parametrize("topic_filter", ["a/#/b", "#a", "a+", "++", "+a/b", "x" * 10_241], ids=lambda name: name[:8])
-async def test_a_filter_that_mqtt_does_not_allow(bridge: Any, topic_filter: str) -> None:
+@pytest.mark.parametrize("topic_filter", ["a/#/b", "#a", "a+", "++", "+a/b"])
+async def test_a_malformed_filter_closes_the_connection(bridge: Any, topic_filter: str) -> None:
+    """MQTT 3.1.1 sections 4.7.1 and 4.8."""
+    async with bridge() as running:
+        client = await running.connect()
+        client.send(Subscribe(1, (("a", 1), (topic_filter, 1))))
+        assert await client.rest() == []
+        assert not running.backend.subscribed
+
+
+@pytest.mark.parametrize(
+    "topic_filter", ["x" * 10_241, "/" * TOPIC_LEVELS, "$queue/a", "$share/g"], ids=lambda name: name[:8]
+)
+async def test_a_filter_that_the_bridge_does_not_accept(bridge: Any, topic_filter: str) -> None:
     async with bridge() as running:
         client = await running.connect()
         client.send(Subscribe(1, ((topic_filter, 1),)))

@@ -196,8 +196,8 @@ def properties_in(found: Properties, correl_id: bytes) -> PublishProperties | No
     mqtt = found.mqtt
     content_type = _string(mqtt, "contentType")
     response_topic = _string(mqtt, "responseTopic")
-    if response_topic is not None and ("+" in response_topic or "#" in response_topic):
-        response_topic = None  # MQTT-3.3.2-14
+    if response_topic is not None and (not response_topic or "+" in response_topic or "#" in response_topic):
+        response_topic = None  # MQTT-4.7.3-1, MQTT-3.3.2-14
     properties = PublishProperties(
         payload_format_indicator=_payload_format(found),
         content_type=content_type,

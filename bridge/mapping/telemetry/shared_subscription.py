@@ -11,8 +11,8 @@ import re
 
 import msgspec
 
-from bridge.mapping.topic import topic_filter_error
-from bridge.wire.mqtt.topics import SHARE
+from bridge.mapping.topic import topic_string_error
+from bridge.wire.mqtt.topics import SHARE, shared_subscription_fault
 
 _REMOTE_QUEUE_MANAGER = re.compile(r"SHARE\.[0-9A-F]{32}")
 
@@ -51,12 +51,7 @@ def is_remote_queue_manager(name: str) -> bool:
 
 def shared_subscription_error(topic_filter: str) -> str | None:
     """Return why a client cannot subscribe to what begins with `$share/`, or None when it can."""
-    name, separator, rest = topic_filter.removeprefix(SHARE).partition("/")
-    if not name or "+" in name or "#" in name:
-        return "MQTT-4.8.2-1: the name of a share has at least one character, and no + or #"
-    if not separator or not rest:
-        return "MQTT-4.8.2-2: behind the name of a share stands / and a topic filter"
-    return topic_filter_error(rest)
+    return shared_subscription_fault(topic_filter) or topic_string_error(shared_subscription(topic_filter).topic_filter)
 
 
 def shared_subscription(topic_filter: str) -> SharedSubscription:

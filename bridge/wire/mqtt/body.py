@@ -26,7 +26,7 @@ class Body:
     field does, or the field breaks the rules for its kind.
     """
 
-    __slots__ = ("_begin", "_buffer", "_from_client", "_packet", "_position", "_stop", "_word_order")
+    __slots__ = ("_begin", "_buffer", "_packet", "_position", "_stop", "_word_order", "from_client")
 
     def __init__(
         self, buffer: bytes, begin: int, start: int, stop: int, packet: str, little: bool, from_client: bool
@@ -47,7 +47,7 @@ class Body:
         self._position = start
         self._stop = stop
         self._packet = packet
-        self._from_client = from_client
+        self.from_client = from_client
         self._word_order = -1 if little else 1
 
     @property
@@ -122,7 +122,7 @@ class Body:
     def properties(self, place: Place) -> Any:
         """Read the properties of a packet of MQTT 5, or of its will; None where there are none."""
         properties, self._position = decode_properties(
-            place, self._buffer, self._position, self._stop, self._begin, self._from_client
+            place, self._buffer, self._position, self._stop, self._begin, self.from_client
         )
         return properties
 

@@ -312,8 +312,9 @@ def _read_quickly(buffer: bytes, begin: int, start: int, stop: int, from_client:
             return None
         properties, behind = decode_properties(_PUBLISH, buffer, behind, stop, begin, from_client)
         return Publish(topic, buffer[behind:stop], qos, first & 1 == 1, first & 8 == 8, message_id, properties)
-    # Some servers write the length of no properties.
-    if first in _ACKNOWLEDGEMENTS and (length == 3 or (length == 4 and not buffer[stop - 1])):
+    # Some servers write the length of no properties. Only `readers` checks which reason codes a client may send.
+    code_only = length == 3 or (length == 4 and not buffer[stop - 1])
+    if first in _ACKNOWLEDGEMENTS and code_only and not (from_client and buffer[start + 2]):
         message_id = buffer[start] << 8 | buffer[start + 1]
         if message_id:
             return _ACKNOWLEDGEMENTS[first](message_id, reason_code=buffer[start + 2])

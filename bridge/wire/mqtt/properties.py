@@ -148,6 +148,9 @@ def decode_properties(
                 raise _Fault(
                     f"{_section(place)}: property 0x{identifier:02x} comes more than once", ReasonCode.PROTOCOL_ERROR
                 )
+            # A broker's empty Response Topic does no harm to a link.
+            if value == "" and from_client and field == "response_topic":
+                raise _Fault("MQTT-4.7.3-1: Response Topic is empty", ReasonCode.PROTOCOL_ERROR)
             values[field] = value
         if texts:
             if "\0" in "".join(texts):

@@ -42,7 +42,7 @@ from .packets import (
     Unsubscribe,
 )
 from .reason_codes import ReasonCode, reason_code_fault
-from .topics import SHARE, TOPIC_CACHE, topic_name_fault
+from .topics import SHARE, TOPIC_CACHE, shared_subscription_fault, topic_filter_fault, topic_name_fault
 
 Reader = Callable[[Body, int, int], Packet]
 """Reads a body, given bits 3-0 of the packet's first byte, and the protocol level whose rules hold."""
@@ -120,13 +120,17 @@ def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
 def _read_reason(
     body: Body, packet_type: PacketType, level: int
 ) -> tuple[int, AcknowledgementProperties | None]:
-    """Read what follows the message id of an acknowledgement: nothing before MQTT 5, and as little as wanted there.
+    """Read the reason code and properties of an acknowledgement.
 
-    A reason code that MQTT 5 has for other packets only, or for none, is the receiver's to understand.
+    MQTT 5 lets the sender omit both, and older versions have neither. A client must use a reason code that MQTT 5 defines for
+    the packet (MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.6.2-1, MQTT-3.7.2-1). A link accepts any code from a broker: closing the
+    connection would only repeat the message.
     """
     reason_code, properties = 0, None
     if level == LEVEL_MQTT_5 and body.remaining:
         reason_code = body.byte("reason code")
+        if body.from_client and (fault := reason_code_fault(packet_type, reason_code)):
+            body.fail_protocol(fault, back=1)
         if body.remaining:
             properties = body.properties(packet_type)
     body.finish()
@@ -134,7 +138,7 @@ def _read_reason(
 
 
 def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
-    """Read SUBSCRIBE; of its filters only emptiness and encoding are looked at."""
+    """Read SUBSCRIBE."""
     dup = _read_dup(body, flags, level, "MQTT-3.8.1-1")
     message_id = body.message_id()
     mqtt_5 = level == LEVEL_MQTT_5
@@ -144,7 +148,7 @@ def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
     topics: list[tuple[str, int]] = []
     options: list[SubscriptionOptions] = []
     while body.remaining:
-        topic_filter = _read_topic_filter(body, len(topics))
+        topic_filter = _read_topic_filter(body, len(topics), level)
         if mqtt_5:
             qos, option = _read_options(body, topic_filter)
             options.append(option)
@@ -193,7 +197,7 @@ def read_suback(body: Body, flags: int, level: int) -> Suback:
 
 
 def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
-    """Read UNSUBSCRIBE (MQTT 3.1 section 3.10); of its filters only emptiness and encoding are looked at."""
+    """Read UNSUBSCRIBE (MQTT 3.1 section 3.10)."""
     dup = _read_dup(body, flags, level, "MQTT-3.10.1-1")
     message_id = body.message_id()
     properties: UnsubscribeProperties | None = None
@@ -203,7 +207,7 @@ def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
         body.fail_protocol("MQTT-3.10.3-2: no topic filter")
     topics: list[str] = []
     while body.remaining:
-        topics.append(_read_topic_filter(body, len(topics)))
+        topics.append(_read_topic_filter(body, len(topics), level))
     return Unsubscribe(message_id, tuple(topics), dup, properties)
 
 
@@ -229,12 +233,22 @@ def _read_reason_codes(body: Body, packet_type: PacketType) -> tuple[int, ...]:
     return tuple(codes)
 
 
-def _read_topic_filter(body: Body, count: int) -> str:
+def _read_topic_filter(body: Body, count: int, level: int) -> str:
+    """Read a topic filter.
+
+    MQTT 3.1 has no rule that closes the connection over a misplaced wildcard, and only MQTT 5 knows shared subscriptions.
+    """
     if count == MAX_FILTERS:
         body.fail(f"more than {MAX_FILTERS} topic filters in a packet", reason_code=ReasonCode.QUOTA_EXCEEDED)
     topic_filter = body.string("topic filter")
-    if not topic_filter:
-        body.fail("MQTT-4.7.3-1: topic filter is empty", back=2)
+    if level == LEVEL_MQTT_5 and topic_filter.startswith(SHARE):
+        fault = shared_subscription_fault(topic_filter)
+    elif level > LEVEL_MQTT_3_1 or not topic_filter:
+        fault = topic_filter_fault(topic_filter)
+    else:
+        fault = None
+    if fault is not None:
+        body.fail(fault, back=len(topic_filter.encode()) + 2)
     return topic_filter
 
 

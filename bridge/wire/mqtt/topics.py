@@ -28,6 +28,36 @@ def topic_name_fault(topic: str) -> str | None:
     return None
 
 
+def topic_filter_fault(topic_filter: str) -> str | None:
+    """Return the rule of MQTT 3.1.1 and MQTT 5 section 4.7 that a topic filter breaks; None if it breaks none."""
+    if not topic_filter:
+        return "MQTT-4.7.3-1: topic filter is empty"
+    if "+" not in topic_filter and "#" not in topic_filter:
+        return None
+    # Counting is faster than splitting: a client may send many filters of 64 KiB that consist of slashes.
+    levels = f"/{topic_filter.replace('/', '//')}/"
+    if levels.count("/+/") != topic_filter.count("+"):
+        return "MQTT section 4.7.1.3: + must be alone in its level of a topic filter"
+    hashes = topic_filter.count("#")
+    if levels.count("/#/") != hashes:
+        return "MQTT section 4.7.1.2: # must be alone in its level of a topic filter"
+    if hashes > 1 or (hashes and not topic_filter.endswith("#")):
+        return "MQTT section 4.7.1.2: # must be at the end of a topic filter"
+    return None
+
+
+def shared_subscription_fault(topic_filter: str) -> str | None:
+    """Return the rule that the filter of a shared subscription breaks; None if it breaks none (MQTT 5 section 4.8.2)."""
+    name, separator, rest = topic_filter.removeprefix(SHARE).partition("/")
+    if not name:
+        return "MQTT-4.8.2-1: the share name is empty"
+    if "+" in name or "#" in name:
+        return "MQTT-4.8.2-2: the share name contains a wildcard"
+    if not separator or not rest:
+        return "MQTT-4.8.2-2: the share name must be followed by / and a topic filter"
+    return topic_filter_fault(rest)
+
+
 class TopicCache(dict[bytes, str]):
     """Valid topic names by their UTF-8 bytes; look up with ``get``, add with ``remember``."""
 

@@ -208,6 +208,7 @@ PROPERTY = PublishProperties
         pytest.param(of_application({"contentType": "x" * 65_536}), None, id="Content Type, too long"),
         pytest.param(of_application({"responseTopic": "a/b"}), PROPERTY(response_topic="a/b"), id="Response Topic"),
         pytest.param(of_application({"responseTopic": "a/+"}), None, id="Response Topic with a wildcard"),
+        pytest.param(of_application({"responseTopic": ""}), None, id="empty Response Topic"),
         pytest.param(of_application(CorrelId=b"c-1".ljust(24, b"\0")), PROPERTY(correlation_data=b"c-1"), id="CorrelId"),
         pytest.param(of_application({"correlationData": "6300"}, CorrelId=b"c".ljust(24, b"\0")),
                      PROPERTY(correlation_data=b"c\0"), id="Correlation Data before CorrelId"),
@@ -270,7 +271,7 @@ PROPERTIES = st.builds(
     PublishProperties,
     payload_format_indicator=st.none() | st.integers(0, 1),
     content_type=st.none() | TEXT,
-    response_topic=st.none() | TEXT.map(lambda text: text.replace("+", "").replace("#", "")),
+    response_topic=st.none() | TEXT.map(lambda text: text.replace("+", "").replace("#", "")).filter(bool),
     correlation_data=st.none() | st.binary(max_size=100) | st.binary(max_size=23).map(lambda data: data + b"\0"),
     user_property=st.lists(st.tuples(NAMES, TEXT), max_size=8).map(tuple),
 )

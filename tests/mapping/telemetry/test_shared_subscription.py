@@ -21,11 +21,11 @@ from bridge.mapping.telemetry.subscription import subscriber_of, subscription_na
     [
         ("$share/", "4.8.2-1"),
         ("$share//t", "4.8.2-1"),
-        ("$share/a+/t", "4.8.2-1"),
-        ("$share/#/t", "4.8.2-1"),
+        ("$share/a+/t", "4.8.2-2"),
+        ("$share/#/t", "4.8.2-2"),
         ("$share/g", "4.8.2-2"),
         ("$share/g/", "4.8.2-2"),
-        ("$share/g/a#", "wildcard"),
+        ("$share/g/a#", "alone"),
         ("$share/g/#/a", "at the end"),
     ],
 )

@@ -18,7 +18,7 @@ from tests.support.mosquitto import Mosquitto
         ("mq: {queue: Q}", "{partition: 1}", ("from", "options"), r"knows no option partition \(did you mean partitions\?\)"),
         ("mq: {queue: Q}", "{startingOffsets: x}", ("from", "options"), "has no option startingOffsets: a queue"),
         ("mqtt: a/#", "{qos: 3}", ("from", "options"), "option qos: expected an integer from 0 to 2"),
-        ("mqtt: a/#/b", "{qos: 1}", ("from", "mqtt"), "# stands only at the end"),
+        ("mqtt: a/#/b", "{qos: 1}", ("from", "mqtt"), "# must be at the end"),
     ],
 )
 def test_refused(bench: Bench, source: str, options: str, location: tuple[str, ...], said: str) -> None:

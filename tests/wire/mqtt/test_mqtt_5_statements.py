@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire.mqtt import Decoder, ReasonCode
+from bridge.wire.mqtt import Decoder, Publish, PublishProperties, ReasonCode
 
 MALFORMED, PROTOCOL_ERROR = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
 CONNECT = "00044d515454 05"
@@ -65,7 +65,14 @@ TO_SERVER = [
     ("MQTT-3.3.2-14", "30 08 000161 04 0800012b", PROTOCOL_ERROR, ""),
     ("MQTT-3.3.4-6", "30 06 000161 02 0b01", PROTOCOL_ERROR, ""),
     ("section 3.3.2.3.8", "30 06 000161 02 0b00", PROTOCOL_ERROR, "MQTT 5 section 2.2.2.2"),
+    ("MQTT-4.7.3-1", "30 07 000161 03 080000", PROTOCOL_ERROR, ""),
+    ("MQTT-3.4.2-1", "40 03 000a ff", PROTOCOL_ERROR, ""),
+    ("MQTT-3.4.2-1", "40 04 000a 92 00", PROTOCOL_ERROR, ""),
+    ("MQTT-3.5.2-1", "50 04 000a ff 00", PROTOCOL_ERROR, ""),
     ("MQTT-3.6.1-1", "60 02 000a", MALFORMED, ""),
+    ("MQTT-3.6.2-1", "62 08 000a ff 04 1f000161", PROTOCOL_ERROR, ""),
+    ("MQTT-3.7.2-1", "70 03 000a 80", PROTOCOL_ERROR, ""),
+    ("MQTT-3.7.2-1", "70 03 000a 20", PROTOCOL_ERROR, ""),
     ("MQTT-3.8.1-1", "80 07 000a 00 000161 00", MALFORMED, ""),
     ("section 3.8.2.1.2", "82 09 000a 02 0b00 000161 00", PROTOCOL_ERROR, "MQTT 5 section 2.2.2.2"),
     ("section 3.8.2", "82 0b 000a 04 0b010b02 000161 00", PROTOCOL_ERROR, ""),
@@ -80,6 +87,20 @@ TO_SERVER = [
     ("MQTT-3.10.3-1", "a2 06 000a 00 0001ff", MALFORMED, "MQTT-1.5.3-1"),
     ("MQTT-3.10.3-2", "a2 03 000a 00", PROTOCOL_ERROR, ""),
     ("MQTT-4.7.3-1", "82 06 000a 00 0000 00", MALFORMED, ""),
+    ("MQTT-4.7.3-1", "a2 05 000a 00 0000", MALFORMED, ""),
+    ("MQTT-4.7.1-1", "82 0a 000a 00 0004612f2362 00", MALFORMED, "MQTT section 4.7.1.2"),
+    ("MQTT-4.7.1-1", "82 0b 000a 00 0005612f232f62 00", MALFORMED, "MQTT section 4.7.1.2"),
+    ("MQTT-4.7.1-1", "a2 0a 000a 00 0005612f232f62", MALFORMED, "MQTT section 4.7.1.2"),
+    ("MQTT-4.7.1-2", "82 0a 000a 00 0004612f2b62 00", MALFORMED, "MQTT section 4.7.1.3"),
+    ("MQTT-4.7.1-2", "a2 09 000a 00 0004612f2b62", MALFORMED, "MQTT section 4.7.1.3"),
+    ("MQTT-4.8.2-1", "82 0d 000a 00 0007 2473686172652f 00", MALFORMED, ""),
+    ("MQTT-4.8.2-1", "82 0f 000a 00 0009 2473686172652f2f61 00", MALFORMED, ""),
+    ("MQTT-4.8.2-2", "82 0e 000a 00 0008 2473686172652f67 00", MALFORMED, ""),
+    ("MQTT-4.8.2-2", "82 0f 000a 00 0009 2473686172652f672f 00", MALFORMED, ""),
+    ("MQTT-4.8.2-2", "82 10 000a 00 000a 2473686172652f2b2f61 00", MALFORMED, ""),
+    ("MQTT-4.8.2-2", "82 11 000a 00 000b 2473686172652f67232f61 00", MALFORMED, ""),
+    ("MQTT-4.8.2-2", "a2 0d 000a 00 0008 2473686172652f67", MALFORMED, ""),
+    ("MQTT-4.7.1-1", "82 11 000a 00 000b 2473686172652f672f6123 00", MALFORMED, "MQTT section 4.7.1.2"),
     ("MQTT-3.14.1-1", "e1 00", MALFORMED, "MQTT-2.1.3-1"),
     ("MQTT-3.14.2-1", "e0 01 8b", PROTOCOL_ERROR, ""),
     ("section 3.14.2", "e0 04 00 02 1900", MALFORMED, "MQTT 5 table 2-4"),
@@ -131,6 +152,13 @@ def test_a_statement_broken(server: bool, statement: str, wire: str, code: Reaso
     bytewise = Decoder(server=server, protocol_level=5)
     assert [packet for byte in data for packet in bytewise.feed(bytes((byte,)))] == []
     assert str(bytewise.error) == str(whole.error)
+
+
+def test_a_link_tolerates_an_empty_response_topic() -> None:
+    decoder = Decoder(server=False, protocol_level=5)
+    [publish] = decoder.feed(bytes.fromhex("30 07 000161 03 080000"))
+    assert decoder.error is None
+    assert isinstance(publish, Publish) and publish.properties == PublishProperties(response_topic="")
 
 
 @pytest.mark.parametrize("level", [None, 5])

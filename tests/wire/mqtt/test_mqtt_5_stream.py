@@ -77,7 +77,7 @@ def publications(server: bool) -> Strategy:
     def whole(packet: Publish) -> bool:
         said = packet.properties
         return (packet.topic != "" or (said is not None and said.topic_alias is not None)) and not (
-            server and said is not None and said.subscription_identifier
+            server and said is not None and (said.subscription_identifier or said.response_topic == "")
         )
 
     named, said = topics | st.just(""), properties(PacketType.PUBLISH)
@@ -123,7 +123,9 @@ def subscribes() -> Strategy:
     )
 
 
-wills = st.none() | st.builds(Will, topics, st.binary(max_size=200), levels_of_service, maybe, properties("WILL"))
+wills = st.none() | st.builds(Will, topics, st.binary(max_size=200), levels_of_service, maybe, properties("WILL")).filter(
+    lambda will: will.properties is None or will.properties.response_topic != ""
+)
 connects = st.builds(
     Connect,
     strings,

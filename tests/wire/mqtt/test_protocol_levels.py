@@ -71,6 +71,32 @@ def test_server_learns_from_connect_whether_unused_bits_matter(wire: str, packet
     assert unknown.error is not None
 
 
+@pytest.mark.parametrize(
+    ("wire", "packet"),
+    [
+        ("82 09 000a 0004612f2362 00", Subscribe(10, (("a/#b", 0),))),
+        ("82 0a 000a 0005612f232f62 00", Subscribe(10, (("a/#/b", 0),))),
+        ("82 07 000a 0002612b 00", Subscribe(10, (("a+", 0),))),
+        ("a2 08 000a 0004612f2b62", Unsubscribe(10, ("a/+b",))),
+    ],
+)
+def test_a_misplaced_wildcard_closes_connections_since_mqtt_3_1_1(wire: str, packet: Packet) -> None:
+    """MQTT 3.1.1 section 4.8: a server closes the connection over a violation. MQTT 3.1 has no such rule."""
+    old = Decoder()
+    assert old.feed(CONNECT_3_1 + bytes.fromhex(wire))[1:] == [packet]
+    assert old.error is None
+    new = Decoder()
+    assert new.feed(CONNECT_3_1_1 + bytes.fromhex(wire))[1:] == []
+    assert new.error is not None and "section 4.7.1" in new.error.rule
+
+
+def test_only_mqtt_5_closes_connections_over_a_malformed_share() -> None:
+    """MQTT 5 section 4.8.2. Shared subscriptions are not part of MQTT 3.1.1, where $share/ is the beginning of a topic."""
+    subscribe = Subscribe(10, (("$share/", 1), ("$share/g", 1), ("$share//t", 1)))
+    decoder = Decoder()
+    assert decoder.feed(CONNECT_3_1_1 + encode(subscribe))[1:] == [subscribe]
+
+
 @pytest.mark.parametrize(("wire", "packet"), UNUSED_BITS_TO_CLIENT)
 def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) -> None:
     data = bytes.fromhex(wire)
