@@ -1,4 +1,4 @@
-"""What becomes of messages for a client that is away, where more come than may wait: on a real bridge, as configured."""
+"""Messages beyond the limits of the backlogs of clients that are away, on a real bridge."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.patience import eventually
 from tests.support.raw_client import RawClient
 
 #: Of 1,000 bytes each that is room for 13 messages.
-CONFIG = "limits: {{waiting_bytes: {}, waiting_full: {}, sessions: 3}}\nqueue_manager: {{scripts: [{}]}}\n"
+CONFIG = "limits: {{waiting_bytes: {}, waiting_total: {}, waiting_full: {}, sessions: 3}}\nqueue_manager: {{scripts: [{}]}}\n"
 ROOM, SENT = 13, 20
-Started = Callable[[str], BridgeProcess]
+Started = Callable[..., BridgeProcess]
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def started(tmp_path: Path) -> Iterator[Started]:
     """Starts a bridge, with a client that has subscribed and is away."""
     processes: list[BridgeProcess] = []
 
-    def start(when_full: str) -> BridgeProcess:
+    def start(when_full: str, *, waiting: int = 20_000, total: int = 1_000_000) -> BridgeProcess:
         script = tmp_path / "objects.mqsc"
         script.write_text("DEFINE QLOCAL(DLQ) REPLACE\nALTER QMGR DEADQ(DLQ)\n")
-        process = BridgeProcess(tmp_path / "data", config=CONFIG.format(20_000, when_full, script)).start()
+        process = BridgeProcess(tmp_path / "data", config=CONFIG.format(waiting, total, when_full, script)).start()
         processes.append(process)
         with away(process) as client:
             client.subscribe(("w/#", 1))
@@ -146,3 +146,19 @@ def test_no_more_sessions_than_there_may_be(started: Started) -> None:
         two.disconnect()
         eventually(lambda: RawClient(bridge.port, "three").connect().return_code, 0)
     assert "there are 3 sessions already (limits.sessions)" in bridge.log
+
+
+def test_clients_with_more_than_their_share_of_the_total_reject_publications(started: Started) -> None:
+    """A client that keeps up gets its messages all the time; when the backlog is fetched, publications are accepted again."""
+    bridge = started("dead-letter", waiting=1_000_000, total=20_000)
+    assert published(bridge) == [0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1)
+    with RawClient.connected(bridge.port, "reader") as reader, RawClient.connected(bridge.port, "writer") as writer:
+        reader.subscribe(("live/#", 1))
+        for _ in range(50):
+            writer.publish("live/t", bytes(1000), 1)
+            reader.take()
+        reader.disconnect()
+        writer.disconnect()
+    assert received(bridge, ROOM) == list(range(ROOM + 1))
+    eventually(lambda: "publications for client 'away' are accepted again" in bridge.log, True)
+    assert published(bridge)[0] == 0

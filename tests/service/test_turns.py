@@ -9,9 +9,16 @@ import pytest
 
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mqtt import protocol as protocol_module
+from bridge.mqtt.events import Messages
 from bridge.service import client as client_module
+from bridge.service import delivery as delivery_module
+from bridge.service import telemetry as telemetry_module
+from bridge.service import turns as turns_module
+from bridge.service.telemetry import DELIVERIES_AT_A_TURN
 from bridge.wire import cmqc
 from bridge.wire.mqtt import (
+    Connect,
+    Disconnect,
     Pingreq,
     Pingresp,
     Puback,
@@ -196,3 +203,137 @@ async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> 
         (unit,) = [one for one in running.backend.units if one.publications]
         assert isinstance(unit, UnitOfWork)
         assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}
+
+
+async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
+    turns: list[tuple[str, int]] = []
+    received = client_module.Client.received
+
+    def noted(self: Any, events: Any) -> None:
+        turns.append((self.peer.client_id, sum(len(event.packets) for event in events if isinstance(event, Messages))))
+        received(self, events)
+
+    monkeypatch.setattr(client_module.Client, "received", noted)
+    async with bridge() as running:
+        greedy, modest = await running.connect("greedy"), await running.connect("modest")
+        running.backend.heaviest = DELIVERIES_AT_A_TURN
+        greedy.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 21)))
+        modest.send(Pingreq())
+        assert await modest.receive() == Pingresp()
+        assert [await greedy.receive() for _ in range(20)] == [Puback(number) for number in range(1, 21)]
+    assert max(count for client_id, count in turns if client_id == "greedy") == 1
+
+
+async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(bridge: Any) -> None:
+    """A turn with more deliveries than limits.pending_publication_bytes allows for is the last one until it is committed."""
+    async with bridge() as running:
+        client, other = await running.connect(), await running.connect("other")
+        running.backend.heaviest = DELIVERIES_AT_A_TURN
+        running.backend.automatic = False
+        before = len(running.backend.units)
+        client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 4)))
+        await running.backend.until(lambda: len(running.backend.units) > before)
+        await other.silent()
+        await other.silent()
+        assert len(running.backend.units) == before + 1
+        running.backend.automatic = True
+        running.backend.complete_all()
+        assert [await client.receive() for _ in range(3)] == [Puback(1), Puback(2), Puback(3)]
+
+
+async def test_messages_after_another_control_packet_wait_for_the_next_turn(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        packets = [
+            one
+            for number in range(1, 6)
+            for one in (Publish("t", b"%d" % number, 1, False, False, number), Subscribe(number + 100, (("a", 0),)))
+        ]
+        client.send(*packets)
+        answers = [await client.receive() for _ in packets]
+        assert [one.message_id for one in answers if isinstance(one, Puback)] == [1, 2, 3, 4, 5]
+        assert [one.message_id for one in answers if isinstance(one, Suback)] == [101, 102, 103, 104, 105]
+
+
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn of the event loop has time for one job."""
+    monkeypatch.setattr(turns_module, "SECONDS_PER_TURN", 1e-12)
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_messages_for_many_sessions_are_sent_in_several_turns(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, also for a session whose earlier messages still wait for their turn."""
+    monkeypatch.setattr(delivery_module, "SENT_AT_ONCE", 1)
+    async with bridge() as running:
+        clients = {name: await running.connect(name) for name in "abc"}
+        first = [running.backend.publication(number, 1, client_id=name) for number, name in enumerate("abc", 1)]
+        second = [running.backend.publication(number, 1, client_id=name) for number, name in enumerate("abc", 11)]
+        running.backend.deliver(*first)
+        running.backend.deliver(*second)
+        for number, client in enumerate(clients.values(), 1):
+            assert [(await client.receive()).payload for _ in range(2)] == [b"%d" % number, b"%d" % (number + 10)]
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_messages_that_wait_for_their_turn_are_removed_with_their_session(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_module, "SENT_AT_ONCE", 1)
+    async with bridge() as running:
+        await running.connect("a")
+        await running.connect("b")
+        messages = [running.backend.publication(number, 1, client_id="ab"[number % 2]) for number in range(1, 5)]
+        running.backend.deliver(*messages)
+        running.service.purge(running.service.sessions["b"])
+        await running.until(lambda: len(running.backend.removed) == 2)
+        assert {one.msg_number for one in running.backend.removed} == {1, 3}
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_a_session_with_many_messages_ends_in_slices_before_its_successor_begins(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONNACK of the new session comes when no message of the old one is left: none can be taken for one of the new."""
+    monkeypatch.setattr(telemetry_module, "REMOVED_AT_ONCE", 10)
+    async with bridge() as running:
+        (await running.connect("c", clean_session=False)).send(Disconnect())
+        await running.until(lambda: not running.service.clients)
+        running.backend.deliver(*(running.backend.publication(number, 1) for number in range(1, 96)))
+        other = await running.connect("other")
+        before = len(running.backend.units)
+        again = await running.open()
+        again.send(Connect("c", clean_session=True))
+        other.send(Pingreq())
+        assert await other.receive() == Pingresp()
+        assert (await again.receive()).return_code == 0
+        assert {one.msg_number for one in running.backend.removed} == set(range(1, 96))
+        slices = [len(unit.removals) for unit in running.backend.units[before:] if unit.removals]
+        assert slices == [10] * 9 + [5]
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_clients_that_leave_at_once_are_handled_in_several_turns(bridge: Any) -> None:
+    async with bridge() as running:
+        other = await running.connect("other")
+        leaving = [await running.connect(f"leaving{number}") for number in range(20)]
+        for client in leaving:
+            client.vanish()
+        other.send(Pingreq())
+        assert await other.receive() == Pingresp()
+        await running.until(lambda: list(running.service.sessions) == ["other"])
+        assert list(running.service.clients) == ["other"]
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_a_job_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    turns, ran = turns_module.Turns(), []
+    turns.run(lambda: 1 // 0)
+    for number in range(3):
+        turns.run(lambda number=number: ran.append(number))
+    await turns.finish()
+    assert ran == [0, 1, 2]
+    assert "MQB0010E" in caplog.text and "ZeroDivisionError" in caplog.text

@@ -6,6 +6,7 @@ Work is counted, not timed: a matcher that tried everything would not end before
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import RetainedPublications
 from bridge.mq.embedded.selector.condition import selector
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.topics import ROUTE_BYTES
+from bridge.mq.embedded.topics import MAX_COPIES, ROUTE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import Completion, UnitOfWork
@@ -111,6 +112,52 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         assert [one.topic for one in came] == ["fine"]
         assert manager.queues[XMITQ].depth == 1
         assert not manager.retained
+    finally:
+        manager.close()
+
+
+@pytest.mark.parametrize("count", [MAX_COPIES, MAX_COPIES + 1])
+async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_path: Path, count: int) -> None:
+    """With the highest QoS of all of them and all Subscription Identifiers; other clients are not affected."""
+    manager = QueueManager("MQB1", tmp_path)
+    prepare(manager)
+    try:
+        backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+        await backend.open()
+        came: list[StoredMessage] = []
+        backend.start(came.extend)
+        levels = "a/" * 10
+        filters = [(levels[: 2 * depth] + "#", 0) for depth in range(1, 11)]
+        filters += [("+/" * depth + "#", 1) for depth in range(1, count - 9)]
+        backend.subscribe("many", requests(*filters), lambda _reasons: None, durable=False, user="")
+        backend.subscribe("few", requests(("a/#", 1), ("#", 0)), lambda _reasons: None, durable=False, user="")
+        backend.submit(UnitOfWork([(_publication(levels + "a/a"), False)]))
+        copies = [one.user_data for one in came if one.client_id == "many"]
+        assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
+        assert sorted(one.user_data or "" for one in came if one.client_id == "few") == ["0", "1"]
+        assert manager.topics.route(levels + "a/a").weight >= count
+    finally:
+        manager.close()
+
+
+async def test_messages_of_other_threads_are_handed_over_on_the_event_loop(tmp_path: Path) -> None:
+    """A mapping publishes in its own thread; a non-persistent publication needs no write to disk, which would come back."""
+    manager = QueueManager("MQB1", tmp_path)
+    prepare(manager)
+    try:
+        backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+        await backend.open()
+        threads: asyncio.Queue[int] = asyncio.Queue()
+        backend.start(lambda _batch: threads.put_nowait(threading.get_ident()))
+        backend.subscribe("c", requests(("t", 0)), lambda _reasons: None, durable=False, user="")
+
+        def publish() -> None:
+            connection = EmbeddedConnection(manager)
+            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t")
+            connection.put1(od, Message(MQMD(), b"x"))
+
+        await asyncio.to_thread(publish)
+        assert await threads.get() == threading.get_ident()
     finally:
         manager.close()
 
