@@ -63,7 +63,7 @@ class EmbeddedBackend:
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self._loop = loop
-        self._thread = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         #: one thread, so that answers come in the order asked; it asks the operating system for the groups of users
         self._asker = ThreadPoolExecutor(1, "groups")
         #: clients that wait for that
@@ -124,7 +124,7 @@ class EmbeddedBackend:
             return 1  # it is rejected when it is published
 
     def _hand_over(self, batch: Sequence[StoredMessage]) -> None:
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._loop_thread:
             # A unit of work of a mapping's thread that needed no write to disk.
             self._loop.call_soon_threadsafe(self._hand_over, batch)
             return
