@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
@@ -21,7 +20,7 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 #: Messages, about, that are sent to clients at a time. More wait for later turns of the event loop.
-SENT_AT_ONCE: Final = 500
+SENT_AT_ONCE = 500
 
 
 class Delivery:

@@ -58,7 +58,7 @@ DELIVERIES_AT_A_TURN: Final = 20_000
 #: Deliveries so few that nobody counts them.
 DELIVERIES_UNCOUNTED: Final = 1_000
 #: Messages of an ended session that are removed at a time.
-REMOVED_AT_ONCE: Final = 1_000
+REMOVED_AT_ONCE = 1_000
 
 
 class TelemetryService:
