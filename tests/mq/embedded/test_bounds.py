@@ -204,6 +204,16 @@ async def test_a_retained_publication_that_takes_no_more_than_the_one_before_is_
     assert (not backend.submit(unit)) is accepted
 
 
+@pytest.mark.parametrize("lowered", ["retained_bytes", "retained_total"])
+async def test_retained_publications_can_be_replaced_after_a_limit_was_lowered(manager: QueueManager, lowered: str) -> None:
+    backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+    for length, reasons in ((1_000, {}), (1_000, {}), (1_001, {0: cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}), (1, {})):
+        unit = UnitOfWork()
+        unit.publications = [(_publication("t", bytes(length), "c", b"u"), True)]
+        assert backend.submit(unit) == reasons
+        setattr(backend, lowered, 500)
+
+
 async def test_a_user_over_the_limit_cannot_replace_what_another_user_retains(manager: QueueManager) -> None:
     """It would be one more of that user, though no more in total."""
     backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=2_000)
