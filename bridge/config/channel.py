@@ -1,5 +1,6 @@
 """Telemetry channels: listeners for MQTT clients, each with its rules."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -27,6 +28,9 @@ Reason = Literal[
 """A reason for which the queue manager refuses a publication."""
 
 ByteOrder = Literal["big", "little"]
+
+REMOTE_SESSION_EXPIRY = 30 * 24 * 3600.0
+"""Default `session_expiry` of a channel that other machines can reach, in seconds."""
 
 
 class WebSocketConfig(Section):
@@ -82,8 +86,8 @@ class ChannelConfig(Section):
     """Longest keep-alive in seconds: a client of MQTT 5 that asks for a longer one, or none, is given this one (Server Keep
     Alive). 0: any."""
     session_expiry: Annotated[float, values.duration(1, 0xFFFFFFFE)] | None = None
-    """Seconds that a session outlives its connection, at most. None: what the client asks for, which is for ever before
-    MQTT 5."""
+    """Seconds that a session outlives its connection, at most. None: as long as the client asks for, which is forever before
+    MQTT 5. The default is None for a channel on a loopback address or a Unix socket, and 30 days (720 h) for any other."""
     publish_topics: list[Annotated[str, values.topic_pattern()]] | None = None
     """Topic filters that its clients may publish to: %c stands for the client identifier, %u for the user. None: any."""
     subscribe_topics: list[Annotated[str, values.topic_pattern()]] | None = None
@@ -124,6 +128,16 @@ class ChannelConfig(Section):
         return without_empty(
             data, "protocols", "authentication", "authentication_methods", "proxies", "refused_to_dead_letters"
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_session_expiry(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or "session_expiry" in data or data.get("socket") is not None:
+            return data
+        address = data.get("address")
+        if not isinstance(address, str) or values.is_loopback(address):
+            return data
+        return {**data, "session_expiry": REMOTE_SESSION_EXPIRY}
 
     @field_validator("authentication")
     @classmethod

@@ -175,9 +175,11 @@ def _channel(channel: ChannelConfig) -> str:
     where = str(channel.socket) if channel.socket is not None else _endpoint(channel.address, channel.port)
     manner = [word for word, one in (("TLS", channel.tls), ("WebSockets", channel.websocket)) if one is not None]
     over = f" over {' and '.join(manner)}" if manner else ""
+    expiry = channel.session_expiry
+    expires = "" if expiry is None else f", sessions expire after {values.duration_text(expiry)}"
     return (
         f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}{over}"
-        f" at {where}, at most {channel.max_clients} clients, acting {identity}{_asked(channel)}"
+        f" at {where}, at most {channel.max_clients} clients, acting {identity}{expires}{_asked(channel)}"
     )
 
 

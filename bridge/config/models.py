@@ -46,7 +46,7 @@ WhenFull = Literal["refuse", "drop-oldest", "dead-letter"]
 
 
 class LimitsConfig(Section):
-    """What one client may hold up, and how long the bridge waits."""
+    """What one client, one user, one network and all clients together may use, and how long the bridge waits."""
 
     in_flight: Annotated[int, values.integer(1, 65535)] = 20
     """Messages sent to one client and not yet acknowledged by it (65535 packet identifiers are all MQTT has)."""
@@ -62,13 +62,22 @@ class LimitsConfig(Section):
     """Topic filters in one SUBSCRIBE; those behind them are refused (SUBACK 0x80)."""
     subscriptions: Annotated[int, values.integer(1, 1_000_000)] = 5000
     """Subscriptions of one client; what would be more is refused (SUBACK 0x80)."""
+    subscriptions_per_user: Annotated[int, values.integer(1, 100_000_000)] = 100_000
+    """Subscriptions of all clients of one authenticated user. More are rejected (SUBACK 0x97, or 0x80 before MQTT 5)."""
+    subscriptions_total: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
+    """Subscriptions of all clients together. More are rejected in the same way."""
     request_bytes: Annotated[int, values.size(0, values.GIB)] = 262_144
     """What the requests of one client of MQTT 5 take that wait for answers from MQ, about 200 bytes each beside Response
     Topic and Correlation Data, as far as the MQMD cannot hold these; the oldest ones make room. An answer to one of those
     goes to the dead-letter queue (MQRC_UNKNOWN_OBJECT_NAME)."""
-    sessions: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
-    """Sessions, of clients that are connected and of those that are away; a client that would begin one more is refused
-    (CONNACK 3, 0x97)."""
+    sessions: Annotated[int, values.integer(1, 100_000_000)] = 100_000
+    """Sessions, of clients that are connected and of those that are away. A client that would begin one more is rejected
+    (CONNACK 3, or 0x97 in MQTT 5). A client that already has a session is always accepted."""
+    sessions_per_user: Annotated[int, values.integer(1, 100_000_000)] = 10_000
+    """Sessions of one authenticated user. A client that would begin one more is rejected in the same way."""
+    sessions_per_network: Annotated[int, values.integer(1, 100_000_000)] = 20_000
+    """Sessions begun from one network: an IPv4 address, or a /64 of IPv6. A client that would begin one more is rejected in
+    the same way. Clients of Unix sockets are not counted."""
     waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """Bytes of the messages that wait for one client that is away or does not acknowledge, or for one shared subscription.
     Each message counts with its data and 512 bytes."""
@@ -82,8 +91,12 @@ class LimitsConfig(Section):
     clients with more than an equal share of it are rejected as with `waiting_full: refuse`. Clients that keep up are not
     affected. Embedded queue manager only."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
-    """What the retained publications of one client take, about 512 bytes each beside topic string and payload; one that
-    would be more is refused (MQRC_Q_SPACE_NOT_AVAILABLE). Of the embedded queue manager only."""
+    """Bytes of the retained publications of one MQ user, or of one client identifier if there is no MQ user. Each counts
+    with its topic string, payload, properties and 512 bytes. More are rejected (MQRC_Q_SPACE_NOT_AVAILABLE). Embedded queue
+    manager only."""
+    retained_total: Annotated[int, values.size(1024, 1024 * values.GIB)] = 512 * values.MIB
+    """Bytes of the retained publications of all clients together, counted and rejected in the same way. Embedded queue
+    manager only."""
     memory_watermark: Annotated[str | int, values.share_or_size(values.MIB, 1024 * values.GIB)] | None = "70%"
     """Memory use of the process above which new messages are rejected (MQRC_STORAGE_NOT_AVAILABLE, 0x97), while waiting ones
     are delivered: a percentage of the available memory, or a size. The available memory is the machine's, or the lowest limit
@@ -149,7 +162,7 @@ class Configuration(Section):
     """Unix socket by which commands of `mqbridge` reach the running bridge; None: `control.sock` in the data directory of the
     embedded queue manager, and none for a queue manager of IBM MQ."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
-    """What one client may hold up, and how long the bridge waits."""
+    """What one client, one user, one network and all clients together may use, and how long the bridge waits."""
     password_cache: PasswordCacheConfig = Field(default_factory=PasswordCacheConfig)
     """The cache of verified passwords."""
     archive: ArchiveConfig = Field(default_factory=ArchiveConfig)

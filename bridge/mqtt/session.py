@@ -157,6 +157,8 @@ class Session:
         self.last_received_at = 0
         #: the owner, whose clients alone may resume the session; None if no client has connected since an older bridge ran
         self.principal: Principal | None = None
+        #: the network that the session began from; blank for a Unix socket, or if an older bridge wrote the record
+        self.network = ""
         #: the protocol level by which its client is, or was last, connected; 0 where that is not known
         self.level = 0
         #: counts what its client publishes; None: nothing does
@@ -375,6 +377,7 @@ class Session:
             since=self.since,
             channel=self.channel,
             principal=self.principal,
+            network=self.network,
             mqUser=self.identity.user.decode("utf-8", "replace"),
         )
 
@@ -396,7 +399,7 @@ class Session:
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt
         self.since, self.channel = record.since, record.channel
-        self.principal = record.principal
+        self.principal, self.network = record.principal, record.network
         self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
         self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         if record.connected:

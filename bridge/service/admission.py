@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 from collections.abc import Collection
 from typing import Any
@@ -19,7 +18,7 @@ from bridge.mqtt.transport.peer import Peer
 from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated, Certificate
 from bridge.security.channel_authentication import Connecting
-from bridge.service.client import Client
+from bridge.service.client import Client, granted_expiry
 from bridge.service.sessions import Sessions
 from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
@@ -126,8 +125,7 @@ def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:
 
     Before MQTT 5 a session ends with its connection where Clean Session is set, else never (MQTT 5 section 3.1.2.11.2).
     """
-    asked = _asked_expiry_interval(packet)
-    return asked if config.session_expiry is None else min(asked, math.ceil(config.session_expiry))
+    return granted_expiry(_asked_expiry_interval(packet), config)
 
 
 def _asked_expiry_interval(packet: Connect) -> int:

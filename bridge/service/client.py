@@ -186,7 +186,7 @@ class Client:
                 why = "MQTT 5 section 3.14.2.2.2: a session that CONNECT had end with its connection is to outlive it"
                 self.close(why, ReasonCode.PROTOCOL_ERROR)
                 return
-            self.session.expiry_interval = expiry_interval
+            self.session.expiry_interval = granted_expiry(expiry_interval, self.channel)
         if packet.reason_code == ReasonCode.SUCCESS:
             self.will = None  # MQTT-3.14.4-3; any other reason publishes it (MQTT-3.1.2-8)
         self.close()
@@ -265,6 +265,11 @@ class Client:
         The reason code is what a client of MQTT 5 is told by DISCONNECT.
         """
         self.transport.close(why, reason_code)
+
+
+def granted_expiry(asked: int, channel: ChannelConfig) -> int:
+    """Return how long a session may outlive its connection, in seconds, if its client asks for `asked`."""
+    return asked if channel.session_expiry is None else min(asked, math.ceil(channel.session_expiry))
 
 
 def _attempt_failed(attempt: Attempt, identification: asyncio.Task[None]) -> None:

@@ -21,6 +21,7 @@ from bridge.mqtt.session import Session
 from bridge.mqtt.transport.peer import Peer
 from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated
+from bridge.security.client_network import network_of
 from bridge.security.topic_access import TopicAccess
 from bridge.service.admission import (
     Barred,
@@ -104,12 +105,12 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
         client.close(why, ReasonCode.PACKET_TOO_LARGE)
         return
-    if len(service.sessions) >= service.limits.sessions and client_id not in service.sessions:
-        why = f"there are {len(service.sessions)} sessions already (limits.sessions)"
-        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.QUOTA_EXCEEDED)
-        return
     again = partial(_arrive_again, service, client, identity, packet)
     if service.after_purge(client_id, again):
+        return
+    network = network_of(client.transport.address)
+    if existing is None and (excess := service.quotas.session_excess(client.principal, network)):
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, excess, ReasonCode.QUOTA_EXCEEDED)
         return
     old = service.clients.get(client_id)
     if old is not None:
@@ -120,6 +121,7 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
     existing = service.sessions.get(client_id)  # a clean session ended with its connection
     if existing is not None:
         take_ownership(client, existing)
+        service.quotas.update(existing)
     client.will = packet.will
     expiry_interval = session_expiry_interval(packet, client.channel)
     present = False
@@ -132,7 +134,8 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         if service.after_purge(client_id, again):
             return
         session = service.new_session(identity, durable=expiry_interval > 0)
-        session.principal = client.principal
+        session.principal, session.network = client.principal, network
+        service.quotas.update(session)
     session.expiry_interval = expiry_interval
     service.timers.cancel(client_id)
     service.clients[client_id] = client

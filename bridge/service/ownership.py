@@ -248,6 +248,7 @@ class Authorization:
             del session.filters[topic_filter]
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+        self._service.quotas.update_subscriptions(session)
         # What was on its way arrives first, and is discarded as well.
         discard = partial(self._discard, self._end)
         ended = partial(self._service.units.turns.run, discard)

@@ -15,6 +15,7 @@ from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.service.client import Client
 from bridge.service.observers import Observers
+from bridge.service.quotas import Quotas
 from bridge.service.timers import Timers
 from bridge.service.units import Units
 
@@ -39,6 +40,7 @@ class Sessions(Protocol):
     failed_connects: FailedConnects
     channel_authentication: ChannelAuthenticationRegister
     units: Units
+    quotas: Quotas
     #: the topics by which clients answer requests from MQ
     replies: ReplyAddresses
     #: when the sessions of clients that are away expire

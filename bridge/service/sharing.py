@@ -87,6 +87,7 @@ def leave(service: Sessions, session: Session, share: Share) -> None:
     share.remove(session)
     service.units.take_back(session, sent=False)
     session.shares.pop(share.subscription.remote_queue_manager, None)
+    service.quotas.update_subscriptions(session)
 
 
 def leave_all(service: Sessions, session: Session) -> None:

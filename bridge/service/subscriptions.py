@@ -61,7 +61,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
     identifiers = () if identifier is None else (identifier,)
     plain = itertools.repeat(SubscriptionOptions())
-    room = service.limits.subscriptions - len(known)
+    room, full = service.quotas.subscriptions_left(session)
     for (topic_filter, qos), options in zip(packet.topics, packet.options or plain, strict=False):
         sharing = is_shared(topic_filter)
         error = shared_subscription_error if sharing else topic_filter_error
@@ -72,8 +72,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             why = f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters (limits.subscribe_filters)"
             code = ReasonCode.QUOTA_EXCEEDED
         elif why is None and topic_filter not in known and room <= 0:
-            why = f"a client has at most {service.limits.subscriptions} subscriptions (limits.subscriptions)"
-            code = ReasonCode.QUOTA_EXCEEDED
+            why, code = full, ReasonCode.QUOTA_EXCEEDED
         elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
@@ -133,6 +132,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             granted.append((topic_filter, qos))
             if topic_filter == DEFAULT_QOS_TOPIC:
                 session.outbox.direct_qos = qos
+        service.quotas.update_subscriptions(session)
         if not client.protocol.suback(packet.message_id, codes, told):
             client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
@@ -151,6 +151,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     )
     if shared:
         join(service, session, [request for _, request in shared], user, partial(done, shared))
+    service.quotas.update_subscriptions(session)
 
 
 def unsubscribe(service: Sessions, client: Client, session: Session, packet: Unsubscribe) -> None:
@@ -170,6 +171,7 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
     for topic_filter in packet.topics:
         session.filters.pop(topic_filter, None)
+    service.quotas.update_subscriptions(session)
     received = now_us()
 
     client.hold(REQUEST_WEIGHT * len(packet.topics))

@@ -42,6 +42,7 @@ from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
 from bridge.service.locked_out import LockedOut
 from bridge.service.observers import Observer, Observers
+from bridge.service.quotas import Quotas
 from bridge.service.sharing import end_without_members, leave_all
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.timers import Timers
@@ -93,6 +94,7 @@ class TelemetryService:
         self._turns = self.units.turns
         #: by client identifier: what waits until the messages of an ended session are removed
         self._purging: dict[str, list[Callable[[], None]]] = {}
+        self.quotas = Quotas(limits)
         self.delivery = Delivery(self.units, self.sessions)
         #: by client identifier: when the sessions of clients that are away expire
         self.timers = Timers()
@@ -134,6 +136,7 @@ class TelemetryService:
         for session in self.sessions.values():
             session.outbox.uncertain = False
         for session in list(self.sessions.values()):
+            self.quotas.update(session)
             self._expire_later(session)
 
     def _rejoined(self) -> list[ClientSubscription]:
@@ -158,7 +161,7 @@ class TelemetryService:
 
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply other limits to clients that connect and to sessions that begin from now on, and the totals at once."""
-        self.limits = limits
+        self.limits = self.quotas.limits = limits
         self.units.use_limits(limits)
 
     def retire(self) -> None:
@@ -330,6 +333,8 @@ class TelemetryService:
             self._turns.run(partial(self._remove, session, {}, pending, end))
             return
         self.observers.ended(session)
+        # A client that waits to begin the session again takes its place.
+        self.quotas.end(session)
         for then in self._purging.pop(session.client_id, ()):
             then()
 

@@ -11,6 +11,7 @@ from bridge.config import (
     EmbeddedQueueManagerConfig,
     ListenerConfig,
     default_configuration,
+    describe,
 )
 
 
@@ -86,11 +87,16 @@ def test_defaults() -> None:
             "subscribe_filters": 1000,
             "subscriptions": 5000,
             "request_bytes": 262_144,
-            "sessions": 1_000_000,
+            "subscriptions_per_user": 100_000,
+            "subscriptions_total": 1_000_000,
+            "sessions": 100_000,
+            "sessions_per_user": 10_000,
+            "sessions_per_network": 20_000,
             "waiting_bytes": 67_108_864,
             "waiting_full": "dead-letter",
             "waiting_total": 268_435_456,
             "retained_bytes": 67_108_864,
+            "retained_total": 536_870_912,
             "memory_watermark": "70%",
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
@@ -161,6 +167,36 @@ def test_two_channels_may_each_take_any_free_port() -> None:
 
 def test_two_channels_may_share_a_port_of_different_addresses() -> None:
     Configuration(channels=[ChannelConfig(name="A"), ChannelConfig(name="B", address="127.0.0.2")])
+
+
+ANONYMOUS = {"allow_anonymous_remote": True}
+#: what a channel specifies -> seconds until the sessions of its clients expire
+SESSION_EXPIRY: list[tuple[dict[str, object], float | None]] = [
+    ({}, None),
+    ({"address": "127.0.0.2"}, None),
+    ({"address": "::1"}, None),
+    ({"address": "localhost"}, None),
+    ({"socket": "/run/mqtt.sock"}, None),
+    ({"socket": "/run/mqtt.sock", "address": "0.0.0.0", **ANONYMOUS}, None),
+    ({"address": "0.0.0.0", **ANONYMOUS}, 2_592_000),
+    ({"address": "::", **ANONYMOUS}, 2_592_000),
+    ({"address": "mq.example.com", "authentication": [{"method": "password", "file": "f"}]}, 2_592_000),
+    ({"address": "0.0.0.0", "session_expiry": None, **ANONYMOUS}, None),
+    ({"address": "0.0.0.0", "session_expiry": "1 h", **ANONYMOUS}, 3600),
+    ({"session_expiry": "1 h"}, 3600),
+]
+
+
+@pytest.mark.parametrize(("channel", "expiry"), SESSION_EXPIRY)
+def test_sessions_of_channels_that_other_machines_reach_expire_by_default(
+    channel: dict[str, object], expiry: float | None
+) -> None:
+    config = ChannelConfig.model_validate(channel)
+    assert config.session_expiry == expiry
+    (line,) = [one for one in describe(Configuration(channels=[config])) if one.startswith("channel ")]
+    assert ("sessions expire after" in line) is (expiry is not None)
+    if expiry is not None:
+        assert f"sessions expire after {round(expiry / 3600)} h" in line
 
 
 def test_channels_that_clash() -> None:

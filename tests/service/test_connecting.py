@@ -8,13 +8,18 @@ from typing import Any, cast
 
 import pytest
 
+from bridge.mapping.telemetry.session_record import SentRecord, Side, StateKey
+from bridge.mqtt.session import NEVER
 from bridge.security.failed_connects import Attempt, FailedConnects
 from bridge.service.authentication import _begin_after
 from bridge.service.client import Client
 from bridge.wire.mqtt import (
     Connack,
     Connect,
+    ConnectProperties,
+    Decoder,
     Disconnect,
+    DisconnectProperties,
     Pingreq,
     Pingresp,
     Puback,
@@ -26,6 +31,7 @@ from bridge.wire.mqtt import (
     Subscribe,
     Unsubscribe,
     Will,
+    encode,
 )
 from tests.service.answers import ACCEPTED, PRESENT, answers
 from tests.support.patience import PATIENCE
@@ -350,3 +356,53 @@ async def test_a_client_that_leaves_during_its_delay_has_not_failed() -> None:
     await asyncio.wait([task])
     # It would be 3 s later than the first one if that had failed as well.
     assert (delayed.delay, attempt().delay) == (1.0, 2.0)
+
+
+# Session expiry -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "level"), [("MQIsdp", 3), ("MQTT", 4)])
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_a_session_from_before_session_expiry_expires_after_the_next_connection(
+    bridge: Any, restart: Any, name: str, level: int, crashed: bool
+) -> None:
+    """The session was begun when the channel had no session_expiry. It waits for its client as long as before."""
+    async with bridge() as running:
+        client = await running.open()
+        client.send(Connect("c", name, level, False))
+        assert await client.receive() == Connack(0)
+        if not crashed:
+            client.send(Disconnect())
+            await client.rest()
+            await running.until(lambda: "c" not in running.service.clients and not running.backend.waiting)
+        record = running.backend.states[StateKey(Side.SENT, "c")]
+        assert isinstance(record, SentRecord) and record.connected is crashed
+        backend = restart(running.backend)
+    async with bridge(None, backend, session_expiry=100) as running:
+        session = running.service.sessions["c"]
+        assert session.expires_at == 0.0
+        client = await running.open()
+        client.send(Connect("c", name, level, False))
+        assert isinstance(await client.receive(), Connack)
+        assert running.service.sessions["c"] is session
+        client.vanish()
+        await running.until(lambda: "c" not in running.service.clients)
+        assert session.expires_at == pytest.approx(session.since + 100)
+        await running.until(lambda: not running.backend.waiting)
+        record = running.backend.states[StateKey(Side.SENT, "c")]
+        assert isinstance(record, SentRecord) and record.expiresAt == session.expires_at
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(0, 0), (50, 50), (100, 100), (101, 100), (NEVER, 100)])
+async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(bridge: Any, asked: int, granted: int) -> None:
+    async with bridge(session_expiry=100) as running:
+        client = await running.open()
+        client.decoder = Decoder(server=False, protocol_level=5)
+        properties = ConnectProperties(session_expiry_interval=10)
+        client.send(encode(Connect("c", "MQTT", 5, False, properties=properties), "big", 5))
+        assert isinstance(await client.receive(), Connack)
+        session = running.service.sessions["c"]
+        client.send(encode(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)), "big", 5))
+        await client.rest()
+        await running.until(lambda: "c" not in running.service.clients)
+        assert session.expiry_interval == granted

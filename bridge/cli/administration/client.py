@@ -119,7 +119,7 @@ def purge(
     """End sessions: their subscriptions, the messages that wait for them and their wills are gone.
 
     Of one client, or of all that have been away for a time: clients that left and never came back leave messages on the
-    transmission queue for ever. `session_expiry` of a channel ends such sessions by itself.
+    transmission queue. `session_expiry` of a channel ends such sessions automatically.
     """
     from bridge.administration.requests import PurgeClients
 

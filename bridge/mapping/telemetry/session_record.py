@@ -103,6 +103,8 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     principal: Principal | None = None
     #: the MQ user that its subscriptions were last authorized for; blank if an older bridge wrote the record
     mqUser: str = ""
+    #: the network that the session began from; blank for a Unix socket, or if an older bridge wrote the record
+    network: str = ""
     sequence: int = 0
     version: int = SESSION_VERSION
 

@@ -55,11 +55,12 @@ class EmbeddedBackend:
         loop: asyncio.AbstractEventLoop,
         *,
         retained_bytes: int = 64 * 1024 * 1024,
+        retained_total: int = 512 * 1024 * 1024,
     ) -> None:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
-        #: bytes, about, that the retained publications of one client may take
-        self.retained_bytes = retained_bytes
+        #: bytes that the retained publications of one user, and of all clients, may take
+        self.retained_bytes, self.retained_total = retained_bytes, retained_total
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self._loop = loop
@@ -238,7 +239,9 @@ class EmbeddedBackend:
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
                         empty = not message.payload
-                        reason = unretainable(queue_manager, message, asked, self.retained_bytes) or publish(
+                        reason = unretainable(
+                            queue_manager, message, asked, self.retained_bytes, self.retained_total
+                        ) or publish(
                             work,
                             route,
                             message,

@@ -10,7 +10,7 @@ from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.retained import size_of
+from bridge.mq.embedded.retained import owner_of, size_of
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import UnitOfWork
@@ -30,19 +30,26 @@ def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMess
     queue_manager.put(work, destination, Message(message.md, message.put_data), application=APPLICATION_NAME)
 
 
-def unretainable(queue_manager: QueueManager, message: PublicationMessage, asked: int, most: int) -> int:
-    """Return the reason for which a client may not have one more publication retained, or MQRC_NONE.
+def unretainable(
+    queue_manager: QueueManager, message: PublicationMessage, asked: int, most_of_user: int, most_in_total: int
+) -> int:
+    """Return the reason why a publication of a client cannot be retained, or MQRC_NONE.
 
-    `asked` are the bytes of those before it in the same unit of work, `most` those that a client may have.
+    `asked` is the size of the retained publications before it in the same unit of work. A publication that takes no more
+    than the one it replaces is always accepted.
     """
-    retained = queue_manager.retained
-    kept = retained.bytes_of.get(message.client_id, 0) + asked
-    if not message.payload or kept + size_of(message) <= most:
+    if not message.payload:
         return cmqc.MQRC_NONE
-    before = retained.get(message.topic)
-    if before is not None and before.message.length >= len(message.payload):
-        return cmqc.MQRC_NONE
-    return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+    retained, owner, size = queue_manager.retained, owner_of(message), size_of(message)
+    former = retained.get(message.topic)
+    replaced = former.message if former is not None else None
+    freed = size_of(replaced) if isinstance(replaced, PublicationMessage) else 0
+    freed_of_user = freed if isinstance(replaced, PublicationMessage) and owner_of(replaced) == owner else 0
+    of_user = retained.bytes_of.get(owner, 0) + asked + size - freed_of_user
+    in_total = retained.total_bytes + asked + size - freed
+    if (of_user > most_of_user and size > freed_of_user) or (in_total > most_in_total and size > freed):
+        return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+    return cmqc.MQRC_NONE
 
 
 def divert(

@@ -88,6 +88,7 @@ class EmbeddedHost:
             configuration.transmission_queue,
             loop,
             retained_bytes=configuration.limits.retained_bytes,
+            retained_total=configuration.limits.retained_total,
         )
         self.topic_inquiry: TopicInquiry = EmbeddedTopicInquiry(self.queue_manager)
         self._loop = loop
@@ -137,7 +138,7 @@ class EmbeddedHost:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        self.backend.retained_bytes = limits.retained_bytes
+        self.backend.retained_bytes, self.backend.retained_total = limits.retained_bytes, limits.retained_total
         self.memory.use(limits.memory_watermark)
 
     async def stop(self) -> None:

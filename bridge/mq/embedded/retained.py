@@ -46,8 +46,9 @@ class RetainedPublications(dict[str, StoredMessage]):
     def __init__(self) -> None:
         super().__init__()
         self._root = Level()
-        #: client identifier -> bytes, about, that its retained publications take
-        self.bytes_of: dict[str, int] = {}
+        #: bytes of the retained publications of each owner (`owner_of`), and of all clients
+        self.bytes_of: dict[str | bytes, int] = {}
+        self.total_bytes = 0
 
     def __setitem__(self, topic: str, stored: StoredMessage) -> None:
         before = self.get(topic)
@@ -99,11 +100,13 @@ class RetainedPublications(dict[str, StoredMessage]):
     def _count(self, stored: StoredMessage, sign: int) -> None:
         message = stored.message
         if isinstance(message, PublicationMessage):
-            left = self.bytes_of.get(message.client_id, 0) + sign * size_of(message)
+            owner, size = owner_of(message), sign * size_of(message)
+            self.total_bytes += size
+            left = self.bytes_of.get(owner, 0) + size
             if left:
-                self.bytes_of[message.client_id] = left
+                self.bytes_of[owner] = left
             else:
-                self.bytes_of.pop(message.client_id, None)
+                self.bytes_of.pop(owner, None)
 
     def matching(self, topic_filter: str) -> Iterator[str | None]:
         """Yield the topic strings that a filter of the topic-based wildcard scheme names, and None for each look at another.
@@ -144,6 +147,15 @@ class RetainedPublications(dict[str, StoredMessage]):
         if not subscription.characters:
             return self.matching(subscription.topic_filter)
         return (topic if subscription.names(topic) else None for topic in list(self))
+
+
+def owner_of(message: PublicationMessage) -> str | bytes:
+    """Return whose quota a retained publication counts for: the MQ user, or the client identifier if there is no user.
+
+    Clients choose their client identifiers. The user is authenticated, or given by the channel, or a claim that the queue
+    manager believes.
+    """
+    return message.md.UserIdentifier or message.client_id
 
 
 def size_of(message: PublicationMessage) -> int:

@@ -34,7 +34,7 @@ from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish
+from bridge.wire.mqtt import Publish, PublishProperties
 from tests.support.subscription_requests import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -183,8 +183,104 @@ async def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path)
         manager.close()
 
 
-def _publication(topic: str, payload: bytes = b"x") -> PublicationMessage:
-    return to_mq(Publish(topic, payload, 0, False, False, 0), ClientIdentity("c", b""))
+#: limits, clients (client identifier, MQ user) that publish one after the other, and how many publications of each are
+#: retained. One takes 2,018 bytes or a few more.
+RETAINED: dict[str, tuple[dict[str, int], list[tuple[str, bytes]], list[int]]] = {
+    "clients of one user": ({"retained_bytes": 10_000}, [("a", b"u"), ("b", b"u")], [4, 0]),
+    "two users": ({"retained_bytes": 10_000}, [("a", b"u"), ("a", b"v")], [4, 4]),
+    "clients without a user": ({"retained_bytes": 10_000}, [("a", b""), ("b", b"")], [4, 4]),
+    "a client named like a user": ({"retained_bytes": 10_000}, [("a", b""), ("b", b"a")], [4, 4]),
+    "in total": ({"retained_total": 15_000}, [("a", b"u"), ("b", b"v"), ("c", b"")], [7, 0, 0]),
+    "both": ({"retained_bytes": 10_000, "retained_total": 15_000}, [("a", b"u"), ("b", b"v")], [4, 3]),
+}
+
+
+@pytest.mark.parametrize("case", RETAINED)
+async def test_retained_publications_are_limited_per_user_and_in_total(tmp_path: Path, case: str) -> None:
+    """The counts are the same after a restart."""
+    limits, clients, expected = RETAINED[case]
+    counts = None
+    for start in ("first", "restarted"):
+        manager = QueueManager("MQB1", tmp_path)
+        prepare(manager)
+        try:
+            backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), **limits)
+            if start == "restarted":
+                assert counts == (manager.retained.bytes_of, manager.retained.total_bytes)
+            for index, (client_id, user) in enumerate(clients):
+                unit = UnitOfWork()
+                for number in range(10):
+                    topic = f"{start}/{index}/{number:0>10}"
+                    unit.publications.append((_publication(topic, bytes(1_460), client_id, user, qos=1), True))
+                ended = asyncio.Event()
+                backend.on_completed = lambda _completions, ended=ended: ended.set()  # type: ignore[misc]
+                refusals = backend.submit(unit)
+                assert len(refusals) == (10 if start == "restarted" else 10 - expected[index])
+                assert set(refusals.values()) <= {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
+                await ended.wait()
+            counts = dict(manager.retained.bytes_of), manager.retained.total_bytes
+            assert sum(counts[0].values()) == counts[1]
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, manager.close)
+
+
+#: (MQ user, payload, User Properties) of a publication that replaces one of user u with 1,000 bytes when both limits are
+#: reached, and whether it is accepted
+REPLACEMENTS = {
+    "as long": (b"u", 1_000, 0, True),
+    "longer": (b"u", 1_001, 0, False),
+    "shorter, but with longer properties": (b"u", 1, 1_100, False),
+    "of another user": (b"v", 1_000, 0, True),
+    "of another user, and longer": (b"v", 1_001, 0, False),
+}
+
+
+@pytest.mark.parametrize("case", REPLACEMENTS)
+async def test_a_retained_publication_that_takes_no_more_than_the_one_before_is_accepted(
+    manager: QueueManager, case: str
+) -> None:
+    user, length, property_length, accepted = REPLACEMENTS[case]
+    backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+    unit = UnitOfWork()
+    unit.publications = [(_publication("t", bytes(1_000), "c", b"u"), True)]
+    assert not backend.submit(unit)
+    backend.retained_bytes = backend.retained_total = manager.retained.total_bytes
+    properties = PublishProperties(user_property=(("name", "x" * property_length),)) if property_length else None
+    unit = UnitOfWork()
+    unit.publications = [(_publication("t", bytes(length), "d", user, properties=properties), True)]
+    assert (not backend.submit(unit)) is accepted
+
+
+@pytest.mark.parametrize("lowered", ["retained_bytes", "retained_total"])
+async def test_retained_publications_can_be_replaced_after_a_limit_was_lowered(manager: QueueManager, lowered: str) -> None:
+    backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
+    for length, reasons in ((1_000, {}), (1_000, {}), (1_001, {0: cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}), (1, {})):
+        unit = UnitOfWork()
+        unit.publications = [(_publication("t", bytes(length), "c", b"u"), True)]
+        assert backend.submit(unit) == reasons
+        setattr(backend, lowered, 500)
+
+
+async def test_a_user_over_the_limit_cannot_replace_what_another_user_retains(manager: QueueManager) -> None:
+    """It would be one more of that user, though no more in total."""
+    backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=2_000)
+    for topic, user, reasons in (("a", b"u", {}), ("b", b"v", {}), ("b", b"u", {0: cmqc.MQRC_Q_SPACE_NOT_AVAILABLE})):
+        unit = UnitOfWork()
+        unit.publications = [(_publication(topic, bytes(1_000), "c", user), True)]
+        assert backend.submit(unit) == reasons
+
+
+def _publication(
+    topic: str,
+    payload: bytes = b"x",
+    client_id: str = "c",
+    user: bytes = b"",
+    *,
+    qos: int = 0,
+    properties: PublishProperties | None = None,
+) -> PublicationMessage:
+    publish = Publish(topic, payload, qos, False, False, 1 if qos else 0, properties)
+    return to_mq(publish, ClientIdentity(client_id, user))
 
 
 def test_what_routes_take_is_bounded_in_bytes(manager: QueueManager) -> None:

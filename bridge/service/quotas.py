@@ -1,0 +1,106 @@
+"""Quotas: how many sessions and subscriptions one user, one network, and all clients together may have.
+
+Client identifiers are free for clients to choose, so a limit for each of them bounds nothing in total. Users are counted if
+they were authenticated and have a name: a claimed name is also free to choose.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bridge.config import LimitsConfig
+from bridge.mapping.telemetry.identity import Principal
+from bridge.mqtt.session import Session
+
+
+class _Counted(NamedTuple):
+    """What a session currently counts for."""
+
+    user: str
+    network: str
+    subscriptions: int
+
+
+class Quotas:
+    """The sessions and subscriptions that exist, by user and by network.
+
+    A session counts from `update` to `end`, which is after its messages are removed.
+    """
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self.limits = limits
+        self._counted: dict[Session, _Counted] = {}
+        self._sessions_of_user: dict[str, int] = {}
+        self._sessions_of_network: dict[str, int] = {}
+        self._subscriptions_of_user: dict[str, int] = {}
+        self._subscriptions = 0
+
+    def update(self, session: Session) -> None:
+        """Count a session that begins, or whose owner or subscriptions changed."""
+        self._count(session, _Counted(_user_of(session.principal), session.network, subscriptions_of(session)))
+
+    def update_subscriptions(self, session: Session) -> None:
+        """Count the subscriptions of a session again, unless the session has ended."""
+        counted = self._counted.get(session)
+        if counted is not None and counted.subscriptions != subscriptions_of(session):
+            self.update(session)
+
+    def end(self, session: Session) -> None:
+        """Stop counting a session."""
+        self._count(session, None)
+
+    def _count(self, session: Session, counted: _Counted | None) -> None:
+        before = self._counted.pop(session, None)
+        if counted is not None:
+            self._counted[session] = counted
+        for one, sign in ((counted, 1), (before, -1)):
+            if one is not None:
+                _add(self._sessions_of_user, one.user, sign)
+                _add(self._sessions_of_network, one.network, sign)
+                _add(self._subscriptions_of_user, one.user, sign * one.subscriptions)
+                self._subscriptions += sign * one.subscriptions
+
+    def session_excess(self, principal: Principal, network: str) -> str:
+        """Return the limit, in words, that one more session of a user from a network would exceed; blank if there is none."""
+        limits, user = self.limits, _user_of(principal)
+        if len(self._counted) >= limits.sessions:
+            return f"there are {len(self._counted)} sessions already (limits.sessions)"
+        if (count := self._sessions_of_user.get(user, 0)) >= limits.sessions_per_user:
+            return f"user {user!r} has {count} sessions already (limits.sessions_per_user)"
+        if (count := self._sessions_of_network.get(network, 0)) >= limits.sessions_per_network:
+            return f"network {network} has {count} sessions already (limits.sessions_per_network)"
+        return ""
+
+    def subscriptions_left(self, session: Session) -> tuple[int, str]:
+        """Return how many subscriptions a session may add, and the limit, in words, that is reached first."""
+        limits, user = self.limits, _user_of(session.principal)
+        own, most = subscriptions_of(session), limits.subscriptions
+        choices = [(most - own, f"a client has at most {most} subscriptions (limits.subscriptions)")]
+        if user:
+            of_user = self._subscriptions_of_user.get(user, 0)
+            why = f"user {user!r} has {of_user} subscriptions already (limits.subscriptions_per_user)"
+            choices.append((limits.subscriptions_per_user - of_user, why))
+        why = f"there are {self._subscriptions} subscriptions already (limits.subscriptions_total)"
+        choices.append((limits.subscriptions_total - self._subscriptions, why))
+        return min(choices)
+
+
+def subscriptions_of(session: Session) -> int:
+    """Return how many subscriptions a session has. Each shared subscription counts once for each member."""
+    return len(session.filters) + len(session.shares)
+
+
+def _user_of(principal: Principal | None) -> str:
+    """Return the user whose quota applies; blank if there is none."""
+    return principal.user if principal is not None and principal.authenticated else ""
+
+
+def _add(counts: dict[str, int], key: str, number: int) -> None:
+    """Add to a count. A blank key is not counted, and a count of 0 is not kept."""
+    if not key:
+        return
+    count = counts.get(key, 0) + number
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
