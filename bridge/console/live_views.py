@@ -26,8 +26,9 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Views at a time.
-MOST_VIEWS: Final = 8
+#: Views at a time, of all users and of one user or token.
+MAX_VIEWS: Final = 8
+MAX_VIEWS_PER_USER: Final = 4
 #: Messages of a second that are shown; of more than the second number the view ends.
 SHOWN: Final = 20
 TOO_MANY: Final = 1_000
@@ -71,11 +72,26 @@ class LiveViews:
         self._bridge = bridge
         self._views: set[LiveView] = set()
 
-    def begin(self, topic_filter: str, payloads: bool) -> LiveView:
-        """Begin a view. Raises Problem where there are too many."""
-        if len(self._views) >= MOST_VIEWS:
-            raise Problem(503, f"There are {MOST_VIEWS} live views already", ["Close one of them."])
-        view = LiveView(self._bridge, topic_filter, payloads)
+    def check(self, user: str) -> None:
+        """Raise Problem if a user may not begin another view now."""
+        own = sum(view.user == user for view in self._views)
+        if own >= MAX_VIEWS_PER_USER:
+            raise Problem(
+                429,
+                f"{user} has {own} live views open, and {MAX_VIEWS_PER_USER} is the limit for each user",
+                ["Close one of them, then load this page again."],
+            )
+        if len(self._views) >= MAX_VIEWS:
+            raise Problem(
+                503,
+                f"{MAX_VIEWS} live views are open, and that is the limit for all users together",
+                ["Load this page again when somebody has closed one."],
+            )
+
+    def begin(self, user: str, topic_filter: str, payloads: bool) -> LiveView:
+        """Begin a view for a user, named as in the audit log. Raises Problem if too many are open."""
+        self.check(user)
+        view = LiveView(self._bridge, user, topic_filter, payloads)
         self._views.add(view)
         return view
 
@@ -115,8 +131,9 @@ class LiveViews:
 class LiveView:
     """One view: `seen` is filled by its thread."""
 
-    def __init__(self, bridge: BridgeAccess, topic_filter: str, payloads: bool) -> None:
+    def __init__(self, bridge: BridgeAccess, user: str, topic_filter: str, payloads: bool) -> None:
         self._bridge = bridge
+        self.user = user
         self._filter = topic_filter
         self._payloads = payloads
         self.seen: asyncio.Queue[Seen] = asyncio.Queue(_ROOM)

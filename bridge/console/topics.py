@@ -65,12 +65,14 @@ def routes(console: Console) -> list[Route]:
 
     async def live(request: Request, who: Who) -> Response:
         topic_filter = _filter(request)
+        # The page's script is not told why its request for events is rejected.
+        console.live_views.check(who.name)
         return console.render("live_view.html", request, who, topic_filter=topic_filter)
 
     async def events(request: Request, who: Who) -> Response:
         topic_filter = _filter(request)
         console.note("live view", who, topic_filter=topic_filter)
-        view = console.live_views.begin(topic_filter, console.payloads)
+        view = console.live_views.begin(who.name, topic_filter, console.payloads)
         events = console.live_views.events(view, lambda: console.access.is_in(request, who))
         return StreamingResponse(events, media_type="text/event-stream")
 

@@ -177,8 +177,11 @@ class Backend(Protocol):
         over (MQTT-3.1.2-6).
         """
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> None:
-        """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason."""
+    def dead_letter(self, transmission: Transmission, reason: int) -> bool:
+        """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason.
+
+        Return False if the message stays where it is, which the log explains.
+        """
 
     def flush(self, done: Callable[[], None]) -> None:
         """Call `done` when every unit given so far has ended."""

@@ -16,7 +16,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD, encode_mqdlh
+from bridge.wire.mq import MQDLH, MQMD, encode_mqdlh, fitted_mqmd
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,11 @@ class OriginContext(msgspec.Struct, frozen=True):
 
 
 def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: OriginContext) -> Message:
-    """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go."""
+    """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go.
+
+    Fields of the MQMD that are too long are cut. Older releases stored such messages, and they must not stay for ever.
+    """
+    md = fitted_mqmd(md)
     header = MQDLH(
         Reason=reason,
         DestQName=as_name(queue),
@@ -57,9 +61,9 @@ def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: s
         CodedCharSetId=md.CodedCharSetId,
         Format=md.Format,
         PutApplType=origin.type,
-        PutApplName=origin.name,
-        PutDate=origin.date,
-        PutTime=origin.time,
+        PutApplName=origin.name[:28],
+        PutDate=origin.date[:8],
+        PutTime=origin.time[:8],
     )
     outer = msgspec.structs.replace(
         md,

@@ -6,6 +6,7 @@ becomes which publication is `bridge.mapping.telemetry`'s business; an Outbox wr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -28,6 +29,8 @@ from bridge.mqtt.unsent import EXPIRED, FULL, OWN, SLOW, Refusal, too_many
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 from bridge.wire.mqtt import LEVEL_MQTT_5, MalformedPacket
+
+log = logging.getLogger(__name__)
 
 #: Receive Maximum of a client that says none: all message ids there are.
 NO_RECEIVE_MAXIMUM: Final = 65_535
@@ -138,7 +141,36 @@ class Outbox:
         done: list[Transmission],
         refusals: list[Refusal],
     ) -> bool:
-        """Send one message; False when it has to wait."""
+        """Send one message; False when it has to wait.
+
+        A message that cannot be sent affects no other message: a refusal is appended to `refusals`.
+        """
+        try:
+            return self._send_now(transmission, now, protocol, done, refusals)
+        except MalformedHeader as error:
+            refusal = Refusal(transmission, cmqc.MQRC_RFH_ERROR, str(error))
+        except MalformedPacket as error:
+            refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
+        except Exception as error:
+            log.exception("MQB2407E a message for client %r cannot be converted or sent", self._requests.client_id)
+            refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
+        self._forget(transmission)
+        refusals.append(refusal)
+        return True
+
+    def _forget(self, transmission: Transmission) -> None:
+        """Free the message id of a message that was not sent after all."""
+        self.withdraw_sent(lambda sent: sent is transmission)
+
+    def _send_now(
+        self,
+        transmission: Transmission,
+        now: float,
+        protocol: ServerProtocol,
+        done: list[Transmission],
+        refusals: list[Refusal],
+    ) -> bool:
+        """Do the work of `_send`. Raises whatever conversion and encoding raise."""
         if not self.open:
             return False
         if self._room <= 0:
@@ -154,58 +186,47 @@ class Outbox:
             done.append(transmission)
             self.discarded[transmission.msg_number] = EXPIRED
             return True
-        try:
-            topic = transmission.topic or transmission.remote_queue
-            request = None
-            if transmission.topic is None and is_request_queue(topic):
-                request = self._requests.find(topic)
-                if request is None:
-                    why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
-                    refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
-                    return True
-                topic = request.response_topic
-            publication = from_mq(
-                transmission.message,
-                topic=topic,
-                retained=transmission.retained and _as_published(transmission),
-                persistent=transmission.persistent,
-                requested_qos=subscription_qos(transmission.user_data),
-                direct_qos=self.direct_qos,
-                with_properties=version_5,
+        topic = transmission.topic or transmission.remote_queue
+        request = None
+        if transmission.topic is None and is_request_queue(topic):
+            request = self._requests.find(topic)
+            if request is None:
+                why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
+                refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
+                return True
+            topic = request.response_topic
+        publication = from_mq(
+            transmission.message,
+            topic=topic,
+            retained=transmission.retained and _as_published(transmission),
+            persistent=transmission.persistent,
+            requested_qos=subscription_qos(transmission.user_data),
+            direct_qos=self.direct_qos,
+            with_properties=version_5,
+        )
+        field = topic_field(publication.topic)
+        properties = None
+        if version_5:
+            user_data = transmission.user_data
+            subscription = FOREIGN
+            if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                subscription = subscription_data(user_data)
+            if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                done.append(transmission)
+                self.discarded[transmission.msg_number] = OWN
+                return True
+            if request is not None:
+                publication.answer(request)
+            md = transmission.message.md
+            if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
+                publication.ask(md, self.replies.topic(self._requests.client_id, md))
+            properties = publication.properties_with(
+                message_expiry_interval(transmission), subscription.subscription_identifiers
             )
-            field = topic_field(publication.topic)
-            properties = None
-            if version_5:
-                user_data = transmission.user_data
-                subscription = FOREIGN
-                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
-                    subscription = subscription_data(user_data)
-                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
-                    done.append(transmission)
-                    self.discarded[transmission.msg_number] = OWN
-                    return True
-                if request is not None:
-                    publication.answer(request)
-                md = transmission.message.md
-                if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
-                    publication.ask(md, self.replies.topic(self._requests.client_id, md))
-                properties = publication.properties_with(
-                    message_expiry_interval(transmission), subscription.subscription_identifiers
-                )
-                if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
-                    why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
-                    refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
-                    return True
-        except MalformedHeader as error:
-            refusals.append(Refusal(transmission, cmqc.MQRC_RFH_ERROR, str(error)))
-            return True
-        except MalformedPacket as error:
-            refusals.append(Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error)))
-            return True
-        except Exception as error:
-            # Whatever it is, it is this message's alone: those behind it go on.
-            refusals.append(Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}"))
-            return True
+            if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
+                why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
+                refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
+                return True
         size = len(publication.payload)
         self._room -= size + _MESSAGE_BYTES
         self.messages_sent += 1

@@ -214,9 +214,10 @@ class Units:
         self.dead_letter(refusal.transmission, refusal.reason)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
-        """Have a message moved to the dead-letter queue that no client can take."""
+        """Move a message that no client can take to the dead-letter queue."""
         try:
-            self.backend.dead_letter(transmission, reason)
+            if not self.backend.dead_letter(transmission, reason):
+                return
         except Exception:
             log.exception(
                 "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq.capi.frames import GREETING, Verb
 from bridge.mq.capi.frames import LENGTH as C_LENGTH
 from bridge.mq.embedded.server import protocol
-from bridge.mq.mqi import MQOD, MQSD, GetOptions
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mqtt import (
@@ -34,6 +36,8 @@ from bridge.wire.mqtt import (
     encode,
 )
 
+Structure = TypeVar("Structure", bound=msgspec.Struct)
+
 #: One conversation: what is written one after the other.
 Parts = list[bytes]
 
@@ -41,6 +45,12 @@ Parts = list[bytes]
 _EDGES: Final = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _LONGEST: Final = 100_000
 
+#: Where MQ applications put messages: a queue, a topic, and clients of which some are connected.
+_DESTINATIONS: Final = (
+    MQOD(ObjectName="FUZZ"),
+    MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="fuzz/1"),
+    *(MQOD(ObjectName="fuzz/1", ObjectQMgrName=f"fuzz{index}") for index in range(4)),
+)
 _FILTERS: Final = ("fuzz/#", "+/+", "fuzz/$share", "$share/g/fuzz/#", "#")
 _COMMANDS: Final = ("DISPLAY QMGR", "DISPLAY QLOCAL(*)", "DEFINE QLOCAL(", "'" * 50, "(" * 9999)
 _CONTROL: Final = (
@@ -94,13 +104,25 @@ def applications(number: random.Random) -> Parts:
     """Return what an MQ application of this package says."""
     said: list[protocol.Request] = [protocol.Connect(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
     md = MQMD(Format=cmqc.MQFMT_STRING)
+    managed = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
+    contexts = managed | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SET_IDENTITY_CONTEXT
     choices: Sequence[Callable[[], protocol.Request]] = (
         lambda: protocol.Open(MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))),
         lambda: protocol.Put(number.randrange(4), Message(md, number.randbytes(100)), cmqc.MQPMO_NO_SYNCPOINT, []),
         lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), cmqc.MQPMO_SYNCPOINT, []),
+        lambda: protocol.Put1(
+            number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), cmqc.MQPMO_SET_ALL_CONTEXT, []
+        ),
+        lambda: protocol.Put1(_changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), MQPMO(), []),
+        lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(md, b"x"), _changed(number, MQPMO()), []),
+        lambda: protocol.Put1(
+            number.choice(_DESTINATIONS), Message(md, b"x"), MQPMO(), [_changed(number, Property(name="colour"))]
+        ),
+        lambda: protocol.Subscribe(_changed(number, MQSD(ObjectString="fuzz/#", Options=contexts)), None),
+        lambda: protocol.Get(number.randrange(4), _changed(number, GetOptions())),
         lambda: protocol.Get(number.randrange(4), GetOptions(WaitInterval=1)),
         lambda: protocol.GetMany(number.randrange(4), GetOptions(), 10, 1000),
-        lambda: protocol.Subscribe(MQSD(ObjectString="fuzz/#", Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED), None),
+        lambda: protocol.Subscribe(MQSD(ObjectString="fuzz/#", Options=managed), None),
         lambda: protocol.Inquire(number.randrange(4), [number.choice((cmqc.MQIA_CURRENT_Q_DEPTH, -1, 2**31))]),
         lambda: protocol.Command(number.choice(_COMMANDS)),
         lambda: protocol.Commit(),
@@ -110,6 +132,21 @@ def applications(number: random.Random) -> Parts:
     )
     said += [number.choice(choices)() for _ in range(number.randrange(10))]
     return [protocol.frame(one) for one in said]
+
+
+def _changed(number: random.Random, structure: Structure) -> Structure:
+    """Return a structure of the MQI with another value in one field: mostly too long or out of range."""
+    field = number.choice(structure.__struct_fields__)
+    value: object = getattr(structure, field)
+    if isinstance(value, bytes):
+        value = number.choice((b"x", b"\xff", b"\0")) * number.choice((0, 1, 8, 9, 12, 13, 24, 25, 48, 49, 5000))
+    elif isinstance(value, str):
+        value = number.choice(("x", "é", "/", "#")) * number.choice((0, 1, 12, 13, 48, 49, 5000, 10_241))
+    elif isinstance(value, int):
+        value = number.choice((*_EDGES, -1, -(1 << 31), -(1 << 31) - 1, 1 << 40))
+    if number.random() < 0.1:
+        value = number.choice((None, 1, "text", b"bytes", [], 1.5))
+    return msgspec.structs.replace(structure, **{field: value})
 
 
 def c_programs(number: random.Random) -> Parts:

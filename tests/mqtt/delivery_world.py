@@ -91,7 +91,7 @@ class QueueManager:
     def unsubscribe(self, client_id: str, filters: object, done: object) -> None:
         raise AssertionError("nobody unsubscribes here")
 
-    def dead_letter(self, transmission: Queued, reason: int) -> None:
+    def dead_letter(self, transmission: Queued, reason: int) -> bool:
         raise AssertionError(f"message {transmission.msg_number} is dead-lettered, {reason}")
 
     def commit(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from bridge.mqtt.acknowledgement import Phase
 from bridge.mqtt.outbox import Outbox
 from bridge.mqtt.requests import Requests
-from bridge.wire.mqtt import Publish, Pubrel
+from bridge.wire.mqtt import Publish, PublishProperties, Pubrel
 from tests.support.connected import connected
 
 
@@ -102,6 +102,25 @@ def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_
     assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
     assert [packet.message_id for packet in packets(out)] == [2]
     assert box.pending() == [good]
+
+
+@pytest.mark.parametrize("where", ["conversion", "encoding"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_traceback(
+    waiting: Any, packets: Any, caplog: pytest.LogCaptureFixture, where: str, qos: int
+) -> None:
+    out, done = connected(level=5), []
+    box = outbox(1)
+    bad, good = waiting(1, qos), waiting(2, qos)
+    if where == "conversion":
+        bad.message = None
+    else:
+        bad.message.properties = PublishProperties(user_property=((None, None),))  # type: ignore[arg-type]
+    refusals = box.deliver([bad, good], 0.0, out, done)
+    assert [(one.transmission, one.reason) for one in refusals] == [(bad, 2195)]
+    assert [packet.payload for packet in packets(out)] == [b"2"]
+    assert box.pending() == ([good] if qos else [])
+    assert (caplog.text.count("MQB2407E"), caplog.text.count("Traceback")) == (1, 1)
 
 
 # Window ---------------------------------------------------------------------------------------------------------------

@@ -213,9 +213,10 @@ class FakeBackend:
     def flush(self, done: Callable[[], None]) -> None:
         self._ask(done)
 
-    def dead_letter(self, transmission: Any, reason: int) -> None:
+    def dead_letter(self, transmission: Any, reason: int) -> bool:
         self.dead.append((transmission, reason))
         self._changed.set()
+        return True
 
     def payloads(self) -> list[bytes]:
         return [message.payload for message, _ in self.entered]

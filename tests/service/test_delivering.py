@@ -98,6 +98,21 @@ async def test_one_message_that_cannot_be_sent_holds_up_no_other(bridge: Any, mo
         assert running.backend.dead == [(bad, 2195)]
 
 
+async def test_a_message_that_cannot_be_dead_lettered_is_not_reported_as_dead_lettered(
+    bridge: Any, monkeypatch: Any
+) -> None:
+    async with bridge() as running:
+        reported: list[Any] = []
+        monkeypatch.setattr(running.service.units.observers, "dead_lettered", lambda *told: reported.append(told))
+        monkeypatch.setattr(running.backend, "dead_letter", lambda *_arguments: False)
+        client = await running.connect()
+        bad = running.backend.publication(1, 1)
+        bad.message = None
+        running.backend.deliver(bad, running.backend.publication(2, 1))
+        assert await client.receive() == sent(2, 1)
+        assert not reported
+
+
 async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridge: Any) -> None:
     """Memory is not filled by what one client has not read; a client that reads gets all, in order."""
     async with bridge({"pending_bytes": 50_000}) as running:

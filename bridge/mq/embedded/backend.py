@@ -386,7 +386,7 @@ class EmbeddedBackend:
             del self._fences[client_id]
         done()
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+    def dead_letter(self, transmission: Transmission, reason: int) -> bool:
         queue_manager = self._queue_manager
         stored = cast(StoredMessage, transmission)
         with queue_manager.lock:
@@ -394,10 +394,11 @@ class EmbeddedBackend:
             if not stored.linked or not dead_letter(
                 queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
             ):
-                return
+                return False
             stored.queue.take(stored)
             work.gets.append(stored)
             queue_manager.recovery_log.submit(work)
+        return True
 
     def flush(self, done: Callable[[], None]) -> None:
         with self._queue_manager.lock:

@@ -16,6 +16,7 @@ from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
+from bridge.wire.mq import fitted_mqmd
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +89,13 @@ def dead_letter(
         why = "is no local queue" if queue is None else "is where it lies"
         log.error("MQB3203E a message for %s cannot be dead-lettered: DEADQ(%s) %s", queue_name, name, why)
         return False
+    _fit(stored)
     msg_id = queue_manager.appearance.msg_id(stored)
     client_id, stored.client_id = stored.client_id, ""
-    md, data = queue_manager.appearance.seen(stored, properties=True)
-    stored.client_id = client_id
+    try:
+        md, data = queue_manager.appearance.seen(stored, properties=True)
+    finally:
+        stored.client_id = client_id
     outer = msgspec.structs.replace(md, MsgId=msg_id)
     letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, OriginContext.of(md))
     try:
@@ -108,3 +112,17 @@ def dead_letter(
         reason,
     )
     return True
+
+
+def _fit(stored: StoredMessage) -> None:
+    """Cut the fields of a message's MQMD that are too long for the headers of a dead-lettered message.
+
+    Older releases accepted such fields.
+    """
+    md = fitted_mqmd(stored.message.md)
+    if md is not stored.message.md:
+        stored.message = msgspec.structs.replace(stored.message, md=md)
+    if stored.correl_id is not None and len(stored.correl_id) != cmqc.MQ_CORREL_ID_LENGTH:
+        stored.correl_id = stored.correl_id[: cmqc.MQ_CORREL_ID_LENGTH].ljust(cmqc.MQ_CORREL_ID_LENGTH, b"\0")
+    if stored.msg_id is not None and len(stored.msg_id) > cmqc.MQ_MSG_ID_LENGTH:
+        stored.msg_id = stored.msg_id[: cmqc.MQ_MSG_ID_LENGTH]

@@ -212,6 +212,7 @@ class IbmBackend:
     def _reject(self, got: Got, reason: int) -> None:
         letter = (got, got.md, got.data, "", "", reason)
         self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
+        return True
 
     # Units of work ---------------------------------------------------------------------------------------------------
 
@@ -379,7 +380,7 @@ class IbmBackend:
 
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+    def dead_letter(self, transmission: Transmission, reason: int) -> bool:
         queued = cast(QueuedMessage, transmission)
         md, data = queued.undelivered
         letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)

@@ -7,7 +7,17 @@ from bridge.wire.mq.chain import Chain, EncodedChain, Header, decode_chain, enco
 from bridge.wire.mq.errors import MalformedHeader
 from bridge.wire.mq.folder import Folder
 from bridge.wire.mq.mqdlh import MQDLH, decode_mqdlh, encode_mqdlh
-from bridge.wire.mq.mqmd import MQLONG, MQMD, MQMDE, decode_mqmd, decode_mqmde, encode_mqmd, encode_mqmde
+from bridge.wire.mq.mqmd import (
+    MQLONG,
+    MQMD,
+    MQMDE,
+    check_mqmd,
+    decode_mqmd,
+    decode_mqmde,
+    encode_mqmd,
+    encode_mqmde,
+    fitted_mqmd,
+)
 from bridge.wire.mq.mqxqh import MQXQH, decode_mqxqh, encode_mqxqh
 from bridge.wire.mq.namevalue import Scalar, Typed, Value, Writable
 from bridge.wire.mq.rfh2 import RFH2, decode_rfh2, encode_rfh2
@@ -32,6 +42,7 @@ __all__ = [
     "Value",
     "Writable",
     "byte_order_of",
+    "check_mqmd",
     "decode_chain",
     "decode_mqdlh",
     "decode_mqmd",
@@ -44,4 +55,5 @@ __all__ = [
     "encode_mqmde",
     "encode_mqxqh",
     "encode_rfh2",
+    "fitted_mqmd",
 ]

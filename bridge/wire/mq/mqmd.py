@@ -142,6 +142,20 @@ def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:
     return layout.pack(_MQMD_ROWS[md.Version](md), byte_order)
 
 
+def check_mqmd(md: MQMD) -> None:
+    """Check the types, lengths and ranges of all fields, those of version 2 too. Byte fields may be shorter.
+
+    :raises MalformedHeader: a value does not fit its field.
+    """
+    MQMD_LAYOUTS[cmqc.MQMD_VERSION_2].check(_MQMD_ROWS[cmqc.MQMD_VERSION_2](md))
+
+
+def fitted_mqmd(md: MQMD) -> MQMD:
+    """Return the descriptor with its character and byte fields cut or padded to their lengths; itself if all fit."""
+    changes = MQMD_LAYOUTS[cmqc.MQMD_VERSION_2].fitted(_MQMD_ROWS[cmqc.MQMD_VERSION_2](md))
+    return msgspec.structs.replace(md, **changes) if changes else md
+
+
 def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMD:
     """Decode the descriptor at ``offset``, whose length follows from its Version: see :data:`MQMD_LAYOUTS`.
 

@@ -56,6 +56,7 @@ class Layout:
             (chars if code.endswith("s") else bytes_).append((index, width))
             format_ += f"{width}s"
         self._chars = tuple(chars)
+        self._longs = tuple(index for index, (_, code) in enumerate(fields) if code == LONG)
         #: (offset, width) of the fields of characters, StrucId among them
         self.characters = ((0, 4), *((self.offsets[self.fields[index]], width) for index, width in chars))
         self._bytes = tuple(bytes_)
@@ -78,6 +79,35 @@ class Layout:
             values[index] = values[index].rstrip(b" ")
         return dict(zip(self.fields, values, strict=True))
 
+    def check(self, values: Sequence[Any]) -> None:
+        """Check the types, lengths and ranges of `values`, which are in the order of :attr:`fields`.
+
+        A byte field may be shorter than its length: the caller pads it.
+
+        :raises MalformedHeader: a value does not fit its field.
+        """
+        for index in self._longs:
+            value = values[index]
+            if not isinstance(value, int) or not -0x80000000 <= value <= 0x7FFFFFFF:
+                self._refuse(index, f"takes a signed 32-bit number, not {str(value)[:40]}")
+        for index, width in self._chars + self._bytes:
+            value = values[index]
+            if not isinstance(value, bytes):
+                self._refuse(index, f"takes bytes, not {type(value).__name__}")
+            if len(value) > width:
+                self._refuse(index, f"takes {width} bytes, not {len(value)}")
+
+    def fitted(self, values: Sequence[Any]) -> dict[str, bytes]:
+        """Return the character and byte fields that do not fit, cut or padded to their lengths.
+
+        `values` are in the order of :attr:`fields`.
+        """
+        fitted = {self.fields[index]: values[index][:width] for index, width in self._chars if len(values[index]) > width}
+        for index, width in self._bytes:
+            if len(values[index]) != width:
+                fitted[self.fields[index]] = values[index][:width].ljust(width, b"\0")
+        return fitted
+
     def pack(self, values: Sequence[Any], byte_order: ByteOrder) -> bytes:
         """Return the structure's bytes; ``values`` are in the order of :attr:`fields`.
 
@@ -87,7 +117,7 @@ class Layout:
         for index, width in self._chars:
             value = row[index]
             if len(value) > width:
-                self._refuse(index, f"takes {width} bytes, {value!r} has {len(value)}")
+                self._refuse(index, f"takes {width} bytes, not {len(value)}")
             row[index] = value.ljust(width)
         for index, width in self._bytes:
             if len(row[index]) != width:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
+from bridge.mapping.message import Message
 from bridge.mapping.telemetry.session_record import ReceivedRecord, StateRecord, decode
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_mqdlh, encode_mqmd
 from tests.mq.embedded.service import TRANSMISSION_QUEUE, publication, unit
 
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -88,10 +92,51 @@ async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_de
         await service.subscribe("gone", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
         (transmission,) = service.transmissions
-        service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        assert not service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
         await service.flush()
         assert list(service.queue_manager.queues[TRANSMISSION_QUEUE].messages()) == service.transmissions == [transmission]
         assert f"DEADQ({TRANSMISSION_QUEUE}) is where it lies" in caplog.text
+
+
+OLD = {"MsgId": b"m" * 24, "Version": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"Format": b"F" * 5000}, {"Format": b"F" * 8}),
+        ({"ReplyToQ": b"q" * 5000, "PutApplName": b"p" * 29}, {"ReplyToQ": b"q" * 48}),
+        ({"GroupId": b"g" * 25, "MsgFlags": cmqc.MQMF_MSG_IN_GROUP}, {"GroupId": b"g" * 24}),
+        ({"AccountingToken": b"a"}, {"AccountingToken": b"a".ljust(32, b"\0")}),
+        ({"CorrelId": b"c" * 5000}, {"CorrelId": b"c" * 24}),
+    ],
+)
+@pytest.mark.parametrize("topic", [None, "t"])
+async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_lettered(started, caplog, topic, fields, kept):
+    """It does not stay on the transmission queue for ever, before and after a restart."""
+    async with started() as service:
+        manager = service.queue_manager
+        manager.attributes["DEFXMITQ"] = TRANSMISSION_QUEUE
+        # As an older release stored it: no verb checks these fields.
+        work = Unit()
+        message = Message(MQMD(Persistence=1, **OLD | fields), b"body")
+        manager.put(work, manager.resolve("command", "gone"), message, application=None).topic = topic
+        manager.recovery_log.submit(work)
+        await service.flush()
+    async with started() as service:
+        (transmission,) = service.transmissions
+        assert service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        await service.flush()
+        assert not service.queue_manager.queues[TRANSMISSION_QUEUE].depth
+        (letter,) = service.queue_manager.queues[DEAD_LETTER_QUEUE].messages()
+        md, data = service.queue_manager.appearance.seen(letter)
+        encode_mqmd(md)
+        header = decode_mqdlh(data)
+        original = msgspec.structs.replace(md, Format=header.Format if topic is None else kept.get("Format", b""))
+        assert header.DestQName == b"command"
+        assert {name: getattr(original, name) for name in kept} == kept
+        assert data.endswith(b"body")
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_record_stays_when_its_successors_cannot_be_written(started):

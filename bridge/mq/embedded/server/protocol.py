@@ -13,6 +13,7 @@ import msgspec
 from bridge.mapping.message import Message
 from bridge.mq.batch import Named
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.wire.mq import MQLONG
 
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
@@ -31,16 +32,16 @@ class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
 
 class Open(msgspec.Struct, tag="MQOPEN", array_like=True):
     od: MQOD
-    options: int
+    options: MQLONG
 
 
 class Close(msgspec.Struct, tag="MQCLOSE", array_like=True):
-    handle: int
-    options: int
+    handle: MQLONG
+    options: MQLONG
 
 
 class Put(msgspec.Struct, tag="MQPUT", array_like=True):
-    handle: int
+    handle: MQLONG
     message: Message
     options: MQPMO
     properties: list[Property]
@@ -54,40 +55,40 @@ class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
 
 
 class Get(msgspec.Struct, tag="MQGET", array_like=True):
-    handle: int
+    handle: MQLONG
     options: GetOptions
 
 
 class GetMany(msgspec.Struct, tag="MQGET many", array_like=True):
     """`bridge.mq.batch.get_many`."""
 
-    handle: int
+    handle: MQLONG
     options: GetOptions
-    messages: int
-    size: int
+    messages: MQLONG
+    size: MQLONG
 
 
 class GetEach(msgspec.Struct, tag="MQGET each", array_like=True):
     """`bridge.mq.batch.get_each`."""
 
-    handle: int
+    handle: MQLONG
     options: GetOptions
     msg_ids: list[bytes]
-    size: int
+    size: MQLONG
 
 
 class LookMany(msgspec.Struct, tag="MQGET look", array_like=True):
     """`bridge.mq.batch.look_many`."""
 
-    handle: int
+    handle: MQLONG
     options: GetOptions
-    messages: int
+    messages: MQLONG
 
 
 class TakeEach(msgspec.Struct, tag="MQGET take", array_like=True):
     """`bridge.mq.batch.take_each`."""
 
-    handle: int
+    handle: MQLONG
     options: GetOptions
     wanted: list[Named]
 
@@ -95,34 +96,34 @@ class TakeEach(msgspec.Struct, tag="MQGET take", array_like=True):
 class PutMany(msgspec.Struct, tag="MQPUT many", array_like=True):
     """`bridge.mq.batch.put_many`: handle, message, MQPMO_ options of each."""
 
-    puts: list[tuple[int, Message, int]]
+    puts: list[tuple[MQLONG, Message, MQLONG]]
 
 
 class Subscribe(msgspec.Struct, tag="MQSUB", array_like=True):
     sd: MQSD
-    handle: int | None
+    handle: MQLONG | None
 
 
 class SubscriptionRequest(msgspec.Struct, tag="MQSUBRQ", array_like=True):
-    handle: int
-    action: int
-    options: int
+    handle: MQLONG
+    action: MQLONG
+    options: MQLONG
 
 
 class Inquire(msgspec.Struct, tag="MQINQ", array_like=True):
-    handle: int
-    selectors: list[int]
+    handle: MQLONG
+    selectors: list[MQLONG]
 
 
 class Set(msgspec.Struct, tag="MQSET", array_like=True):
-    handle: int
-    selectors: list[int]
-    ints: list[int]
+    handle: MQLONG
+    selectors: list[MQLONG]
+    ints: list[MQLONG]
     chars: list[str]
 
 
 class Statistics(msgspec.Struct, tag="MQSTAT", array_like=True):
-    kind: int
+    kind: MQLONG
 
 
 class Commit(msgspec.Struct, tag="MQCMIT", array_like=True):

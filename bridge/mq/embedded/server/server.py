@@ -140,7 +140,12 @@ class ApplicationProtocol(Conversation):
     def _work(self, request: bytes) -> None:
         try:
             verb = self._decoder.decode(request)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            if not self._is_connected:
+                raise Malformed(str(error)) from error
+            # The request is complete, and the requests after it can be read: only this one is rejected.
+            raise MQError(cmqc.MQRC_UNEXPECTED_ERROR, f"the request has an invalid field: {error}") from error
+        except msgspec.DecodeError as error:
             raise Malformed(str(error)) from error
         if isinstance(verb, protocol.Connect):
             if verb.version != protocol.PROTOCOL_VERSION:

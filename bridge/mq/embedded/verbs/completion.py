@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from bridge.mq.embedded.verbs.descriptor import (
+    BYTE_FIELDS,
     IDENTITY,
     ORIGIN,
     Completed,
@@ -81,9 +82,9 @@ def _complete(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
     flags = pmo.Options
     pmo.Reason = cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM if md.Priority > MAX_PRIORITY else cmqc.MQRC_NONE
     changes: dict[str, Any] = {"BackoutCount": 0}
-    for name in ("MsgId", "CorrelId"):
-        if len(value := getattr(md, name)) < cmqc.MQ_MSG_ID_LENGTH:
-            changes[name] = value.ljust(cmqc.MQ_MSG_ID_LENGTH, b"\0")
+    for name, length in BYTE_FIELDS:
+        if len(value := getattr(md, name)) < length:
+            changes[name] = value.ljust(length, b"\0")
     if flags & cmqc.MQPMO_NEW_MSG_ID:
         changes["MsgId"] = cmqc.MQMI_NONE
     if flags & cmqc.MQPMO_NEW_CORREL_ID:
