@@ -61,7 +61,8 @@ class LimitsConfig(Section):
     subscribe_filters: Annotated[int, values.integer(1, 65535)] = 1000
     """Topic filters in one SUBSCRIBE; those behind them are refused (SUBACK 0x80)."""
     subscriptions: Annotated[int, values.integer(1, 1_000_000)] = 5000
-    """Subscriptions of one client; what would be more is refused (SUBACK 0x80)."""
+    """Subscriptions of one client, with 10 topic levels each on average. More are rejected (SUBACK 0x97, or 0x80 before
+    MQTT 5)."""
     subscriptions_per_user: Annotated[int, values.integer(1, 100_000_000)] = 100_000
     """Subscriptions of all clients of one authenticated user. More are rejected (SUBACK 0x97, or 0x80 before MQTT 5)."""
     subscriptions_total: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000

@@ -6,11 +6,14 @@ they were authenticated and have a name: a claimed name is also free to choose.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bridge.config import LimitsConfig
 from bridge.mapping.telemetry.identity import Principal
 from bridge.mqtt.session import Session
+
+#: Topic levels that each of limits.subscriptions may have on average.
+LEVELS_PER_SUBSCRIPTION: Final = 10
 
 
 class _Counted(NamedTuple):
@@ -83,6 +86,16 @@ class Quotas:
         why = f"there are {self._subscriptions} subscriptions already (limits.subscriptions_total)"
         choices.append((limits.subscriptions_total - self._subscriptions, why))
         return min(choices)
+
+
+def levels_left(session: Session, limits: LimitsConfig) -> int:
+    """Return how many topic levels the filters of a session may have in addition to those that they have.
+
+    A publication may have to be compared with every level of every filter: "many filters" and "deep filters" are bounded
+    together.
+    """
+    filters = (*session.filters, *(topic_filter for topic_filter, _ in session.shares.values()))
+    return LEVELS_PER_SUBSCRIPTION * limits.subscriptions - sum(one.count("/") + 1 for one in filters)
 
 
 def subscriptions_of(session: Session) -> int:

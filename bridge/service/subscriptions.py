@@ -17,6 +17,7 @@ from bridge.mq.backend import SubscriptionRequest
 from bridge.mqtt.session import Session
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
+from bridge.service.quotas import LEVELS_PER_SUBSCRIPTION, levels_left
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record
 from bridge.wire import cmqc
@@ -62,6 +63,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
     identifiers = () if identifier is None else (identifier,)
     plain = itertools.repeat(SubscriptionOptions())
     room, full = service.quotas.subscriptions_left(session)
+    levels = levels_left(session, service.limits)
     for (topic_filter, qos), options in zip(packet.topics, packet.options or plain, strict=False):
         sharing = is_shared(topic_filter)
         error = shared_subscription_error if sharing else topic_filter_error
@@ -73,22 +75,27 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             code = ReasonCode.QUOTA_EXCEEDED
         elif why is None and topic_filter not in known and room <= 0:
             why, code = full, ReasonCode.QUOTA_EXCEEDED
+        elif why is None and topic_filter not in known and levels <= topic_filter.count("/"):
+            most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions
+            why = f"the filters of a client have at most {most} levels ({LEVELS_PER_SUBSCRIPTION} x limits.subscriptions)"
+            code = ReasonCode.QUOTA_EXCEEDED
         elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
             log.warning("MQB2201W client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
             audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
         elif sharing:
-            room -= topic_filter not in known
             # QoS 2 cannot be kept across members: see SHARED.
             data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
             shared.append((len(codes), SubscriptionRequest(topic_filter, data, retained=False)))
         else:
-            room -= topic_filter not in known
             data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifiers)
             handling = options.retain_handling
             retained = not handling or (handling == 1 and topic_filter not in session.filters)
             wanted.append((len(codes), SubscriptionRequest(topic_filter, data, retained)))
+        if why is None and topic_filter not in known:
+            room -= 1
+            levels -= topic_filter.count("/") + 1
         codes.append(code if version_5 else SUBACK_FAILURE)
 
     added = {

@@ -324,3 +324,17 @@ async def test_reloaded_limits_apply_to_what_begins_from_now_on(bridge: Any) -> 
         running.service.use_limits(LimitsConfig())
         assert (await connect(running, "c", "alice"))[1] == 0
         assert await subscribe(client, "u") == (1,)
+
+
+async def test_filters_have_ten_levels_on_average_at_most(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Deep filters cost as much as many: every publication may be compared with each of their levels."""
+    async with bridge({"subscriptions": 3}) as running:
+        client = await running.connect()
+        twenty, eleven, ten = "/".join("+" * 20), "/".join("+" * 11), "/".join("+" * 10)
+        client.send(Subscribe(1, ((twenty, 0), (eleven, 0), (ten, 0))))
+        assert (await client.receive()).return_codes == (0, 0x80, 0)
+        assert "the filters of a client have at most 30 levels" in caplog.text
+        client.send(Unsubscribe(2, (twenty,)))
+        await client.receive()
+        client.send(Subscribe(3, ((eleven, 0),)))
+        assert (await client.receive()).return_codes == (0,)
