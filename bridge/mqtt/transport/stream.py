@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 #: certificates, the request of a WebSocket.
 LAYERS_BEFORE_CONNECT = 262_144
 #: Bytes that the layers take at a time, and the seconds of one turn of the event loop that they may spend on one connection.
-UNWRAPPED_AT_ONCE = 4_096
-UNWRAPPING_SECONDS = 0.005
+UNWRAPPED_AT_ONCE = 2_048
+UNWRAPPING_SECONDS = 0.001
 #: Seconds that a client has to read what was sent to it before its connection was closed.
 DRAIN_TIMEOUT = 30.0
 
