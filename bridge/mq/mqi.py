@@ -6,15 +6,15 @@ belongs to one thread at a time. Every verb raises MQError with the reason code 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
-from bridge.wire.mq import MQLONG, MQMD
+from bridge.wire.mq import MQLONG, MQMD, MalformedHeader, check_mqmd
 
 
 class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -100,6 +100,58 @@ class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     RetainAsPublished: bool = False
     # Result
     ResObjectString: str = ""
+
+
+#: Character fields of a descriptor: the length in bytes, and the reason for a longer value. No object has a longer name.
+_MQOD_CHARACTERS: Final = {
+    "ObjectName": (48, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    "ObjectQMgrName": (48, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    "DynamicQName": (48, cmqc.MQRC_DYNAMIC_Q_NAME_ERROR),
+    "AlternateUserId": (12, cmqc.MQRC_OD_ERROR),
+}
+_MQSD_CHARACTERS: Final = {
+    "ObjectName": (48, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    "AlternateUserId": (12, cmqc.MQRC_SD_ERROR),
+    "PubApplIdentityData": (32, cmqc.MQRC_SD_ERROR),
+}
+_MQSD_BYTES: Final = {"SubCorrelId": 24, "PubAccountingToken": 32}
+
+
+def check_md(md: MQMD) -> None:
+    """Raise MQError (MQRC_MD_ERROR) if a value of an MQMD does not fit its field.
+
+    A C program cannot pass such a value. A program in Python can, so every verb checks its descriptors.
+    """
+    try:
+        check_mqmd(md)
+    except MalformedHeader as error:
+        raise MQError(cmqc.MQRC_MD_ERROR, str(error)) from None
+
+
+def check_od(od: MQOD) -> None:
+    """Raise MQError if a name in an MQOD does not fit its field."""
+    _check_characters(od, _MQOD_CHARACTERS)
+
+
+def check_sd(sd: MQSD) -> None:
+    """Raise MQError if a value of an MQSD does not fit its field. Pad its byte fields."""
+    _check_characters(sd, _MQSD_CHARACTERS)
+    for name, length in _MQSD_BYTES.items():
+        value = getattr(sd, name)
+        if len(value) > length:
+            raise MQError(cmqc.MQRC_SD_ERROR, f"{name} takes {length} bytes, not {len(value)}")
+        setattr(sd, name, value.ljust(length, b"\0"))
+
+
+def _check_characters(descriptor: MQOD | MQSD, fields: Mapping[str, tuple[int, int]]) -> None:
+    for name, (length, reason) in fields.items():
+        value = getattr(descriptor, name)
+        try:
+            size = len(value) if value.isascii() else len(value.encode())
+        except UnicodeEncodeError:
+            raise MQError(reason, f"{name} contains a surrogate, which UTF-8 cannot encode") from None
+        if size > length:
+            raise MQError(reason, f"{name} takes {length} bytes, not {size}")
 
 
 class MQSTS(msgspec.Struct, kw_only=True, omit_defaults=True):

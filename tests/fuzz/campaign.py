@@ -39,7 +39,11 @@ class Campaign:
         self._seed = seed
         self.bridge = BridgeProcess(directory / "data", config=configuration(directory)).start()
         self.listeners: Sequence[Listener] = listeners_of(self.bridge)
-        self.bridge.mqsc("DEFINE QLOCAL(FUZZ) MAXDEPTH(5000)\n")
+        self.bridge.mqsc(
+            "DEFINE QLOCAL(FUZZ) MAXDEPTH(5000)\n"
+            # Messages for clients, by name.
+            "ALTER QMGR DEFXMITQ('SYSTEM.MQTT.TRANSMIT.QUEUE')\n"
+        )
         self.pair = Pair(self.bridge.ports["PAIR"])
         self.pair.start()
         #: cases by listener

@@ -106,13 +106,12 @@ def applications(number: random.Random) -> Parts:
     md = MQMD(Format=cmqc.MQFMT_STRING)
     managed = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
     contexts = managed | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SET_IDENTITY_CONTEXT
+    all_context = MQPMO(Options=cmqc.MQPMO_SET_ALL_CONTEXT)
     choices: Sequence[Callable[[], protocol.Request]] = (
         lambda: protocol.Open(MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))),
-        lambda: protocol.Put(number.randrange(4), Message(md, number.randbytes(100)), cmqc.MQPMO_NO_SYNCPOINT, []),
-        lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), cmqc.MQPMO_SYNCPOINT, []),
-        lambda: protocol.Put1(
-            number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), cmqc.MQPMO_SET_ALL_CONTEXT, []
-        ),
+        lambda: protocol.Put(number.randrange(4), Message(md, number.randbytes(100)), MQPMO(), []),
+        lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), MQPMO(Options=cmqc.MQPMO_SYNCPOINT), []),
+        lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), all_context, []),
         lambda: protocol.Put1(_changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), MQPMO(), []),
         lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(md, b"x"), _changed(number, MQPMO()), []),
         lambda: protocol.Put1(

@@ -212,7 +212,6 @@ class IbmBackend:
     def _reject(self, got: Got, reason: int) -> None:
         letter = (got, got.md, got.data, "", "", reason)
         self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
-        return True
 
     # Units of work ---------------------------------------------------------------------------------------------------
 
@@ -385,6 +384,7 @@ class IbmBackend:
         md, data = queued.undelivered
         letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)
         self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
+        return True
 
     def flush(self, done: Callable[[], None]) -> None:
         self._waiting_for_flush.append(done)

@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, check_md, check_od, check_sd
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd
+from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd, fitted_mqmd
 
 #: MQMD version 1 and 2, in bytes.
 _MQMD_1, _MQMD_2 = 324, 364
@@ -22,7 +21,6 @@ _MQMD_1, _MQMD_2 = 324, 364
 PACKED_DESCRIPTORS = 4_096
 #: Room for a string that the queue manager returns: none is longer (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
 _ROOM = 10_240
-_NAME_LENGTH = 48
 _UTF_8 = 1208
 
 
@@ -54,12 +52,13 @@ class Structures:
 
     def od(self, od: MQOD, *, results: bool = False) -> Any:
         """Make an OD; with `results` it has room for the fields that `read_od` reads."""
+        check_od(od)
         made = self._library.OD()
         made.Version = cmqc.MQOD_VERSION_4
         made.ObjectType = od.ObjectType
-        made.ObjectName = _name(od.ObjectName)
-        made.ObjectQMgrName = _name(od.ObjectQMgrName)
-        made.DynamicQName = _name(od.DynamicQName)
+        made.ObjectName = od.ObjectName.encode()
+        made.ObjectQMgrName = od.ObjectQMgrName.encode()
+        made.DynamicQName = od.DynamicQName.encode()
         made.AlternateUserId = od.AlternateUserId.encode()
         if od.ObjectString:
             _set_string(made, "ObjectString", od.ObjectString)
@@ -79,8 +78,9 @@ class Structures:
         od.ResObjectString = _string(made, "ResObjectString")
 
     def md(self, md: MQMD) -> Any:
+        check_md(md)
         made = self._library.MD()
-        made.unpack(encode_mqmd(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2)))
+        made.unpack(encode_mqmd(msgspec.structs.replace(fitted_mqmd(md), Version=cmqc.MQMD_VERSION_2)))
         made.Version = md.Version
         return made
 
@@ -154,9 +154,10 @@ class Structures:
         )
 
     def sd(self, sd: MQSD) -> Any:
+        check_sd(sd)
         made = self._library.SD()
         made.Options = sd.Options
-        made.ObjectName = _name(sd.ObjectName)
+        made.ObjectName = sd.ObjectName.encode()
         made.AlternateUserId = sd.AlternateUserId.encode()
         _set_string(made, "ObjectString", sd.ObjectString)
         _set_string(made, "SubName", sd.SubName)
@@ -185,17 +186,6 @@ def text(field: bytes | str) -> str:
     """Return the text of a character field without the blanks and zero bytes that fill it."""
     found = field if isinstance(field, str) else field.decode("utf-8", "replace")
     return found.rstrip(" \0")
-
-
-def _name(name: str) -> bytes:
-    """Return the name of an object, encoded. Raises MQError for a name that is too long.
-
-    Cut by the packages, it would be the name of another object.
-    """
-    encoded = name.encode()
-    if len(encoded) > _NAME_LENGTH:
-        raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"{name}: a name has at most {_NAME_LENGTH} characters")
-    return encoded
 
 
 def _set_string(made: Any, field: str, value: str, room: int = 0) -> None:

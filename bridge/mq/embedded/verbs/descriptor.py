@@ -1,21 +1,19 @@
-"""Checks of the descriptors that applications pass (MQMD, MQOD, MQSD), and the context that a put gives to a message.
+"""What a put checks of an MQMD, and the context that it gives to a message.
 
-A C program cannot pass a value that is longer than its field. Programs in Python can, in this process and over
-MessagePack, so each verb checks. Source: IBM MQ documentation, "MQMD - Message descriptor", "MQOD - Object descriptor",
-"MQSD - Subscription descriptor"; "Message context" for identity (UserIdentifier, AccountingToken, ApplIdentityData) and
-origin (PutApplType, PutApplName, PutDate, PutTime, ApplOriginData). What the queue manager adds is in `completion`.
+Source: IBM MQ documentation, "MQMD - Message descriptor"; "Message context" for identity (UserIdentifier, AccountingToken,
+ApplIdentityData) and origin (PutApplType, PutApplName, PutDate, PutTime, ApplOriginData). What the queue manager adds is
+in `completion`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from bridge.mq.embedded.report import REQUESTED, check_report
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD
+from bridge.mq.mqi import check_md
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MalformedHeader, check_mqmd
+from bridge.wire.mq import MQMD
 
 _MSG_TYPES = (cmqc.MQMT_REQUEST, cmqc.MQMT_REPLY, cmqc.MQMT_REPORT, cmqc.MQMT_DATAGRAM)
 _GROUP_FLAGS = cmqc.MQMF_MSG_IN_GROUP | cmqc.MQMF_LAST_MSG_IN_GROUP
@@ -29,20 +27,13 @@ _BLANK = MQMD()
 
 #: Byte fields of an MQMD and their lengths. Applications may pass fewer bytes.
 BYTE_FIELDS: Final = (("MsgId", 24), ("CorrelId", 24), ("AccountingToken", 32), ("GroupId", 24))
-#: Character fields of the other descriptors and their lengths in bytes. DynamicQName has a reason of its own.
-_MQOD_CHARACTERS: Final = {"ObjectName": 48, "ObjectQMgrName": 48, "AlternateUserId": 12}
-_MQSD_CHARACTERS: Final = {"ObjectName": 48, "AlternateUserId": 12, "PubApplIdentityData": 32}
-_MQSD_BYTES: Final = {"SubCorrelId": 24, "PubAccountingToken": 32}
 
 
 def check_descriptor(md: MQMD) -> None:
     """Raise MQError for the first field that no message can have."""
     if md.Version not in (cmqc.MQMD_VERSION_1, cmqc.MQMD_VERSION_2):
         raise MQError(cmqc.MQRC_MD_ERROR, f"MQMD version {md.Version}")
-    try:
-        check_mqmd(md)
-    except MalformedHeader as error:
-        raise MQError(cmqc.MQRC_MD_ERROR, str(error)) from None
+    check_md(md)
     if md.MsgType not in _MSG_TYPES and not cmqc.MQMT_APPL_FIRST <= md.MsgType <= cmqc.MQMT_APPL_LAST:
         raise MQError(cmqc.MQRC_MSG_TYPE_ERROR, f"MsgType {md.MsgType}")
     if md.Report:
@@ -69,32 +60,6 @@ def _check_group(md: MQMD) -> None:
         raise MQError(cmqc.MQRC_MSG_SEQ_NUMBER_ERROR, f"MsgSeqNumber {md.MsgSeqNumber}")
     if not 0 <= md.Offset <= _LARGEST:
         raise MQError(cmqc.MQRC_OFFSET_ERROR, f"Offset {md.Offset}")
-
-
-def check_object(od: MQOD) -> None:
-    """Raise MQError (MQRC_OD_ERROR) if a name in an MQOD does not fit its field."""
-    _check_characters(od, _MQOD_CHARACTERS, cmqc.MQRC_OD_ERROR)
-
-
-def check_subscription(sd: MQSD) -> None:
-    """Raise MQError (MQRC_SD_ERROR) if a value of an MQSD does not fit its field. Pad its byte fields."""
-    _check_characters(sd, _MQSD_CHARACTERS, cmqc.MQRC_SD_ERROR)
-    for name, length in _MQSD_BYTES.items():
-        value = getattr(sd, name)
-        if len(value) > length:
-            raise MQError(cmqc.MQRC_SD_ERROR, f"{name} takes {length} bytes, not {len(value)}")
-        setattr(sd, name, value.ljust(length, b"\0"))
-
-
-def _check_characters(descriptor: MQOD | MQSD, lengths: Mapping[str, int], reason: int) -> None:
-    for name, length in lengths.items():
-        value = getattr(descriptor, name)
-        try:
-            size = len(value) if value.isascii() else len(value.encode())
-        except UnicodeEncodeError:
-            raise MQError(reason, f"{name} contains a surrogate, which UTF-8 cannot encode") from None
-        if size > length:
-            raise MQError(reason, f"{name} takes {length} bytes, not {size}")
 
 
 def group_fields(md: MQMD) -> dict[str, Any]:

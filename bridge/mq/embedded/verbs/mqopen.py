@@ -11,7 +11,6 @@ from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.verbs import dynamic_queue
-from bridge.mq.embedded.verbs.descriptor import check_object
 from bridge.mq.embedded.verbs.handle import (
     INPUT,
     DefinitionHandle,
@@ -23,7 +22,7 @@ from bridge.mq.embedded.verbs.handle import (
 )
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, check_od
 from bridge.wire import cmqc
 
 _CONTEXTS = (
@@ -80,7 +79,7 @@ def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:
     """Open an object; return its Hobj. The results are filled in to `od`. Raises MQError."""
     hconn.check_room()
     _check_options(options)
-    check_object(od)
+    check_od(od)
     hconn.check_quiescing(options)
     if od.ObjectType == cmqc.MQOT_TOPIC:
         return hconn.keep(_open_topic(hconn, od, options))

@@ -20,13 +20,12 @@ from bridge.mq.embedded.report import report
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.completion import CONTEXTS, MAX_PRIORITY, completed, completed_at
-from bridge.mq.embedded.verbs.descriptor import check_object
 from bridge.mq.embedded.verbs.dynamic_queue import TEMPORARY
 from bridge.mq.embedded.verbs.handle import QueueHandle, TopicHandle, check_publishable
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.logical_message import SEGMENT, Place, segmented
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, Property
+from bridge.mq.mqi import MQOD, MQPMO, Property, check_od
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -108,7 +107,7 @@ def mqput1(hconn: Hconn, od: MQOD, message: Message, options: int | MQPMO, prope
     _check_options(pmo.Options)
     if pmo.Options & cmqc.MQPMO_LOGICAL_ORDER:
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, "MQPMO_LOGICAL_ORDER is for MQPUT")
-    check_object(od)
+    check_od(od)
     if od.ObjectType == cmqc.MQOT_TOPIC:
         topic = check_publishable(queue_manager.topic_string(od.ObjectName, od.ObjectString))
         hconn.ask_topic(od, open_options(pmo.Options), topic)

@@ -16,11 +16,10 @@ from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, whole
-from bridge.mq.embedded.verbs.descriptor import check_subscription
 from bridge.mq.embedded.verbs.handle import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQSD
+from bridge.mq.mqi import MQSD, check_sd
 from bridge.wire import cmqc
 
 _KNOWN = (
@@ -77,7 +76,7 @@ def _check_descriptor(sd: MQSD) -> None:
         raise MQError(cmqc.MQRC_SUB_USER_DATA_ERROR, f"{len(sd.SubUserData)} characters of user data")
     if not 0 <= sd.SubLevel <= 9 or sd.PubPriority not in _PRIORITIES or sd.SubExpiry < cmqc.MQEI_UNLIMITED:
         raise MQError(cmqc.MQRC_SD_ERROR, "SubLevel is 0 to 9, PubPriority -3 to 9, SubExpiry -1 or more")
-    check_subscription(sd)
+    check_sd(sd)
 
 
 def mqsub(hconn: Hconn, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:

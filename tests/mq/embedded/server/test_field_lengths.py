@@ -30,6 +30,7 @@ SUBSCRIBE = (
     | cmqc.MQSO_ALTERNATE_USER_AUTHORITY
 )
 MD, OD, SD = cmqc.MQRC_MD_ERROR, cmqc.MQRC_OD_ERROR, cmqc.MQRC_SD_ERROR
+UNKNOWN = cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +89,11 @@ def subscribe(**fields: Any) -> Callable[[Connection], object]:
         (put1(ApplOriginData=b"a" * 5), MD, "ApplOriginData takes 4 bytes, not 5"),
         (put1(Version=2, GroupId=bytes(25)), MD, "GroupId takes 24 bytes, not 25"),
         (put1(Version=1, GroupId=bytes(25)), MD, "GroupId takes 24 bytes, not 25"),
-        (put1(MQOD(ObjectName="t" * 49, ObjectQMgrName="client")), OD, "ObjectName takes 48 bytes, not 49"),
-        (put1(MQOD(ObjectName="t", ObjectQMgrName="é" * 25)), OD, "ObjectQMgrName takes 48 bytes, not 50"),
-        (open_(ObjectName="q" * 5000), OD, "ObjectName takes 48 bytes, not 5000"),
+        (put1(MQOD(ObjectName="t" * 49, ObjectQMgrName="client")), UNKNOWN, "ObjectName takes 48 bytes, not 49"),
+        (put1(MQOD(ObjectName="t", ObjectQMgrName="é" * 25)), UNKNOWN, "ObjectQMgrName takes 48 bytes, not 50"),
+        (open_(ObjectName="q" * 5000), UNKNOWN, "ObjectName takes 48 bytes, not 5000"),
         (open_(ObjectName="Q", AlternateUserId="u" * 13), OD, "AlternateUserId takes 12 bytes, not 13"),
-        (subscribe(ObjectName="t" * 49), SD, "ObjectName takes 48 bytes, not 49"),
+        (subscribe(ObjectName="t" * 49), UNKNOWN, "ObjectName takes 48 bytes, not 49"),
         (subscribe(SubCorrelId=bytes(5000)), SD, "SubCorrelId takes 24 bytes, not 5000"),
         (subscribe(PubAccountingToken=bytes(33)), SD, "PubAccountingToken takes 32 bytes, not 33"),
         (subscribe(PubApplIdentityData="é" * 17), SD, "PubApplIdentityData takes 32 bytes, not 34"),
@@ -137,7 +138,7 @@ def test_a_name_that_utf_8_cannot_encode_is_rejected(served: ServedQueueManager)
     connection = EmbeddedConnection(served.itself)
     with pytest.raises(MQError, match="ObjectName contains a surrogate") as error:
         put1(MQOD(ObjectName="\udcff", ObjectQMgrName="client"))(connection)
-    assert error.value.reason == OD
+    assert error.value.reason == UNKNOWN
 
 
 def test_short_byte_fields_are_padded(connection: Connection) -> None:
