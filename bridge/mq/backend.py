@@ -7,7 +7,7 @@ clients. It is asynchronous: everything is called on the event loop's thread, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Protocol
 
 import msgspec
@@ -85,8 +85,8 @@ class Backend(Protocol):
         """Count commits from now on; return where, for each thread that makes them."""
 
     @property
-    def heaviest(self) -> int:
-        """The greatest `weight` that a publication can have now, about."""
+    def subscriptions(self) -> Sized:
+        """The subscriptions that this process makes deliveries for. No publication has more deliveries."""
 
     def weight(self, topic: str) -> int:
         """Return about how many deliveries a publication to a topic causes in this process, at least 1."""

@@ -103,6 +103,10 @@ class Backlog:
         self.messages.append(transmission)
         self._add(transmission.message.length + MESSAGE_OVERHEAD)
 
+    def extend(self, transmissions: list[Transmission]) -> None:
+        self.messages.extend(transmissions)
+        self.count(sum([one.message.length for one in transmissions]), len(transmissions))
+
     def extendleft(self, transmissions: Iterable[Transmission]) -> None:
         for transmission in transmissions:
             self.messages.appendleft(transmission)
@@ -134,6 +138,10 @@ class Backlog:
             for one in left:
                 self.append(one)
         return taken
+
+    def count(self, size: int, messages: int) -> None:
+        """Count messages, with their data in bytes, that were added to `messages`, or removed if negative."""
+        self._add(size + MESSAGE_OVERHEAD * messages)
 
     def _add(self, size: int) -> None:
         total = self.total

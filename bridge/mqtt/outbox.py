@@ -102,6 +102,7 @@ class Outbox:
         """
         refusals: list[Refusal] = []
         backlog, messages = self.backlog, self.backlog.messages
+        waiting: list[Transmission] = []
         self._room = self.turn_bytes
         if self.uncertain:
             batch = list(batch)
@@ -113,9 +114,11 @@ class Outbox:
                 done.append(transmission)
                 self.dropped += 1
                 self.discarded[transmission.msg_number] = SLOW
-            elif messages or protocol is None or not self._send(transmission, now, protocol, done, refusals):
-                backlog.append(transmission)
-        if backlog.full:
+            elif waiting or messages or protocol is None or not self._send(transmission, now, protocol, done, refusals):
+                waiting.append(transmission)
+        if waiting:
+            backlog.extend(waiting)
+        if backlog.bytes > backlog.limit:
             dropped, dead = backlog.make_room(self.sent_before)
             done += dropped
             self.discarded.update(dict.fromkeys([one.msg_number for one in dropped], FULL))
@@ -125,12 +128,20 @@ class Outbox:
     def pump(self, now: float, protocol: ServerProtocol, done: list[Transmission]) -> list[Refusal]:
         """Send what waits as far as the window allows."""
         refusals: list[Refusal] = []
-        backlog, messages = self.backlog, self.backlog.messages
+        messages = self.backlog.messages
+        size = count = 0
         self._room = self.turn_bytes
-        while messages:
-            if not self._send(messages[0], now, protocol, done, refusals):
-                break
-            backlog.popleft()
+        try:
+            while messages:
+                transmission = messages[0]
+                if not self._send(transmission, now, protocol, done, refusals):
+                    break
+                messages.popleft()
+                size += transmission.message.length
+                count += 1
+        finally:
+            if count:
+                self.backlog.count(-size, -count)
         return refusals
 
     def _send(

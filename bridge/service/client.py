@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from functools import cache, partial
 from typing import Final, Protocol
 
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 _DISCONNECTING: Final = State.DISCONNECTING
 #: Bytes that a request to the queue manager, such as a publication or a topic filter, counts for in addition to its payload.
 REQUEST_WEIGHT: Final = 1024
+#: Deliveries of a turn so few that they are not counted.
+DELIVERIES_UNCOUNTED: Final = 1_000
 #: Bytes that each delivery of a publication counts for.
 DELIVERY_WEIGHT: Final = 256
 
@@ -46,6 +48,10 @@ class Service(Protocol):
     @property
     def units(self) -> Units:
         """Return what messages are committed by."""
+
+    @property
+    def subscriptions(self) -> Sized:
+        """The subscriptions of the queue manager, as many as a publication can have deliveries in this process."""
 
     def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
         """Act on a packet that is not about messages."""
@@ -91,6 +97,7 @@ class Client:
         "_pending_bytes",
         "_rate",
         "_service",
+        "_subscriptions",
         "_units",
         "attempt",
         "authentication",
@@ -138,6 +145,7 @@ class Client:
         self._pending = 0
         self._held = False
         self._pending_bytes = pending_bytes
+        self._subscriptions = service.subscriptions
         #: deliveries, about, that the publications of this turn cause
         self._deliveries = 0
         protocol.portion = self._portion
@@ -174,7 +182,9 @@ class Client:
 
     def _portion(self, packets: Sequence[MessagePacket]) -> int:
         """Return how many packets the service works on in one turn."""
-        count, self._deliveries = self._service.portion(packets)
+        count, self._deliveries = len(packets), 0
+        if count * len(self._subscriptions) > DELIVERIES_UNCOUNTED:
+            count, self._deliveries = self._service.portion(packets)
         return count
 
     def _disconnected(self, packet: Disconnect) -> None:

@@ -62,7 +62,7 @@ class Delivery:
             while share.give_out(grouped):
                 pass
             self._make_room(share, removals)
-        self._send(grouped, removals)
+        self._send(grouped, removals, len(batch))
 
     def _make_room(self, share: Share, removals: list[Transmission]) -> None:
         """Keep the backlog of a share within limits.waiting_bytes."""
@@ -85,36 +85,39 @@ class Delivery:
         while left:
             left = [share for share in left if share.give_out(grouped)]
         if grouped:
-            self._send(grouped, [])
+            self._send(grouped, [], sum(map(len, grouped.values())))
         for share in shares:
             self._units.review(share.waiting)
 
-    def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
-        """Send what the windows of sessions allow, a few sessions at a time. `removals` are finished already."""
+    def _send(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission], total: int) -> None:
+        """Send about `total` messages as far as the windows of sessions allow. `removals` are finished already."""
+        if total <= SENT_AT_ONCE and not self._turns.waiting:
+            self._send_part(grouped, removals)
+            return
         part: dict[Session, list[Transmission]] = {}
         count = 0
         for session, messages in grouped.items():
             part[session] = messages
             count += len(messages)
             if count >= SENT_AT_ONCE:
-                self._turns.run(partial(self._send_part, part, removals))
+                self._turns.run(partial(self._send_later, part, removals))
                 part, removals, count = {}, [], 0
-        if self._turns.waiting:
-            self._turns.run(partial(self._send_part, part, removals))
-        else:
-            self._send_part(part, removals)
+        self._turns.run(partial(self._send_later, part, removals))
 
-    def _send_part(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
+    def _send_later(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
+        """Send messages that waited for a turn of the event loop: sessions may have ended since."""
         if self.retired:
             return
+        for session in [one for one in grouped if self._sessions.get(one.client_id) is not one]:
+            self._return(session, grouped.pop(session), removals)
+        self._send_part(grouped, removals)
+
+    def _send_part(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
         units = self._units
         now = units.clock()
         records: dict[StateKey, StateRecord | None] = {}
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
-            if self._sessions.get(session.client_id) is not session:
-                self._return(session, waiting, removals)
-                continue
             client = units.attached(session)
             outbox, finished = session.outbox, len(removals)
             try:

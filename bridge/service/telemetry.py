@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -56,8 +56,6 @@ log = logging.getLogger(__name__)
 
 #: Deliveries, about, that the publications of one client cause in one turn. One publication may cause more.
 DELIVERIES_AT_A_TURN: Final = 20_000
-#: Deliveries so few that nobody counts them.
-DELIVERIES_UNCOUNTED: Final = 1_000
 #: Messages of an ended session that are removed at a time.
 REMOVED_AT_ONCE = 1_000
 
@@ -98,6 +96,7 @@ class TelemetryService:
         self.delivery = Delivery(self.units, self.sessions)
         #: by client identifier: when the sessions of clients that are away expire
         self.timers = Timers()
+        self.subscriptions: Sized = backend.subscriptions
         self.wills = Wills(self)
         self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
 
@@ -197,8 +196,6 @@ class TelemetryService:
 
     def portion(self, packets: Sequence[MessagePacket]) -> tuple[int, int]:
         """Return how many packets of a client belong in one turn, and about how many deliveries their publications cause."""
-        if self.backend.heaviest * len(packets) <= DELIVERIES_UNCOUNTED:
-            return len(packets), 0
         deliveries = 0
         for index, packet in enumerate(packets):
             if type(packet) is Publish:

@@ -23,15 +23,13 @@ class Turns:
         self._spent = 0.0
         self._running = False
         self._scheduled = False
-
-    @property
-    def waiting(self) -> bool:
-        """Whether jobs wait, or one is running."""
-        return self._running or bool(self._jobs)
+        #: jobs wait, or one is running
+        self.waiting = False
 
     def run(self, job: Callable[[], None]) -> None:
         """Run a job after the jobs that wait, at once if there is time. A job that raises is logged, and the others go on."""
         self._jobs.append(job)
+        self.waiting = True
         if not self._running:
             self._work()
 
@@ -55,6 +53,7 @@ class Turns:
                 self._spent += time.perf_counter() - began
         finally:
             self._running = False
+            self.waiting = bool(self._jobs)
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._next_turn)

@@ -181,6 +181,8 @@ class Units:
     def review(self, backlog: Backlog) -> None:
         """Reject publications that would be added to a full backlog, or accept them again."""
         total = backlog.total
+        if backlog.bytes <= backlog.limit and total.bytes <= total.limit and not self._refusing:
+            return
         if backlog.must_refuse is not backlog.refuses:
             self._refuse(backlog, not backlog.refuses)
         if self._refusing and total.bytes <= total.limit:

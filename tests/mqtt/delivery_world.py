@@ -57,7 +57,7 @@ class QueueManager:
 
     hands_over_at_once = True
     refuses_for_clients = False
-    heaviest = 1
+    subscriptions = ()
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -54,7 +54,8 @@ class FakeBackend:
 
     hands_over_at_once = True
     refuses_for_clients = True
-    heaviest = 1
+    subscriptions: Sized = ()
+    weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     #: what lies on the transmission queue at the start
     lying: Sequence[Queued] = ()
@@ -176,7 +177,7 @@ class FakeBackend:
         self._ask(take_effect)
 
     def weight(self, topic: str) -> int:
-        return self.heaviest
+        return self.weight_of_all
 
     def authorize(
         self,

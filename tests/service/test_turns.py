@@ -30,6 +30,7 @@ from bridge.wire.mqtt import (
     Subscribe,
     encode,
 )
+from tests.service.conftest import FakeBackend
 
 
 async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +206,13 @@ async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> 
         assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}
 
 
+def wide_backend() -> FakeBackend:
+    """A queue manager with many subscriptions."""
+    backend = FakeBackend()
+    backend.subscriptions = range(DELIVERIES_AT_A_TURN)
+    return backend
+
+
 async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
     turns: list[tuple[str, int]] = []
@@ -215,9 +223,9 @@ async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, m
         received(self, events)
 
     monkeypatch.setattr(client_module.Client, "received", noted)
-    async with bridge() as running:
+    async with bridge(backend=wide_backend()) as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
-        running.backend.heaviest = DELIVERIES_AT_A_TURN
+        running.backend.weight_of_all = DELIVERIES_AT_A_TURN
         greedy.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 21)))
         modest.send(Pingreq())
         assert await modest.receive() == Pingresp()
@@ -227,9 +235,9 @@ async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, m
 
 async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(bridge: Any) -> None:
     """A turn with more deliveries than limits.pending_publication_bytes allows for is the last one until it is committed."""
-    async with bridge() as running:
+    async with bridge(backend=wide_backend()) as running:
         client, other = await running.connect(), await running.connect("other")
-        running.backend.heaviest = DELIVERIES_AT_A_TURN
+        running.backend.weight_of_all = DELIVERIES_AT_A_TURN
         running.backend.automatic = False
         before = len(running.backend.units)
         client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 4)))

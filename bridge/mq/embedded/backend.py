@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import cast
@@ -114,9 +114,8 @@ class EmbeddedBackend:
             self._consumer(waiting)
 
     @property
-    def heaviest(self) -> int:
-        topics = self._queue_manager.topics
-        return len(topics.subscriptions) + len(topics.objects)
+    def subscriptions(self) -> Sized:
+        return self._queue_manager.topics.subscriptions
 
     def weight(self, topic: str) -> int:
         try:

@@ -25,7 +25,7 @@ from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
-from bridge.mq.embedded.messages import Messages
+from bridge.mq.embedded.messages import COUNTED_BYTES, Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
 from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
@@ -155,12 +155,15 @@ class QueueManager(Messages):
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
         length = message.length
-        # A publication that clears a retained one frees memory.
-        clears = clear_retained and route.topic in self.retained
-        size = 0 if clears else length + MESSAGE_OVERHEAD * (1 + len(route.subscriptions))
-        reason = self.shortage(size, persistent or retain)
-        if reason:
-            return reason
+        size = length + MESSAGE_OVERHEAD * (1 + len(route.subscriptions))
+        if self._accepted + size < COUNTED_BYTES and not (self.memory.above or self.recovery_log.reserve.full):
+            self._accepted += size
+        else:
+            # A publication that clears a retained one frees memory.
+            clears = clear_retained and route.topic in self.retained
+            reason = self.shortage(0 if clears else size, persistent or retain)
+            if reason:
+                return reason
         priority = md.Priority if md.Priority >= 0 else route.priority
         expires_at = now + md.Expiry / 10 if md.Expiry > 0 else 0.0
         marked = retain or clear_retained
