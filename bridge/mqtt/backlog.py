@@ -105,7 +105,10 @@ class Backlog:
 
     def extend(self, transmissions: list[Transmission]) -> None:
         self.messages.extend(transmissions)
-        self.count(sum([one.message.length for one in transmissions]), len(transmissions))
+        size = MESSAGE_OVERHEAD * len(transmissions)
+        for transmission in transmissions:
+            size += transmission.message.length
+        self._add(size)
 
     def extendleft(self, transmissions: Iterable[Transmission]) -> None:
         for transmission in transmissions:

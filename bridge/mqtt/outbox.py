@@ -157,7 +157,103 @@ class Outbox:
         A message that cannot be sent affects no other message: a refusal is appended to `refusals`.
         """
         try:
-            return self._send_now(transmission, now, protocol, done, refusals)
+            if not self.open:
+                return False
+            if self._room <= 0:
+                self.more = True
+                return False
+            version_5 = protocol.level == LEVEL_MQTT_5
+            in_flight = self.in_flight
+            full = in_flight.unacknowledged >= self.window or in_flight.unfinished >= self.receive_maximum
+            if (full or self.recording is not None) and self._qos(transmission):
+                return False
+            if transmission.expired and transmission.msg_number not in self.sent_before:
+                # One that the client may have: it holds the message id, and would take another message for this one.
+                done.append(transmission)
+                self.discarded[transmission.msg_number] = EXPIRED
+                return True
+            topic = transmission.topic or transmission.remote_queue
+            request = None
+            if transmission.topic is None and is_request_queue(topic):
+                request = self._requests.find(topic)
+                if request is None:
+                    why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
+                    refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
+                    return True
+                topic = request.response_topic
+            publication = from_mq(
+                transmission.message,
+                topic=topic,
+                retained=transmission.retained and _as_published(transmission),
+                persistent=transmission.persistent,
+                requested_qos=subscription_qos(transmission.user_data),
+                direct_qos=self.direct_qos,
+                with_properties=version_5,
+            )
+            field = topic_field(publication.topic)
+            properties = None
+            if version_5:
+                user_data = transmission.user_data
+                subscription = FOREIGN
+                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                    subscription = subscription_data(user_data)
+                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                    done.append(transmission)
+                    self.discarded[transmission.msg_number] = OWN
+                    return True
+                if request is not None:
+                    publication.answer(request)
+                md = transmission.message.md
+                if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
+                    publication.ask(md, self.replies.topic(self._requests.client_id, md))
+                properties = publication.properties_with(
+                    message_expiry_interval(transmission), subscription.subscription_identifiers
+                )
+                if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
+                    why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
+                    refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
+                    return True
+            size = len(publication.payload)
+            self._room -= size + _MESSAGE_BYTES
+            self.messages_sent += 1
+            self.last_sent = now
+            if publication.properties is not None:
+                self._room -= size_of_properties(publication.properties)
+            qos = publication.qos
+            counts = self.counts
+            if counts is not None:
+                if not qos:
+                    counts.sent_size_0 += size  # how many they are, `finished` of bridge.service.traffic counts
+                elif qos == 1:
+                    counts.sent_1 += 1
+                    counts.sent_size_1 += size
+                else:
+                    counts.sent_2 += 1
+                    counts.sent_size_2 += size
+            if not qos:
+                protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
+                done.append(transmission)
+                return True
+            number = transmission.msg_number
+            taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
+            message_id = self.assigned.get(number) or message_id_from(number, taken)
+            outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
+            outgoing.properties = properties
+            in_flight.add(message_id, outgoing)
+            # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
+            if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
+                self.record = True
+                self.assigned[number] = message_id
+                outgoing.phase = Phase.RECORDING
+                self.recording = outgoing
+                return True
+            again = bool(self.sent_before) and number in self.sent_before
+            if again:
+                self.sent_before.discard(number)
+                outgoing.times_sent = 2
+                in_flight.resent += 1
+            protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
+            return True
         except MalformedHeader as error:
             refusal = Refusal(transmission, cmqc.MQRC_RFH_ERROR, str(error))
         except MalformedPacket as error:
@@ -172,113 +268,6 @@ class Outbox:
     def _forget(self, transmission: Transmission) -> None:
         """Free the message id of a message that was not sent after all."""
         self.withdraw_sent(lambda sent: sent is transmission)
-
-    def _send_now(
-        self,
-        transmission: Transmission,
-        now: float,
-        protocol: ServerProtocol,
-        done: list[Transmission],
-        refusals: list[Refusal],
-    ) -> bool:
-        """Do the work of `_send`. Raises whatever conversion and encoding raise."""
-        if not self.open:
-            return False
-        if self._room <= 0:
-            self.more = True
-            return False
-        version_5 = protocol.level == LEVEL_MQTT_5
-        in_flight = self.in_flight
-        full = in_flight.unacknowledged >= self.window or in_flight.unfinished >= self.receive_maximum
-        if (full or self.recording is not None) and self._qos(transmission):
-            return False
-        if transmission.expired and transmission.msg_number not in self.sent_before:
-            # One that the client may have: it holds the message id, and would take another message for this one.
-            done.append(transmission)
-            self.discarded[transmission.msg_number] = EXPIRED
-            return True
-        topic = transmission.topic or transmission.remote_queue
-        request = None
-        if transmission.topic is None and is_request_queue(topic):
-            request = self._requests.find(topic)
-            if request is None:
-                why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
-                refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
-                return True
-            topic = request.response_topic
-        publication = from_mq(
-            transmission.message,
-            topic=topic,
-            retained=transmission.retained and _as_published(transmission),
-            persistent=transmission.persistent,
-            requested_qos=subscription_qos(transmission.user_data),
-            direct_qos=self.direct_qos,
-            with_properties=version_5,
-        )
-        field = topic_field(publication.topic)
-        properties = None
-        if version_5:
-            user_data = transmission.user_data
-            subscription = FOREIGN
-            if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
-                subscription = subscription_data(user_data)
-            if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
-                done.append(transmission)
-                self.discarded[transmission.msg_number] = OWN
-                return True
-            if request is not None:
-                publication.answer(request)
-            md = transmission.message.md
-            if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
-                publication.ask(md, self.replies.topic(self._requests.client_id, md))
-            properties = publication.properties_with(
-                message_expiry_interval(transmission), subscription.subscription_identifiers
-            )
-            if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
-                why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
-                refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
-                return True
-        size = len(publication.payload)
-        self._room -= size + _MESSAGE_BYTES
-        self.messages_sent += 1
-        self.last_sent = now
-        if publication.properties is not None:
-            self._room -= size_of_properties(publication.properties)
-        qos = publication.qos
-        counts = self.counts
-        if counts is not None:
-            if not qos:
-                counts.sent_size_0 += size  # how many they are, `finished` of bridge.service.traffic counts
-            elif qos == 1:
-                counts.sent_1 += 1
-                counts.sent_size_1 += size
-            else:
-                counts.sent_2 += 1
-                counts.sent_size_2 += size
-        if not qos:
-            protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
-            done.append(transmission)
-            return True
-        number = transmission.msg_number
-        taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
-        message_id = self.assigned.get(number) or message_id_from(number, taken)
-        outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
-        outgoing.properties = properties
-        in_flight.add(message_id, outgoing)
-        # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
-        if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
-            self.record = True
-            self.assigned[number] = message_id
-            outgoing.phase = Phase.RECORDING
-            self.recording = outgoing
-            return True
-        again = bool(self.sent_before) and number in self.sent_before
-        if again:
-            self.sent_before.discard(number)
-            outgoing.times_sent = 2
-            in_flight.resent += 1
-        protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
-        return True
 
     def _qos(self, transmission: Transmission) -> int:
         """Return the QoS that a waiting message would go with.

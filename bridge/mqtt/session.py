@@ -201,15 +201,13 @@ class Session:
                             break
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
-                    work.weight += len(packet.payload)
                     if packet.properties is not None and self.requests.add(packet.properties):
                         self.record = True
                     if qos:
                         answers.append((_PUBACK, packet.message_id))
-                        if counts is not None:
-                            count_1 += 1
-                            size_1 += len(packet.payload)
-                    elif counts is not None:
+                        count_1 += 1
+                        size_1 += len(packet.payload)
+                    else:
                         size_0 += len(packet.payload)
                 elif type(packet) is Puback:
                     message_id = packet.message_id
@@ -241,6 +239,7 @@ class Session:
                     answers.append(_PINGRESP)
         except WrongAcknowledgement as error:
             work.violation = str(error)
+        work.weight += size_0 + size_1
         if counts is not None:
             counts.received_0 += len(publications) - count_1 - (counts.received_2 - before_2)
             counts.received_size_0 += size_0

@@ -173,17 +173,18 @@ class StreamConnection:
         """
         step = UNWRAPPED_AT_ONCE if self._listener.config.websocket is not None else len(data)
         deadline = self._time() + UNWRAPPING_SECONDS
-        begin, plain = 0, b""
+        begin, plain = 0, []
         while begin < len(data) and not self.closing:
-            plain += self._unwrap(stack, data[begin : begin + step])
+            plain.append(self._unwrap(stack, data[begin : begin + step]))
             begin += step
             if begin < len(data) and self._time() > deadline:
                 self._wrapped = data[begin:]
                 self.hold(WRAPPED)
                 self._listener.loop.call_soon(self._take_more)
                 break
-        if plain:
-            self._work_on(plain)
+        unwrapped = b"".join(plain)
+        if unwrapped:
+            self._work_on(unwrapped)
         if stack.ended and self._transport is not None:
             self._transport.close()  # as at the end of the network connection
 
