@@ -16,7 +16,7 @@ to is `bridge.service`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Final
 
 from bridge.mqtt.connection_state import LEGAL, State
@@ -50,6 +50,8 @@ from bridge.wire.mqtt import (
 BYTES_AT_A_TURN: Final = 65_536
 #: Packets of one client that are worked on in one turn, and those that a topic filter, or another control packet, counts for.
 PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
+#: Deliveries that a turn may cause without being counted.
+UNCOUNTED: Final = 1_000
 #: Topic Aliases of one direction, at most (MQTT 5 section 3.2.2.3.8).
 TOPIC_ALIAS_MAXIMUM: Final = 64
 #: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
@@ -81,6 +83,7 @@ class ServerProtocol(Output):
         "connect_timeout",
         "more",
         "portion",
+        "recipients",
     )
 
     def __init__(
@@ -100,7 +103,9 @@ class ServerProtocol(Output):
         self._incoming_aliases: IncomingTopicAliases | None = None
         #: there is another turn for this client
         self.more = False
-        #: returns how many of these packets, at least one, the owner can work on in one turn
+        #: everything that a publication may be delivered to. If packets times recipients are more than UNCOUNTED, `portion` is
+        #: asked how many of these packets, at least one, the owner can work on in one turn.
+        self.recipients: Sized = ()
         self.portion: Callable[[Sequence[MessagePacket]], int] = len
         controls = PACKETS_AT_A_TURN // FILTER_PACKETS
         self._decoder = Decoder(
@@ -135,6 +140,9 @@ class ServerProtocol(Output):
             messages: list[MessagePacket] = packets  # type: ignore[assignment]
             self._heard = now
             self._partial = 0
+            count = len(messages)
+            if count * len(self.recipients) <= UNCOUNTED:
+                return [Messages(messages)]
             count = self.portion(messages)
             if count == len(messages):
                 return [Messages(messages)]
@@ -239,7 +247,9 @@ class ServerProtocol(Output):
                     self._packets = packets[begin:]
                     return
                 messages: list[MessagePacket] = packets[begin:index]  # type: ignore[assignment]
-                portion = self.portion(messages)
+                portion = len(messages)
+                if portion * len(self.recipients) > UNCOUNTED:
+                    portion = self.portion(messages)
                 events.append(Messages(messages[:portion]))
                 if begin + portion < index:
                     self._packets = packets[begin + portion :]

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 _DISCONNECTING: Final = State.DISCONNECTING
 #: Bytes that a request to the queue manager, such as a publication or a topic filter, counts for in addition to its payload.
 REQUEST_WEIGHT: Final = 1024
-#: Deliveries of a turn so few that they are not counted.
-DELIVERIES_UNCOUNTED: Final = 1_000
 #: Bytes that each delivery of a publication counts for.
 DELIVERY_WEIGHT: Final = 256
 
@@ -97,7 +95,6 @@ class Client:
         "_pending_bytes",
         "_rate",
         "_service",
-        "_subscriptions",
         "_units",
         "attempt",
         "authentication",
@@ -145,10 +142,9 @@ class Client:
         self._pending = 0
         self._held = False
         self._pending_bytes = pending_bytes
-        self._subscriptions = service.subscriptions
-        #: deliveries, about, that the publications of this turn cause
+        #: deliveries, about, that the publications of this turn cause; 0 if they are few
         self._deliveries = 0
-        protocol.portion = self._portion
+        protocol.recipients, protocol.portion = service.subscriptions, self._portion
         #: publications that it may send in a second; None: any
         self._rate = None if channel.publish_rate is None else Rate(channel.publish_rate, time.monotonic())
 
@@ -164,7 +160,9 @@ class Client:
                 session = self.session
                 assert session is not None
                 work = session.receive(event.packets)
-                work.weight += DELIVERY_WEIGHT * self._deliveries
+                if self._deliveries:
+                    work.weight += DELIVERY_WEIGHT * self._deliveries
+                    self._deliveries = 0
                 if self._rate is not None and work.publications:
                     self.transport.slow_down(self._rate.spend(len(work.publications), time.monotonic()))
                 self._units.work(session, self, work)
@@ -182,9 +180,7 @@ class Client:
 
     def _portion(self, packets: Sequence[MessagePacket]) -> int:
         """Return how many packets the service works on in one turn."""
-        count, self._deliveries = len(packets), 0
-        if count * len(self._subscriptions) > DELIVERIES_UNCOUNTED:
-            count, self._deliveries = self._service.portion(packets)
+        count, self._deliveries = self._service.portion(packets)
         return count
 
     def _disconnected(self, packet: Disconnect) -> None:

@@ -62,7 +62,10 @@ class Delivery:
             while share.give_out(grouped):
                 pass
             self._make_room(share, removals)
-        self._send(grouped, removals, len(batch))
+        if len(batch) <= SENT_AT_ONCE and not self._turns.waiting:
+            self._send(grouped, removals)
+        else:
+            self._send_in_turns(grouped, removals)
 
     def _make_room(self, share: Share, removals: list[Transmission]) -> None:
         """Keep the backlog of a share within limits.waiting_bytes."""
@@ -85,15 +88,12 @@ class Delivery:
         while left:
             left = [share for share in left if share.give_out(grouped)]
         if grouped:
-            self._send(grouped, [], sum(map(len, grouped.values())))
+            self._send_in_turns(grouped, [])
         for share in shares:
             self._units.review(share.waiting)
 
-    def _send(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission], total: int) -> None:
-        """Send about `total` messages as far as the windows of sessions allow. `removals` are finished already."""
-        if total <= SENT_AT_ONCE and not self._turns.waiting:
-            self._send_part(grouped, removals)
-            return
+    def _send_in_turns(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
+        """Send messages, a few sessions at a time. `removals` are finished already."""
         part: dict[Session, list[Transmission]] = {}
         count = 0
         for session, messages in grouped.items():
@@ -110,9 +110,10 @@ class Delivery:
             return
         for session in [one for one in grouped if self._sessions.get(one.client_id) is not one]:
             self._return(session, grouped.pop(session), removals)
-        self._send_part(grouped, removals)
+        self._send(grouped, removals)
 
-    def _send_part(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
+    def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
+        """Send messages as far as the windows of sessions allow; the others wait."""
         units = self._units
         now = units.clock()
         records: dict[StateKey, StateRecord | None] = {}

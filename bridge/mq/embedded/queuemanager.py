@@ -38,7 +38,7 @@ from bridge.mq.embedded.storage.store import Store, StoreError
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
-from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
+from bridge.mq.memory import MemoryWatermark
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -155,9 +155,10 @@ class QueueManager(Messages):
         md = message.md
         persistent = md.Persistence == 1 or (md.Persistence != 0 and route.default_persistent)
         length = message.length
-        size = length + MESSAGE_OVERHEAD * (1 + len(route.subscriptions))
-        if self._accepted + size < COUNTED_BYTES and not (self.memory.above or self.recovery_log.reserve.full):
-            self._accepted += size
+        size = length + route.memory
+        accepted = self._accepted + size
+        if accepted < COUNTED_BYTES and not (self.memory.above or self.recovery_log.reserve.full):
+            self._accepted = accepted
         else:
             # A publication that clears a retained one frees memory.
             clears = clear_retained and route.topic in self.retained

@@ -18,6 +18,7 @@ from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.errors import MQError
+from bridge.mq.memory import MESSAGE_OVERHEAD
 from bridge.wire import cmqc
 
 #: Bytes, about, of the routes remembered before all are forgotten: topic strings are chosen by clients, memory is not
@@ -41,6 +42,7 @@ class Route:
         "all_deliveries",
         "dead_letters",
         "default_persistent",
+        "memory",
         "priority",
         "refusal",
         "reviewed",
@@ -64,6 +66,8 @@ class Route:
         self.subscriptions = tuple(one for one in subscriptions if not one.selective)
         #: those with a selector or a priority or identity of their own
         self.selective = tuple(one for one in subscriptions if one.selective)
+        #: bytes, about, that a publication takes in addition to its payload
+        self.memory = MESSAGE_OVERHEAD * (1 + len(self.subscriptions))
         self._put_inhibited = attributes["PUB"] != "ENABLED"
         #: why publications are rejected, or MQRC_NONE
         self.refusal = cmqc.MQRC_PUT_INHIBITED if self._put_inhibited else cmqc.MQRC_NONE
