@@ -103,9 +103,9 @@ class ServerProtocol(Output):
         self._incoming_aliases: IncomingTopicAliases | None = None
         #: there is another turn for this client
         self.more = False
-        #: everything that a publication may be delivered to. If packets times recipients are more than UNCOUNTED, `portion` is
-        #: asked how many of these packets, at least one, the owner can work on in one turn.
+        #: everything that a publication may be delivered to
         self.recipients: Sized = ()
+        #: returns how many of these packets, at least one, belong in one turn. Called if there are many packets or recipients.
         self.portion: Callable[[Sequence[MessagePacket]], int] = len
         controls = PACKETS_AT_A_TURN // FILTER_PACKETS
         self._decoder = Decoder(
