@@ -105,7 +105,7 @@ class ServerProtocol(Output):
         self.more = False
         #: everything that a publication may be delivered to
         self.recipients: Sized = ()
-        #: returns how many of these packets, at least one, belong in one turn. Called if there are many packets or recipients.
+        #: returns how many of these packets, at least one, belong in one turn. Called if packets or recipients are many.
         self.portion: Callable[[Sequence[MessagePacket]], int] = len
         controls = PACKETS_AT_A_TURN // FILTER_PACKETS
         self._decoder = Decoder(
