@@ -73,6 +73,6 @@ def test_what_is_no_message_is_said(written: str) -> None:
 
 
 def test_one_that_is_like_it_is_named() -> None:
-    _, error = explain("MQB1291W", status=1)
-    assert error.startswith("MQB1291W is no message of this bridge; did you mean MQB1201W")
+    _, error = explain("MQB1201E", status=1)
+    assert error.startswith("MQB1201E is no message of this bridge; did you mean MQB1201W")
     assert error.endswith("?\n")

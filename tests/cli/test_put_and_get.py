@@ -191,8 +191,8 @@ def test_waiting_gets_share_what_comes(start: Any, queue_manager: Any) -> None:
         (("put", "FULL", "x"), "MQRC_Q_FULL (2053)"),
         (("put", "SHUT", "x"), "MQRC_PUT_INHIBITED (2051)"),
         (("get", "SHUT"), "MQRC_GET_INHIBITED (2016)"),
-        (("put", "t" * 49, "x", "--to", "dev"), "MQRC_OBJECT_NAME_ERROR (2152)"),
-        (("put", "topic", "x", "--to", "d" * 49), "MQRC_OBJECT_Q_MGR_NAME_ERROR (2153)"),
+        (("put", "t" * 49, "x", "--to", "dev"), "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectName takes 48 bytes, not 49"),
+        (("put", "topic", "x", "--to", "d" * 49), "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectQMgrName takes 48 bytes, not 49"),
     ],
 )
 def test_refusals_have_name_and_number(mq: Any, queue_manager: Any, arguments: tuple[str, ...], complaint: str) -> None:

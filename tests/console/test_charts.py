@@ -72,7 +72,7 @@ async def test_a_view_that_too_much_comes_for_ends() -> None:
     views = LiveViews(cast(BridgeAccess, bridge))
     said = b""
     async with asyncio.timeout(PATIENCE):
-        async for event in views.events(views.begin("flood/#", True), lambda: True):
+        async for event in views.events(views.begin("anna", "flood/#", True), lambda: True):
             said += event
     assert b"take a narrower filter" in said
     assert said.count(b"event: message") <= 200
