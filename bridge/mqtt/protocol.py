@@ -50,8 +50,8 @@ from bridge.wire.mqtt import (
 BYTES_AT_A_TURN: Final = 65_536
 #: Packets of one client that are worked on in one turn, and those that a topic filter, or another control packet, counts for.
 PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
-#: Deliveries that a turn may cause without being counted.
-UNCOUNTED: Final = 1_000
+#: With so few recipients, and so few deliveries in a turn at most, deliveries are not counted.
+FEW_RECIPIENTS, FEW_DELIVERIES = 200, 20_000
 #: Topic Aliases of one direction, at most (MQTT 5 section 3.2.2.3.8).
 TOPIC_ALIAS_MAXIMUM: Final = 64
 #: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
@@ -140,8 +140,8 @@ class ServerProtocol(Output):
             messages: list[MessagePacket] = packets  # type: ignore[assignment]
             self._heard = now
             self._partial = 0
-            count = len(messages)
-            if count * len(self.recipients) <= UNCOUNTED:
+            count, recipients = len(messages), len(self.recipients)
+            if recipients <= FEW_RECIPIENTS and count * recipients <= FEW_DELIVERIES:
                 return [Messages(messages)]
             count = self.portion(messages)
             if count == len(messages):
@@ -247,9 +247,7 @@ class ServerProtocol(Output):
                     self._packets = packets[begin:]
                     return
                 messages: list[MessagePacket] = packets[begin:index]  # type: ignore[assignment]
-                portion = len(messages)
-                if portion * len(self.recipients) > UNCOUNTED:
-                    portion = self.portion(messages)
+                portion = self.portion(messages)
                 events.append(Messages(messages[:portion]))
                 if begin + portion < index:
                     self._packets = packets[begin + portion :]
