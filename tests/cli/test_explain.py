@@ -17,7 +17,7 @@ def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1291W", " MQB1201W: "])
+@pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1201E", " MQB1201W: "])
 def test_a_message_says_what_happened_why_and_what_to_do(written: str) -> None:
     """Also in small letters, without the last letter, or as it was cut out of a line."""
     shown, _ = explain(written)
