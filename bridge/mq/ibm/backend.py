@@ -295,15 +295,11 @@ class IbmBackend:
         member: str = "",
     ) -> None:
         asking = member or client_id
-        self._subscribing[asking] = self._subscribing.get(asking, 0) + 1
+        self._hold_publications(asking)
 
         def answered(reasons: list[int]) -> None:
             done(reasons)
-            self._subscribing[asking] -= 1
-            if not self._subscribing[asking]:
-                del self._subscribing[asking]
-                for unit in self._behind.pop(asking, []):
-                    self.submit(unit)
+            self._release_publications(asking)
 
         request = Subscribe(client_id, requests, durable, user, lambda reasons: self._call(answered, reasons))
         if client_id in self._fences:
@@ -317,6 +313,17 @@ class IbmBackend:
 
     def weight(self, topic: str) -> int:
         return 1  # the queue manager makes the deliveries
+
+    def _hold_publications(self, client_id: str) -> None:
+        """Let publications of a client wait until its subscriptions are changed, which another thread does."""
+        self._subscribing[client_id] = self._subscribing.get(client_id, 0) + 1
+
+    def _release_publications(self, client_id: str) -> None:
+        self._subscribing[client_id] -= 1
+        if not self._subscribing[client_id]:
+            del self._subscribing[client_id]
+            for unit in self._behind.pop(client_id, []):
+                self.submit(unit)
 
     def authorize(
         self,
@@ -347,9 +354,16 @@ class IbmBackend:
         handed_over: bool = False,
     ) -> None:
         if not ended:
+            # MQTT-3.10.4-2: publications that the client sent after UNSUBSCRIBE come after it.
+            self._hold_publications(client_id)
+
+            def unsubscribed() -> None:
+                done()
+                self._release_publications(client_id)
+
             # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
-            passed = partial(self._browser.when_passed, lambda: self._call(done))
-            after = partial(self._under_way.when_published, passed) if handed_over else done
+            passed = partial(self._browser.when_passed, lambda: self._call(unsubscribed))
+            after = partial(self._under_way.when_published, passed) if handed_over else unsubscribed
             self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(after)))
             return
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
