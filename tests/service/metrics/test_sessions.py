@@ -15,7 +15,7 @@ def sessions_of(count: int) -> dict[str, Session]:
     for number in range(count):
         session = Session(ClientIdentity(f"c{number}", b""), durable=number % 2 == 0, window=20)
         session.channel, session.connected = "A", number % 4 == 0
-        session.filters = {"a", "b"}
+        session.filters = {"a": "0", "b": "0"}
         found[session.client_id] = session
     return found
 
