@@ -85,7 +85,7 @@ class LiveViews:
             raise Problem(
                 503,
                 f"{MAX_VIEWS} live views are open, and that is the limit for all users together",
-                ["Load this page again when somebody has closed one."],
+                ["Reload this page after another view was closed."],
             )
 
     def begin(self, user: str, topic_filter: str, payloads: bool) -> LiveView:
