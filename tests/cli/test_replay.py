@@ -166,7 +166,8 @@ def test_stopped(
         return real(*arguments) if arguments[1:] else None
 
     if where == "while it pauses":
-        monkeypatch.setattr(time, "sleep", signalled)
+        # Only this module's sleep: other threads sleep before the handlers are installed.
+        monkeypatch.setattr(replay_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=signalled))
     else:
         monkeypatch.setattr(replay_module, "message_of", signalled)
     before = signal.getsignal(number)
