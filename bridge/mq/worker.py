@@ -44,8 +44,13 @@ LOST = frozenset(
         cmqc.MQRC_RECONNECT_QMID_MISMATCH,
         cmqc.MQRC_RECONNECT_INCOMPATIBLE,
         cmqc.MQRC_RECONNECT_FAILED,
+        # Handles that are stale (ALTER ... FORCE, REFRESH CLUSTER): a new connection opens every object again.
+        cmqc.MQRC_OBJECT_CHANGED,
+        cmqc.MQRC_HOBJ_ERROR,
     )
 )
+#: The reasons in LOST for which only handles have to be opened again.
+STALE = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_HOBJ_ERROR))
 #: Seconds: first and longest pause between attempts to connect, doubling, with jitter.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
@@ -236,8 +241,11 @@ class Worker(ABC, Generic[Job]):
                     while not self.ending:
                         self._round(connection)
                 except MQError as error:
-                    self._loss_logged = True
-                    log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
+                    if error.reason in STALE:
+                        log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)
+                    else:
+                        self._loss_logged = True
+                        log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
                     self.lost()
                     self.on_lost()
                 finally:

@@ -162,7 +162,10 @@ class IbmBackend:
     @property
     def failures(self) -> Sequence[str]:
         since = time.monotonic() - FAILURE_KEPT
-        return [worker.failure for worker in self._workers if worker.failed_at > since]
+        failures = [worker.failure for worker in self._workers if worker.failed_at > since]
+        if self._browser.unreadable:
+            failures.append(f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)")
+        return failures
 
     def count_commits(self) -> Sequence[Commits]:
         workers: list[Worker[Any]] = [*self._publishers, self._remover]

@@ -15,8 +15,8 @@ from bridge.mq.mqi import Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
 
-#: Length of an MQXQH.
-_MQXQH = 428
+#: Bytes of an MQXQH.
+MQXQH_LENGTH = 428
 
 
 class QueuedMessage(msgspec.Struct, eq=False):
@@ -57,7 +57,7 @@ class QueuedMessage(msgspec.Struct, eq=False):
     def undelivered(self) -> tuple[MQMD, bytes]:
         """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)
-        return header.MsgDesc, self.got.data[_MQXQH:]
+        return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
 def read_transmission(got: Got) -> QueuedMessage:
@@ -66,7 +66,7 @@ def read_transmission(got: Got) -> QueuedMessage:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
     embedded = header.MsgDesc
-    raw = Message(embedded, got.data[_MQXQH:])
+    raw = Message(embedded, got.data[MQXQH_LENGTH:])
     message: AnyMessage = raw
     try:
         properties = properties_of(raw)
