@@ -191,6 +191,9 @@ class IbmQueueManagerConfig(Section):
     """Where the bridge puts messages that can be delivered to nobody."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
+    subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
+    """Maximum number of connections that hold subscriptions of clean sessions. Each holds MAXHANDS less 56 of them. The
+    queue manager's MaxChannels and the channel's MAXINST must allow these connections and about ten more."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
     """What one unit of work of a publisher holds at most."""
     asynchronous_puts: Truth = True

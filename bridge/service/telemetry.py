@@ -304,7 +304,7 @@ class TelemetryService:
         self.wills.publish_now(client_id)
         leave_all(self, session)
         if session.filters:
-            self.backend.unsubscribe(client_id, list(session.filters), lambda: None, ended=True)
+            self.backend.unsubscribe(client_id, list(session.filters), lambda _reasons: None, ended=True)
         records: dict[StateKey, StateRecord | None] = {}
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}

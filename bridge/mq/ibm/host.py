@@ -63,6 +63,7 @@ class IbmHost:
             probe_interval=settings.probe_interval,
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
+            subscription_connections=settings.subscription_connections,
         )
 
     def _examine(self) -> list[Missing]:
