@@ -199,6 +199,9 @@ class IbmQueueManagerConfig(Section):
     asynchronous_puts: Truth = True
     """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
 
+    outage_timeout: Annotated[float, values.duration(0, 3600)] = 10.0
+    """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones,
+    so that they connect to a standby; 0: never."""
     probe_interval: Annotated[float, values.duration(0.1, 600)] = 10.0
     """Seconds after which a connection that nobody uses is looked at: how long a loss may stay unnoticed."""
 

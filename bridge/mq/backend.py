@@ -78,6 +78,10 @@ class Backend(Protocol):
         """Return whether the queue manager answers, and takes what is persistent."""
 
     @property
+    def outage(self) -> bool:
+        """Whether the queue manager has been unreachable for so long that clients are better off with a standby."""
+
+    @property
     def failures(self) -> Sequence[str]:
         """Return what has failed in the last minute though the queue manager answers, in words."""
 

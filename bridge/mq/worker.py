@@ -105,9 +105,13 @@ class Worker(ABC, Generic[Job]):
         self._hint = False
         #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not
         self.busy_since = 0.0
+        #: time.monotonic() when the connection was lost; 0.0 while there is one, and before the first
+        self.lost_since = 0.0
         #: what failed last though the queue manager answers, in words, and when (time.monotonic())
         self.failure = ""
         self.failed_at = -FAILURE_KEPT
+        #: Seconds: the longest pause between attempts to connect.
+        self.longest_pause = LONGEST_PAUSE
         self._connect = connect
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -184,6 +188,11 @@ class Worker(ABC, Generic[Job]):
         return not self._thread.is_alive()
 
     @property
+    def unanswered_since(self) -> float:
+        """time.monotonic() since when the queue manager owes this worker an answer or a connection; 0.0 if it does not."""
+        return self.lost_since or self.busy_since
+
+    @property
     def ended(self) -> bool:
         """Return whether it was told to end, and its thread has."""
         return self._ending and not self._thread.is_alive()
@@ -235,6 +244,7 @@ class Worker(ABC, Generic[Job]):
             while not self.ending:
                 connection = self._reconnect()
                 self.connection = connection
+                self.lost_since = 0.0
                 self._probed = time.monotonic()
                 self.on_back()
                 try:
@@ -246,6 +256,7 @@ class Worker(ABC, Generic[Job]):
                     else:
                         self._loss_logged = True
                         log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
+                    self.lost_since = time.monotonic()
                     self.lost()
                     self.on_lost()
                 finally:
@@ -305,7 +316,7 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE)
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.longest_pause)
             + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=log_retry,
             sleep=pause,

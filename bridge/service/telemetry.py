@@ -163,6 +163,11 @@ class TelemetryService:
         self.limits = self.quotas.limits = limits
         self.units.use_limits(limits)
 
+    def disconnect_all(self, why: str, reason_code: ReasonCode) -> None:
+        """Close the connections of all clients, a few in each turn of the event loop."""
+        for client in list(self.clients.values()):
+            self._turns.run(partial(client.close, why, reason_code))
+
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
         self.delivery.retired = True

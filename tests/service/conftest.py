@@ -53,6 +53,7 @@ class FakeBackend:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
     hands_over_at_once = True
+    outage = False
     refuses_for_clients = True
     subscriptions: Sized = ()
     weight_of_all = 1

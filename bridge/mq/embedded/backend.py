@@ -46,6 +46,7 @@ class EmbeddedBackend:
     """`bridge.mq.backend.Backend` on an embedded queue manager; call it on the thread of `loop`."""
 
     hands_over_at_once = True
+    outage = False
     refuses_for_clients = True
 
     def __init__(

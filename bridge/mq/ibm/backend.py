@@ -64,6 +64,7 @@ class IbmBackend:
         stop_timeout: float = 30.0,
         memory: MemoryWatermark | None = None,
         subscription_connections: int = 50,
+        outage_timeout: float | None = None,
     ) -> None:
         self._memory = memory or MemoryWatermark(None)
         self.transmission_queue = transmission_queue
@@ -129,7 +130,12 @@ class IbmBackend:
         self.on_fenced: Callable[[str], None] = log.critical
         #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
         self.on_standing_by: Callable[[str], None] = lambda _why: None
-        self._watch = AnswerWatch(self._workers, loop)
+        self._watch = AnswerWatch(
+            self._workers, loop, vital=(self._browser, self._remover), outage_timeout=outage_timeout
+        )
+        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
+        self.on_outage: Callable[[], None] = lambda: None
+        self._watch.on_outage = lambda: self.on_outage()
         for worker in self._workers:
             worker.probe_interval = probe_interval
             worker.on_crash = lambda why: self._call(self.on_crash, why)
@@ -161,6 +167,10 @@ class IbmBackend:
     @property
     def available(self) -> bool:
         return not self._watch.silent and all(worker.connection is not None for worker in self._workers)
+
+    @property
+    def outage(self) -> bool:
+        return self._watch.outage
 
     @property
     def failures(self) -> Sequence[str]:

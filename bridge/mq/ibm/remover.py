@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Removals in one unit of work.
 REMOVALS = 500
+#: Seconds between the attempts of a standby to open the transmission queue: how long a takeover waits for it.
+STANDBY_PAUSE = 1.0
 
 
 class Removal(msgspec.Struct, eq=False):
@@ -55,6 +57,7 @@ class Remover(Worker[Removal]):
         standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
         super().__init__("transmit-queue remover", connect)
+        self.longest_pause = STANDBY_PAUSE
         self._tell_standing_by = standing_by
         #: workers that write to the state queue, this one included
         self._workers = workers
