@@ -94,18 +94,20 @@ class MqiConversation(Conversation):
     def _mqconn(self, reader: Reader) -> None:
         queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
         reader.long()  # MQCNO options: the library's
-        reader.long()  # whether as a client
+        client = bool(reader.long())
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
         reader.long()  # process
+        agreed = self._queue_manager.agreed(channel, reader.long(), reader.long())
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
         name = self._queue_manager.name.encode()[:12].ljust(12)
 
         def answer() -> None:
-            self._answer(Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big")))
+            writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
+            self._answer(writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 

@@ -235,6 +235,7 @@ static MQLONG attempt(struct connection *connection)
     if (reason) return reason;
     connection->frame.position = REPLY_FIRST;
     take_into(&connection->frame, connection_id, sizeof connection_id);
+    connection_take_channel(connection);
     if (reconnection->same_queue_manager && memcmp(connection_id + NAME, reconnection->connection_id + NAME, NAME_LENGTH))
         return MQRC_RECONNECT_QMID_MISMATCH;
     for (struct object *one = reconnection->objects; one && !reason; one = one->next)

@@ -97,6 +97,9 @@ struct connection {
     MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
     bool client;    /* connected with a channel definition, not by bindings */
     int patience;   /* milliseconds until a call without an answer breaks the connection; negative: it waits for ever */
+    MQLONG max_message_length; /* agreed with the server-connection channel; 0: not limited */
+    bool reads_ahead;          /* the channel may (SHARECNV is not 0) */
+    bool consumes;             /* the MQGET is that of a message consumer, which the channel does not limit */
     pthread_t owner;
     pid_t process;
     pthread_mutex_t busy; /* held during a call */
@@ -133,6 +136,7 @@ void call_end(struct call *call);
 struct connection *connection_find(MQHCONN Hconn); /* NULL when the handle is none of this process */
 bool connection_dial(struct connection *connection); /* at the first of its places that answers */
 void connection_drop(struct connection *connection); /* the socket */
+void connection_take_channel(struct connection *connection);
 
 void answer(MQLONG comp_code, MQLONG reason, MQRESULT);
 static inline void fail(MQLONG reason, MQRESULT) { answer(MQCC_FAILED, reason, pCompCode, pReason); }

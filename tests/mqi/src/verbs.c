@@ -66,12 +66,20 @@ static MQLONG buffer_error(MQLONG length, const void *buffer)
     return length && !buffer ? MQRC_BUFFER_ERROR : MQRC_NONE;
 }
 
+/* "2010 (MQRC_DATA_LENGTH_ERROR)": BufferLength exceeds the maximum message length that both ends of the channel agreed. */
+static MQLONG channel_error(const struct connection *connection, MQLONG length)
+{
+    bool limits = connection->max_message_length && !connection->consumes;
+    return limits && length > connection->max_message_length ? MQRC_DATA_LENGTH_ERROR : MQRC_NONE;
+}
+
 /* The rest of a put, after the handle or the object descriptor. */
 static void put_message(struct call *call, MQOD *od, size_t od_length, MQMD *md, MQPMO *pmo, MQLONG length,
                         void *buffer)
 {
     size_t md_length, pmo_length;
     MQLONG wrong = buffer_error(length, buffer);
+    if (!wrong) wrong = channel_error(call->connection, length);
     if (!call_check(call, &FORM_MD, md, &md_length) || !call_check(call, &FORM_PMO, pmo, &pmo_length)) return;
     if (wrong) return call_fail(call, wrong);
     call->syncpoint = pmo->Options & MQPMO_SYNCPOINT;
@@ -122,6 +130,7 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
     if (!call_begin(&call, Hconn, VERB_GET, pCompCode, pReason)) return;
     if (!call_check(&call, &FORM_MD, pMsgDesc, &md_length) || !call_check(&call, &FORM_GMO, gmo, &gmo_length))
         return call_end(&call);
+    if (!wrong) wrong = channel_error(call.connection, BufferLength);
     MQHMSG handle = gmo->Version >= 4 ? gmo->MsgHandle : MQHM_NONE;
     bool given = handle_is_given(handle);
     if (!wrong && given) {
