@@ -345,6 +345,7 @@ void MQDISC(PMQHCONN pHconn, MQRESULT)
     if (!call_begin(&call, *pHconn, VERB_DISC, pCompCode, pReason)) return;
     call_exchange(&call);
     messages_forget(*pHconn);
+    ahead_forget(call.connection);
     connection_end(call.connection);
     call_end(&call);
     *pHconn = MQHC_UNUSABLE_HCONN;

@@ -41,6 +41,7 @@ void MQOPEN(MQHCONN Hconn, PMQVOID pObjDesc, MQLONG Options, PMQHOBJ pHobj, MQRE
     if (put_object(&call, pObjDesc, &length) && call_exchange(&call)) {
         *pHobj = take_long(call.frame);
         take_object(call.frame, pObjDesc, length);
+        if (take_long(call.frame)) ahead_open(call.connection, *pHobj);
     }
     call_end(&call);
 }
@@ -49,12 +50,18 @@ void MQCLOSE(MQHCONN Hconn, PMQHOBJ pHobj, MQLONG Options, MQRESULT)
 {
     struct call call;
     if (!call_begin(&call, Hconn, VERB_CLOSE, pCompCode, pReason)) return;
+    struct ahead *ahead = ahead_of(call.connection, *pHobj);
+    if (ahead && Options & MQCO_QUIESCE && ahead_quiesce(ahead)) {
+        answer(MQCC_WARNING, MQRC_READ_AHEAD_MSGS, pCompCode, pReason);
+        return call_end(&call);
+    }
     put_long(call.frame, *pHobj);
     put_long(call.frame, Options);
     call_exchange(&call);
     call_end(&call);
     if (*pCompCode == MQCC_FAILED) return;
     consumers_forget(call.connection, *pHobj);
+    ahead_close(call.connection, *pHobj);
     *pHobj = MQHO_UNUSABLE_HOBJ;
 }
 
@@ -140,24 +147,34 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
             wrong = MQRC_HMSG_ERROR;
     }
     if (!wrong && !given && gmo->Options & MQGMO_PROPERTIES_IN_HANDLE) wrong = MQRC_HMSG_ERROR;
+    struct ahead *ahead = ahead_of(call.connection, Hobj);
+    if (!wrong && ahead) wrong = ahead_check(call.connection, &ahead, pMsgDesc, gmo, handle);
     if (wrong) {
         call_fail(&call, wrong);
         return call_end(&call);
     }
     *pDataLength = 0;
+    if (ahead &&
+        ahead_serve(ahead, pMsgDesc, md_length, gmo, BufferLength, pBuffer, pDataLength, pCompCode, pReason))
+        return call_end(&call);
+    bool more = ahead && ahead_wants(ahead, gmo);
+    if (more) frame_start(call.frame, call.verb = VERB_GET_AHEAD);
     put_long(call.frame, Hobj);
     put_bytes(call.frame, pMsgDesc, (MQLONG)md_length);
     put_bytes(call.frame, gmo, (MQLONG)gmo_length);
     put_long(call.frame, BufferLength);
     put_long(call.frame, given);
+    if (more) put_long(call.frame, ahead_size());
     call.syncpoint = gmo->Options & (MQGMO_SYNCPOINT | MQGMO_SYNCPOINT_IF_PERSISTENT);
     if (gmo->Options & MQGMO_WAIT) call.wait = gmo->WaitInterval;
     if (call_exchange(&call)) {
+        size_t from = call.frame->position;
         take_into(call.frame, pMsgDesc, md_length);
         take_into(call.frame, gmo, gmo_length);
         *pDataLength = take_long(call.frame);
         take_into(call.frame, pBuffer, (size_t)BufferLength);
-        if (given) take_properties(call.frame, handle);
+        if (given || more) take_properties(call.frame, handle);
+        if (more) ahead_take(ahead, call.frame, *pCompCode, *pReason, from);
     }
     call_end(&call);
 }
@@ -277,6 +294,7 @@ void MQSUB(MQHCONN Hconn, PMQVOID pSubDesc, PMQHOBJ pHobj, PMQHOBJ pHsub, MQRESU
         take_string(call.frame, sd, &sd->SubUserData, false);
         take_string(call.frame, sd, &sd->SelectionString, false);
         take_string(call.frame, sd, &sd->ResObjectString, true);
+        if (take_long(call.frame)) ahead_open(call.connection, *pHobj);
     }
     call_end(&call);
 }
