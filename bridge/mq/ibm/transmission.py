@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 
@@ -11,6 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
+from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mq.mqi import Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
@@ -67,28 +69,18 @@ def read_transmission(got: Got) -> QueuedMessage:
     header = decode_mqxqh(got.data)
     embedded = header.MsgDesc
     raw = Message(embedded, got.data[_MQXQH:])
+    remote_queue = header.RemoteQName.decode("utf-8", "replace")
     message: AnyMessage = raw
-    try:
-        properties = properties_of(raw)
-    except MalformedHeader:
-        properties = Properties(b"")  # the session comes by it again, and has the message dead-lettered
-    else:
-        if properties.qos is not None:
-            message = PublicationMessage(
-                embedded,
-                publisher_in(properties),
-                properties.topic or "",
-                properties.body,
-                properties.qos,
-                properties=properties_in(properties, embedded.CorrelId),
-            )
-        elif not properties.mqtt and not properties.usr:
-            described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
-            message = Message(msgspec.structs.replace(embedded, **described), properties.body)
+    properties = Properties(b"")
+    if is_for_subscription(remote_queue):
+        # Headers that cannot be read: the session reads them again and has the message dead-lettered.
+        with contextlib.suppress(MalformedHeader):
+            properties = properties_of(raw)
+            message = _publication(embedded, properties) or raw
     return QueuedMessage(
         got.md.MsgId,
         header.RemoteQMgrName.decode("utf-8", "replace"),
-        header.RemoteQName.decode("utf-8", "replace"),
+        remote_queue,
         message,
         properties.topic,
         properties.user_data,
@@ -98,3 +90,20 @@ def read_transmission(got: Got) -> QueuedMessage:
         got,
         math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
     )
+
+
+def _publication(md: MQMD, properties: Properties) -> AnyMessage | None:
+    """Return a message for a subscription without its headers; None if the session needs all of them."""
+    if properties.qos is not None:
+        return PublicationMessage(
+            md,
+            publisher_in(properties),
+            properties.topic or "",
+            properties.body,
+            properties.qos,
+            properties=properties_in(properties, md.CorrelId),
+        )
+    if properties.mqtt or properties.usr:
+        return None
+    described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
+    return Message(msgspec.structs.replace(md, **described), properties.body)

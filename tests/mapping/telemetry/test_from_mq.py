@@ -131,11 +131,9 @@ def test_requested_qos_is_the_user_data_of_the_subscription(user_data: str | Non
     assert subscription_qos(user_data) == expected
 
 
-@pytest.mark.parametrize("requested", [0, 1, 2])
-def test_requested_qos_arrives_as_mqps_sud(requested: int) -> None:
-    """The queue manager is IBM MQ: what is known of the subscription is a property of the message."""
-    message = mqtt_message(2, as_bytes=True, user_data=str(requested))
-    assert from_mq(message).qos == requested
+def test_the_user_data_of_an_earlier_delivery_do_not_lower_the_qos_of_a_direct_message() -> None:
+    forwarded = mqtt_message(2, as_bytes=True, user_data="0")
+    assert from_mq(forwarded, topic="commands").qos == 2
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from bridge.mapping.telemetry.from_mq import from_mq
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.wire import cmqc
-from bridge.wire.mq import decode_mqdlh, decode_mqxqh
+from bridge.wire.mq import RFH2, Folder, Typed, decode_mqdlh, decode_mqxqh, encode_chain
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
 from tests.mq.contract.backend_user import Bridge, payload, publication, unit
 
@@ -53,6 +56,52 @@ async def test_a_direct_message_of_an_application(bridge: Bridge, persistence: i
     assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("c7", "alarms/7", None, None)
     assert (found.retained, found.persistent) == (False, bool(persistence))
     assert payload(found) == b"direct"
+
+
+def forwarded(*folders: Folder) -> tuple[bytes, dict[str, Any]]:
+    """The data and MQMD fields of a publication as an application got it, with all folders."""
+    chain = encode_chain([RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=folders)], b"forwarded")
+    return chain.data, {"Format": chain.Format, "Encoding": chain.Encoding, "CodedCharSetId": chain.CodedCharSetId}
+
+
+PUBLISHED = (
+    Folder.build("mqtt", {"clientId": "publisher", "qos": Typed(1, "i4")}),
+    Folder.build("mqps", {"Top": "original/topic", "Sud": "0"}),
+)
+
+
+@pytest.mark.parametrize("folders", [PUBLISHED, PUBLISHED[:1]], ids=["mqtt and mqps", "mqtt only"])
+async def test_a_publication_forwarded_to_a_client_is_a_direct_message(
+    bridge: Bridge, folders: tuple[Folder, ...]
+) -> None:
+    data, md = forwarded(*folders)
+    await bridge.place.put("commands", data, manager="dev1", Persistence=1, **md)
+    (found,) = await bridge.arrived(1)
+    assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("dev1", "commands", None, None)
+    publication = from_mq(found.message, topic=found.topic or found.remote_queue)
+    assert (publication.topic, publication.payload, publication.qos) == ("commands", b"forwarded", 2)
+
+
+async def test_a_publication_put_to_the_queue_of_subscriptions_keeps_its_topic(bridge: Bridge) -> None:
+    """So do dead letters that were publications for a subscription."""
+    data, md = forwarded(*PUBLISHED)
+    await bridge.place.put(PUBLICATION_QUEUE, data, manager="dev1", Persistence=1, **md)
+    (found,) = await bridge.arrived(1)
+    assert (found.remote_queue, found.topic, found.user_data) == (PUBLICATION_QUEUE, "original/topic", "0")
+    assert from_mq(found.message).payload == b"forwarded"
+    await bridge.restart()
+    (again,) = await bridge.arrived(1)
+    assert (again.topic, again.user_data) == ("original/topic", "0")
+
+
+async def test_a_subscription_to_another_queue_name_of_a_client_sends_direct_messages(bridge: Bridge) -> None:
+    name, topic = f"{bridge.place.root}:sub", bridge.topic("a")
+    await bridge.place.command(f"DEFINE SUB('{name}') TOPICSTR('{topic}') DEST('alarms') DESTQMGR('dev1') USERDATA('0')")
+    bridge.place.at_end.append(f"DELETE SUB('{name}')")
+    await bridge.taken(unit(publication(topic, b"news")))
+    (found,) = await bridge.arrived(1)
+    assert (found.client_id, found.remote_queue, found.topic, found.user_data) == ("dev1", "alarms", None, None)
+    assert from_mq(found.message).payload == b"news"
 
 
 async def test_a_dead_letter(bridge: Bridge) -> None:
