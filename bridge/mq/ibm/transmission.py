@@ -15,10 +15,12 @@ from bridge.mapping.telemetry.publish_properties import properties_in, publisher
 from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mq.mqi import Got
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
+from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
 
 #: Length of an MQXQH.
 _MQXQH = 428
+#: Fields of an MQMD of version 2 that an MQMDE has.
+_EXTENDED = ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")
 
 
 class QueuedMessage(msgspec.Struct, eq=False):
@@ -68,7 +70,8 @@ def read_transmission(got: Got) -> QueuedMessage:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
     embedded = header.MsgDesc
-    raw = Message(embedded, got.data[_MQXQH:])
+    raw = _with_version_2(Message(embedded, got.data[_MQXQH:]))
+    embedded = raw.md
     remote_queue = header.RemoteQName.decode("utf-8", "replace")
     message: AnyMessage = raw
     properties = Properties(b"")
@@ -107,3 +110,16 @@ def _publication(md: MQMD, properties: Properties) -> AnyMessage | None:
         return None
     described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
     return Message(msgspec.structs.replace(md, **described), properties.body)
+
+
+def _with_version_2(message: Message) -> Message:
+    """Return a message with what its MQMDE says in its MQMD; an MQMDE that cannot be read stays where it is."""
+    md = message.md
+    if md.Format != cmqc.MQFMT_MD_EXTENSION:
+        return message
+    try:
+        extension = decode_mqmde(message.data, byte_order=byte_order_of(md.Encoding, "MQMDE"))
+    except MalformedHeader:
+        return message  # the session reads it again and has the message dead-lettered
+    named = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
+    return Message(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :])

@@ -247,7 +247,7 @@ def test_payload_is_a_direct_copy(payload: bytes, as_bytes: bool) -> None:
     assert from_mq(mq_message(body=payload), topic="t").payload == payload
 
 
-@pytest.mark.parametrize("format_", [b"", b"MQSTR", b"MQADMIN", b"MQIMS", b"MYOWN", b"MQHRF"])
+@pytest.mark.parametrize("format_", [b"", b"MQSTR", b"MQADMIN", b"MQIMSVS", b"MYOWN", b"MQSAPH"])
 def test_a_format_that_is_no_known_header_names_the_payload(format_: bytes) -> None:
     assert properties_of(Message(MQMD(Format=format_), b"RFH abc")).body == b"RFH abc"
 
