@@ -65,6 +65,7 @@ class IbmHost:
             memory=self.memory,
             subscription_connections=settings.subscription_connections,
             outage_timeout=settings.outage_timeout or None,
+            read_ahead=settings.mode == "client",
         )
 
     def _examine(self) -> list[Missing]:
