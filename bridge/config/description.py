@@ -147,6 +147,8 @@ def _ibm(queue_manager: IbmQueueManagerConfig) -> list[str]:
 
 
 def _user(queue_manager: IbmQueueManagerConfig) -> str:
+    if queue_manager.token_file is not None:
+        return f"the user of the token in {queue_manager.token_file}"
     if queue_manager.user is None:
         return "the user that the bridge runs as, without a password"
     if queue_manager.password_file is not None:
