@@ -160,9 +160,8 @@ class TlsConfig(Section):
         if len(bytes(self.key_repository)) > MAX_KEY_REPOSITORY:
             raise values.refusal(f"a path of at most {MAX_KEY_REPOSITORY} bytes", "key_repository")
         if self.key_repository_password_file is not None and self.key_repository_password_variable is not None:
-            raise values.refusal(
-                "key_repository_password_file or key_repository_password_variable, not both", "key_repository_password_variable"
-            )
+            both = "key_repository_password_file or key_repository_password_variable, not both"
+            raise values.refusal(both, "key_repository_password_variable")
         return self
 
 

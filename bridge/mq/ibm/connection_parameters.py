@@ -82,7 +82,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
         if reason == cmqc.MQRC_NOT_AUTHORIZED:
             if self.token_file:
                 return (
-                    f"the queue manager rejected the token of {self.token_file}: check that it has not expired, who issued it,"
+                    f"the queue manager rejected the token of {self.token_file}: check that it has not expired, its issuer,"
                     " the AuthToken stanza of qm.ini, CHLAUTH, and the user's authority to connect"
                 )
             if self.user:
@@ -92,7 +92,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
             return self._key_repository_hint()
         if reason == cmqc.MQRC_SSL_PEER_NAME_MISMATCH:
             pattern = tls.peer_name if tls is not None and tls.peer_name else "the SSLPEER value of the CCDT"
-            return f"the queue manager's certificate does not match {pattern}: check peer_name, and who answers at that address"
+            return f"the queue manager's certificate does not match {pattern}: check peer_name and the address"
         if reason == cmqc.MQRC_SSL_PEER_NAME_ERROR:
             return "check the distinguished name in peer_name, or certificatePeerName in the CCDT"
         if reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR:
@@ -103,7 +103,8 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
                 " client (AMQERR01.LOG) and queue manager name the cause"
             )
         if reason == cmqc.MQRC_Q_MGR_NAME_ERROR and self.ccdt_url:
-            return f"check that an entry of the CCDT has queueManager {self.queue_manager.lstrip('*')}, and what answers there"
+            name = self.queue_manager.lstrip("*")
+            return f"check that an entry of the CCDT has queueManager {name}, and which queue manager listens there"
         if reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE and self.ccdt_url:
             return "check that the CCDT can be read, and that a queue manager listens where its entries point"
         if reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE and self.connections and tls is None:

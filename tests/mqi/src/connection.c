@@ -219,7 +219,6 @@ static struct connection *connection_make(struct connection values)
 
 void connection_drop(struct connection *connection)
 {
-    connection->tls_refused = tls_was_refused(connection->socket);
     if (connection->socket >= 0) stream_close(connection->socket);
     connection->socket = -1;
 }
@@ -315,7 +314,8 @@ static struct connection *connect_at(const char *place, struct connection values
     if (connected)
         take_into(call.frame, connection_id, sizeof(MQBYTE24));
     else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
-        call_fail(&call, connection->tls_refused ? MQRC_SSL_INITIALIZATION_ERROR : MQRC_Q_MGR_NOT_AVAILABLE);
+        /* With TLS 1.3 the queue manager rejects a client's certificate after the client has finished its handshake. */
+        call_fail(&call, values.tls ? MQRC_SSL_INITIALIZATION_ERROR : MQRC_Q_MGR_NOT_AVAILABLE);
     if (connected && reconnection) {
         reconnection_remember_id(reconnection, connection_id);
         connection->reconnection = reconnection;

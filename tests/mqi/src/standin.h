@@ -74,7 +74,6 @@ struct tls_options {
 };
 
 MQLONG tls_start(int descriptor, const struct tls_options *options); /* the handshake; the reason if it fails */
-bool tls_was_refused(int descriptor); /* by the queue manager, as the last call on the socket has shown */
 ssize_t stream_send(int descriptor, const void *bytes, size_t length);
 ssize_t stream_receive(int descriptor, void *bytes, size_t length);
 bool stream_has_more(int descriptor);
@@ -130,7 +129,6 @@ struct connection {
     pthread_mutex_t busy; /* held during a call */
     struct frame frame;
     struct tls_options *tls; /* NULL: none */
-    bool tls_refused;        /* the queue manager ended TLS */
     struct reconnection *reconnection; /* reconnect.c; NULL: it does not */
     bool reconnecting;
     pthread_t reconnector;

@@ -317,12 +317,6 @@ MQLONG tls_start(int descriptor, const struct tls_options *options)
     return reason;
 }
 
-/* The queue manager refuses the client's certificate after a TLS 1.3 client has finished its handshake. */
-bool tls_was_refused(int descriptor)
-{
-    return session_of(descriptor) && ERR_GET_LIB(ERR_peek_error()) == ERR_LIB_SSL;
-}
-
 ssize_t stream_send(int descriptor, const void *bytes, size_t length)
 {
     SSL *session = session_of(descriptor);
