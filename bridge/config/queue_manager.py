@@ -155,6 +155,16 @@ class TlsConfig(Section):
     fips: Truth = False
     """Whether only FIPS-certified cryptography is used (MQSCO FipsRequired)."""
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that the client library and the bridge read, by the option that names them."""
+        password = self.key_repository_password_file
+        has_password = password is not None or self.key_repository_password_variable is not None
+        repository, *stash = key_repository_files(self.key_repository, has_password=has_password)
+        password = stash[0] if stash else password
+        found = {"key_repository": repository}
+        return found if password is None else found | {"key_repository_password_file": password}
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if len(bytes(self.key_repository)) > MAX_KEY_REPOSITORY:
@@ -163,6 +173,15 @@ class TlsConfig(Section):
             both = "key_repository_password_file or key_repository_password_variable, not both"
             raise values.refusal(both, "key_repository_password_variable")
         return self
+
+
+def key_repository_files(key_repository: Path, *, has_password: bool) -> list[Path]:
+    """Return the files that the client library reads: the key repository, and its stash file unless there is a password.
+
+    Source: IBM MQ, "Supplying the key repository password for an IBM MQ MQI client on AIX, Linux, and Windows".
+    """
+    repository = key_repository if key_repository.suffix else key_repository.with_suffix(".kdb")
+    return [repository] if has_password else [repository, repository.with_suffix(".sth")]
 
 
 class BatchConfig(Section):

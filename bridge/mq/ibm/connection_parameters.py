@@ -11,6 +11,7 @@ import msgspec
 
 from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.config.password import read_password
+from bridge.config.queue_manager import key_repository_files
 from bridge.config.values import without_password
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
@@ -114,16 +115,13 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
     def _key_repository_hint(self) -> str:
         if self.tls is None:
             return "the channel needs a key repository: add the section tls"
-        repository = Path(self.tls.key_repository)
-        if not repository.suffix:
-            repository = repository.with_suffix(".kdb")
-        needed = [repository] if self.tls.password else [repository, repository.with_suffix(".sth")]
-        for file in needed:
+        files = key_repository_files(Path(self.tls.key_repository), has_password=bool(self.tls.password))
+        for file in files:
             if not os.access(file, os.R_OK):
                 missing = "cannot be read by the user that runs the bridge" if file.exists() else "does not exist"
                 stash = ", and key_repository_password_file is not set" if file.suffix == ".sth" else ""
                 return f"{file} {missing}{stash}"
-        return f"check the password of {repository}, and that it is a key repository"
+        return f"check the password of {files[0]}, and that it is a key repository"
 
     def __repr__(self) -> str:
         return f"<ConnectionParameters of {self.place}>"
