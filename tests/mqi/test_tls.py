@@ -380,6 +380,21 @@ def test_a_binary_ccdt_cannot_be_read_by_the_stand_in(
     assert error.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE
 
 
+def test_the_client_library_does_not_reconnect_whatever_the_ccdt_says(
+    connect: Connecting, tmp_path: Path
+) -> None:
+    """The bridge does, and restores its handles and units of work itself."""
+    with ServedQueueManager(tmp_path / "data", tcp=True) as served:
+        channel = entry("MQB1", f"127.0.0.1({served.port})")
+        channel["connectionManagement"] = {"defaultReconnect": "yes"}
+        url = table(tmp_path / "ccdt.json", channel)
+        connection = connect(ConnectionParameters(queue_manager="MQB1", ccdt_url=url))
+        assert works(connection)
+    with pytest.raises(MQError) as raised:
+        works(connection)
+    assert raised.value.reason == cmqc.MQRC_CONNECTION_BROKEN
+
+
 # Tokens ----------------------------------------------------------------------------------------------------------------
 
 
@@ -461,3 +476,24 @@ def test_pymqi_says_that_it_cannot_send_a_token(
     error = refused(connect, with_token(token_site, issuer))
     assert error.reason == cmqc.MQRC_FUNCTION_NOT_SUPPORTED
     assert "use ibmmq" in error.detail
+
+
+def test_a_token_needs_a_client_that_does_not_reconnect_by_itself(
+    package: str, connect: Connecting, token_site: ServedQueueManager, issuer: Issuer
+) -> None:
+    """IBM MQ, "Using authentication tokens in an application"."""
+    only(package, "ibmmq")
+    library = client_packages.package(package)
+    issuer.issue("app", 60)
+    cd = library.CD(ChannelName=CHANNEL.encode(), ConnectionName=f"127.0.0.1({token_site.port})".encode())
+    token = issuer.file.read_text().strip()
+
+    def reason(options: int, **channel: Any) -> int:
+        cno = library.CNO(Options=options)
+        with pytest.raises(library.MQMIError) as raised:
+            library.QueueManager(None).connect_with_options("MQB1", cno=cno, token=token, **channel)
+        found: int = raised.value.reason
+        return found
+
+    assert reason(cmqc.MQCNO_RECONNECT, cd=cd) == cmqc.MQRC_RECONNECT_INCOMPATIBLE
+    assert reason(cmqc.MQCNO_LOCAL_BINDING) == cmqc.MQRC_FUNCTION_NOT_SUPPORTED

@@ -161,7 +161,12 @@ static void read_channel(struct ccdt_channel *channel, const char *entry)
     copy_text(channel->peer_name, sizeof channel->peer_name, member(security, "certificatePeerName"));
     definition->SSLPeerNamePtr = channel->peer_name;
     definition->SSLPeerNameLength = (MQLONG)strlen(channel->peer_name);
-    definition->HeartbeatInterval = number_of(member(management, "heartbeatInterval"), 300);
+    definition->HeartbeatInterval = number_of(member(management, "heartInterval"), 300);
+    static const char *const RECONNECT[] = {"no", "yes", "queueManager", "disabled"}; /* MQRCN_... */
+    char reconnect[16];
+    copy_text(reconnect, sizeof reconnect, member(management, "defaultReconnect"));
+    for (MQLONG value = 0; value < 4; value++)
+        if (!strcmp(reconnect, RECONNECT[value])) definition->DefReconnect = value;
     definition->MaxMsgLength = number_of(member(member(entry, "general"), "maximumMessageLength"), 4194304);
 }
 

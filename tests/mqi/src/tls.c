@@ -6,13 +6,13 @@
    "IBM MQ rules for SSLPEER values"; "2381 MQRC_KEY_REPOSITORY_ERROR", "2393 MQRC_SSL_INITIALIZATION_ERROR",
    "2398 MQRC_SSL_PEER_NAME_MISMATCH" and "2399 MQRC_SSL_PEER_NAME_ERROR". The host name is not compared with the
    certificate: IBM's client compares SSLPEER only. */
-#include <ctype.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/pkcs12.h>
 #include <openssl/ssl.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,6 +294,7 @@ MQLONG tls_start(int descriptor, const struct tls_options *options)
     struct attribute attributes[MAX_ATTRIBUTES];
     int count = options->peer_name[0] ? read_filter(options->peer_name, attributes) : 0;
     if (count < 0) return MQRC_SSL_PEER_NAME_ERROR;
+    signal(SIGPIPE, SIG_IGN); /* OpenSSL writes without MSG_NOSIGNAL */
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     SSL *session = NULL;
     MQLONG reason = context && descriptor < MAX_DESCRIPTORS ? prepare(context, options) : MQRC_SSL_INITIALIZATION_ERROR;
