@@ -1,5 +1,6 @@
 """The queue manager that the bridge serves: the embedded one, or one of IBM MQ."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -22,6 +23,18 @@ MOST_CONNECTIONS = 264
 """Characters of a list of connection names (MQ_CONN_NAME_LENGTH)."""
 MAX_KEY_REPOSITORY = 256
 """Bytes of the path of a key repository (MQ_SSL_KEY_REPOSITORY_LENGTH)."""
+_UPPER_CASE = "attribute types in upper case without a blank before =, such as CN=QM1"
+
+
+def _peer_name(text: str) -> None:
+    """Check a peer name as IBM's client reads it (IBM MQ, "IBM MQ rules for SSLPEER values"). Raises ValueError."""
+    name_pattern(text)
+    unquoted = re.sub(r'"[^"]*"|\\.', "", text)
+    for attribute in re.split("[,;]", unquoted):
+        if not re.fullmatch(r"[A-Z]+", attribute.partition("=")[0].lstrip()):
+            raise ValueError(_UPPER_CASE)
+
+
 _VARIABLE = values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
 
 
@@ -146,7 +159,7 @@ class TlsConfig(Section):
     If the key repository has no certificate with that default label, the bridge presents no certificate."""
     peer_name: (
         Annotated[
-            str, values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")
+            str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")
         ]
         | None
     ) = None

@@ -109,6 +109,14 @@ MISTAKES = [
         "6:57: queue_manager.tls.peer_name: expected one of SERIALNUMBER, MAIL, UID, CN, T, OU, DC, O, STREET, L, ST, PC, C,"
         " UNSTRUCTUREDNAME, UNSTRUCTUREDADDRESS, DNQ before = in 'QM1', found 'QM1'",
     ),
+    *(
+        (
+            CLIENT + f"tls: {{key_repository: k, cipher_spec: ANY, peer_name: '{name}'}}",
+            "6:57: queue_manager.tls.peer_name: expected attribute types in upper case without a blank before =, such as"
+            f" CN=QM1, found '{name}'",
+        )
+        for name in ("cn=QM1", "O=a;CN =QM1")
+    ),
     (
         CLIENT + "tls: {key_repository: k, cipher_spec: ANY, key_repository_password: hunter2}",
         "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because too many read it (write"

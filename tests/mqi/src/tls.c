@@ -169,11 +169,11 @@ static const char *const TYPES[][4] = {
     {"MAIL", "E", "emailAddress"},
 };
 
-static int type_of(const char *name)
+static int type_of(const char *name, int (*compare)(const char *, const char *))
 {
     for (size_t type = 0; type < sizeof TYPES / sizeof *TYPES; type++)
         for (int other = 0; other < 4 && TYPES[type][other]; other++)
-            if (!strcasecmp(TYPES[type][other], name)) return (int)type;
+            if (!compare(TYPES[type][other], name)) return (int)type;
     return -1;
 }
 
@@ -188,7 +188,7 @@ static bool read_attribute(char *part, struct attribute *attribute)
     if (!equals) return false;
     *equals = 0;
     while (*part == ' ') part++;
-    attribute->type = type_of(part);
+    attribute->type = type_of(part, strcmp); /* in upper case, with no space before the = */
     char *value = equals + 1;
     while (*value == ' ') value++;
     size_t length = strlen(value);
@@ -249,7 +249,7 @@ static bool name_has(X509_NAME *name, const struct attribute *attributes, int co
         for (; !found && position < X509_NAME_entry_count(name); position++) {
             X509_NAME_ENTRY *entry = X509_NAME_get_entry(name, position);
             unsigned char *value = NULL;
-            if (type_of(OBJ_nid2sn(OBJ_obj2nid(X509_NAME_ENTRY_get_object(entry)))) != type) continue;
+            if (type_of(OBJ_nid2sn(OBJ_obj2nid(X509_NAME_ENTRY_get_object(entry))), strcasecmp) != type) continue;
             if (ASN1_STRING_to_UTF8(&value, X509_NAME_ENTRY_get_data(entry)) < 0) continue;
             found = value_matches(attributes[index].value, (char *)value);
             OPENSSL_free(value);
