@@ -32,6 +32,7 @@ from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got
+from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
@@ -209,7 +210,7 @@ class IbmBackend:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
 
     def start(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+        self._consumer = SegmentJoiner(consumer)
         self._browser.start()
 
     async def caught_up(self) -> None:
@@ -274,7 +275,7 @@ class IbmBackend:
         for publisher, part in parts.items():
             publisher.submit(part)
         if removing:
-            msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
+            msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
             self._remover.submit(Removal(msg_ids, sent, ended))
         return NONE_REFUSED
 
@@ -419,10 +420,10 @@ class IbmBackend:
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
-        queued = cast(QueuedMessage, transmission)
-        md, data = queued.undelivered
-        letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)
-        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
+        # Each segment of its own, as they lie there: all of them together may be too long for the dead-letter queue.
+        queued = cast("list[QueuedMessage]", separate([transmission]))
+        letters = [(one.got, *one.undelivered, one.remote_queue, one.client_id, reason) for one in queued]
+        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True
 
     def flush(self, done: Callable[[], None]) -> None:
