@@ -6,6 +6,7 @@ repository cannot be tested here.
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import threading
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mapping.message import Message
+from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.connection import IbmConnection
 from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls
@@ -70,6 +72,18 @@ class Site:
     def secured(self, **changes: Any) -> ConnectionParameters:
         """Parameters in which TLS is changed."""
         return self.parameters(tls=msgspec.structs.replace(self.tls, **changes))
+
+    @contextlib.contextmanager
+    def channel(self, attributes: str) -> Iterator[None]:
+        """Define the channel, which is not there otherwise, and limits nothing then."""
+        connection = EmbeddedConnection(self.queue_manager.itself, "tests")
+        (response,) = connection.command(f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) {attributes}")
+        assert response.ok, response.message
+        try:
+            yield
+        finally:
+            connection.command(f"DELETE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN)")
+            connection.disconnect()
 
     def repository_of(self, name: str, trusts: Authority | None = None, **issue: Any) -> str:
         """A key repository of another client."""
@@ -163,6 +177,48 @@ def test_a_cipher_spec_that_the_channel_does_not_have_is_refused(
         site.queue_manager.close()
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
     assert "check that ANY_TLS12 matches SSLCIPH of the channel" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ("SSLCIPH(ANY_TLS13)", 0),
+        ("SSLCIPH(TLS_AES_256_GCM_SHA384) SSLPEER('CN=client,O=Example')", 0),
+        ("SSLCIPH(' ')", cmqc.MQRC_SSL_INITIALIZATION_ERROR),
+        ("SSLCIPH(ANY_TLS12)", cmqc.MQRC_SSL_INITIALIZATION_ERROR),
+        ("SSLCIPH(ANY_TLS13) SSLPEER('CN=other')", cmqc.MQRC_SSL_PEER_NAME_MISMATCH),
+    ],
+)
+def test_the_definition_of_the_channel_decides_on_the_client(
+    connect: Connecting, site: Site, attributes: str, reason: int
+) -> None:
+    with site.channel(attributes):
+        if reason:
+            assert refused(connect, site.secured(cipher_spec="ANY_TLS13")).reason == reason
+        else:
+            assert works(connect(site.secured(cipher_spec="ANY_TLS13")))
+
+
+def test_a_client_without_certificate_is_refused_where_the_channel_requires_one(
+    connect: Connecting, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, client_certificates="optional")
+    nameless = site.secured(certificate_label="")
+    try:
+        with site.channel("SSLCIPH(ANY_TLS12_OR_HIGHER) SSLCAUTH(OPTIONAL)"):
+            assert works(connect(nameless))
+        with site.channel("SSLCIPH(ANY_TLS12_OR_HIGHER)"):
+            assert refused(connect, nameless).reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
+    finally:
+        site.queue_manager.close()
+
+
+def test_a_channel_with_a_cipher_spec_refuses_a_client_without(connect: Connecting, tmp_path: Path) -> None:
+    with ServedQueueManager(tmp_path, tcp=True) as served:
+        EmbeddedConnection(served.itself, "tests").command(f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) SSLCIPH(ANY_TLS12)")
+        place = f"127.0.0.1({served.port})"
+        error = refused(connect, ConnectionParameters(queue_manager="MQB1", channel=CHANNEL, connections=place))
+    assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
 
 def test_an_unknown_cipher_spec_is_refused(connect: Connecting, site: Site) -> None:
