@@ -147,6 +147,9 @@ class IbmConnection:
             sco.Version = cmqc.MQSCO_VERSION_6
             sco.KeyRepoPassword = tls.password
             return sco
+        if hasattr(self._library, "CNO"):  # ibmmq on a client library of before 9.3
+            hint = self._parameters.hint(cmqc.MQRC_SCO_ERROR)
+            raise MQError(cmqc.MQRC_SCO_ERROR, f"the client library takes no key repository password; hint: {hint}")
         return TlsOptionsWithPassword(sco, tls.password)
 
     def _keep(self, held: Any) -> int:

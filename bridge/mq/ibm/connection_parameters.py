@@ -103,6 +103,10 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
                 " side trusts the other's certificate, and certificate_label if SSLCAUTH is REQUIRED; the error logs of"
                 " client (AMQERR01.LOG) and queue manager name the cause"
             )
+        if reason == cmqc.MQRC_SCO_ERROR and tls is not None and tls.password:
+            return "install IBM's MQ client 9.3 or later, or use a stash file instead of key_repository_password_file"
+        if reason in (cmqc.MQRC_CSP_ERROR, cmqc.MQRC_FUNCTION_NOT_SUPPORTED) and self.token_file:
+            return "a token needs IBM's MQ client 9.3.4 or later, and a queue manager on Linux or AIX of such a version"
         if reason == cmqc.MQRC_Q_MGR_NAME_ERROR and self.ccdt_url:
             name = self.queue_manager.lstrip("*")
             return f"check that an entry of the CCDT has queueManager {name}, and which queue manager listens there"

@@ -13,6 +13,7 @@ from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.config.password import NoPassword
 from bridge.mq.ibm.client_library import LibraryMissing, load_library
 from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls, parameters
+from bridge.wire import cmqc
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}
 TLS = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY")
@@ -100,6 +101,17 @@ def test_the_password_of_the_key_repository_comes_from_its_file_or_variable(tmp_
         found = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), environment)
         assert found.tls is not None and found.tls.password == "hunter2"
         assert "hunter2" not in repr(found.tls)
+
+
+def test_a_key_repository_that_the_bridge_may_not_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key.kdb").touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # which tests that run as root would not see
+    tls = TlsConfig(key_repository=tmp_path / "key", cipher_spec="ANY")
+    found = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), {})
+    hint = found.hint(cmqc.MQRC_KEY_REPOSITORY_ERROR)
+    assert hint == f"{tmp_path / 'key.kdb'} cannot be read by the user that runs the bridge"
 
 
 def test_text_is_utf_8_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
