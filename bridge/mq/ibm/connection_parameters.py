@@ -94,8 +94,8 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
         if reason == cmqc.MQRC_SSL_PEER_NAME_MISMATCH:
             pattern = tls.peer_name if tls is not None and tls.peer_name else "the peer name of the CCDT"
             return (
-                f"the queue manager's certificate does not match {pattern}, or the bridge's certificate does not match SSLPEER"
-                " of the channel: check both, and the address of the queue manager"
+                f"the queue manager's certificate does not match {pattern}, or the bridge's certificate does not match"
+                " SSLPEER of the channel: check both, and the address of the queue manager"
             )
         if reason == cmqc.MQRC_SSL_PEER_NAME_ERROR:
             return "check the distinguished name in peer_name, or certificatePeerName in the CCDT"
