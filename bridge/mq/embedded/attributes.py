@@ -251,6 +251,9 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "DESCR": _DESCR,
         "MAXMSGL": Number(0, 104_857_600, 4_194_304),
         "SHARECNV": Number(0, _NUMBER, 10),
+        "SSLCAUTH": Choice(("REQUIRED", "OPTIONAL"), "REQUIRED"),
+        "SSLCIPH": Text(32),
+        "SSLPEER": Text(1_024),
         "TRPTYPE": Choice(("TCP",), "TCP"),
     },
     "TOPIC": {

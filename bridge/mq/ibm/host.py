@@ -96,7 +96,8 @@ class IbmHost:
         return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
 
     def check_password(self, user: str, password: bytes) -> None:
-        as_user = msgspec.structs.replace(self._parameters, user=user, password=password.decode("utf-8", "replace"))
+        given = password.decode("utf-8", "replace")
+        as_user = msgspec.structs.replace(self._parameters, user=user, password=given, token_file="")
         IbmConnection(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
