@@ -1,27 +1,27 @@
-"""`mqbridge check --connect`: a look at the queue manager."""
+"""`mqbridge check --connect` and `mqbridge mqsc-script`: what the bridge needs at its queue manager."""
 
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
+from typing import Annotated
 
-import msgspec
+import typer
 
-from bridge.cli.failures import FAILED, Failure
-from bridge.cli.queue_manager import connect
-from bridge.config import Configuration
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.queue_manager import configuration_of, connect
+from bridge.config import Configuration, default_configuration
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.requirements import mapping_queues_of
+from bridge.mq.ibm.mqsc_script import mqsc_script
 from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
 
 
 def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:
-    """Return what the queue manager of a configuration lacks, and notes: what only clients with certain topics need.
+    """Return what the queue manager of a configuration lacks, and notes: what the bridge can do without.
 
-    Raises Failure or MQError where it cannot be asked.
+    Raises Failure or MQError if the queue manager cannot be reached.
     """
-    requirements = msgspec.structs.replace(
-        requirements_of(configuration), mapping_queues=tuple(mapping_queues_of(configuration))
-    )
+    requirements = requirements_of(configuration)
     name = configuration.queue_manager.name
     try:
         connection = connect(None, configuration)
@@ -35,3 +35,33 @@ def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], l
         with contextlib.suppress(MQError, OSError):
             connection.disconnect()
     return [str(one) for one in found if one.needed], [str(one) for one in found if not one.needed]
+
+
+def print_mqsc_script(
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Configuration file.", show_default=False)
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Grant authorities to this user.", show_default=False)
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Grant authorities to this group.  [default: mqbridge]", show_default=False),
+    ] = None,
+) -> None:
+    """Print the MQSC script that prepares a queue manager for a configuration.
+
+    The script defines the queues and the channel of the bridge, and grants its user or group the authorities that the
+    configuration needs, and no others. Without a file it is the script of the default configuration. Run it as an
+    administrator: mqbridge mqsc-script --config bridge.yaml | runmqsc QM1
+    """
+    if user is not None and group is not None:
+        raise Failure("--user and --group exclude each other: authorities are granted to one of them", WRONG_USAGE)
+    for name in filter(None, (user, group)):
+        if not name.isprintable() or "'" in name or " " in name:
+            raise Failure(f"{name!r} is not the name of a user or group", WRONG_USAGE)
+    configuration = configuration_of(config, None) or default_configuration()
+    settings = configuration.queue_manager
+    connects_as = user or (settings.user if settings.type == "ibm" else None) or "mqbridge"
+    grantee = f"PRINCIPAL('{user}')" if user is not None else f"GROUP('{group or 'mqbridge'}')"
+    typer.echo(mqsc_script(configuration, grantee, connects_as), nl=False)

@@ -132,6 +132,9 @@ class Hconn:
             queue = queue_manager.queues.get(name)
             if queue is None or queue.owner is None or queue.owner != self.acting(od, options):
                 self.ask_object(od, options, cmqc.MQOT_Q, name, *more)
+            else:
+                # The creator has all authorities for a dynamic queue, but not for the queue manager, which contexts take.
+                queue_manager.authorization.setting_context(self.asked, options)
         return name
 
     def ask_topic(self, od: MQOD, options: int, topic: str) -> None:
