@@ -25,15 +25,15 @@ from bridge.mq.ibm.requirements import (
 from bridge.security.privileged import NOBODY
 
 #: Characters of a line.
-_WIDTH = 72
+_WIDTH = 70
 #: MAXUMSGS of a new queue manager.
 _DEFAULT_UNCOMMITTED = 10_000
 #: Addresses and names that the administrator replaces.
 _ADDRESS, _PEER_NAME = "192.0.2.10", "CN=mqbridge"
 
 _HEADER = """\
-Objects and authorities that the MQTT bridge needs at its queue manager,
-as mqbridge mqsc-script prints them.
+Objects and authorities that the MQTT bridge needs at its queue
+manager, as mqbridge mqsc-script prints them.
 
 IBM MQ:                  runmqsc QMGR < bridge.mqsc
 Embedded queue manager:  the bridge runs bridge.mqsc at each start.
@@ -41,24 +41,24 @@ To see what is missing:  mqbridge check --connect bridge.yaml
 
 Running the script again does not change objects that exist: DEFINE
 answers AMQ8150E, "already exists", which is harmless. ALTER QMGR sets
-its attributes each time under runmqsc. The embedded queue manager keeps
-attributes that have a value already.
+its attributes each time under runmqsc. The embedded queue manager
+keeps attributes that have a value already.
 
 Each MQTT client is a remote queue manager to this one, named by its
-client identifier. No objects are defined for clients: messages to them
-resolve through the default transmission queue. The destination of their
-subscriptions, SYSTEM.MQTT.PUBLICATION.QUEUE, is a name at the client,
-and is not defined here."""
+client identifier. No objects are defined for clients: messages to
+them resolve through the default transmission queue. The destination
+of their subscriptions, SYSTEM.MQTT.PUBLICATION.QUEUE, is a name at
+the client, and is not defined here."""
 
 _COMMENTS = {
     "transmission queue": """\
 Messages for MQTT clients. The bridge opens this queue for exclusive
 input; a second bridge stands by. MAXDEPTH limits the backlog of all
 clients that are away, together.
-MSGDLVSQ stays at PRIORITY, as in IBM's own set-up. All publications of
-MQTT clients have the priority of their topic (DEFPRTY), so their order
-holds, as MQTT 3.1.1 section 4.6 demands. A message that an application
-puts with a higher priority overtakes them.
+MSGDLVSQ stays at PRIORITY, as in IBM's own set-up. All publications
+of MQTT clients have the priority of their topic (DEFPRTY), so their
+order holds, as MQTT 3.1.1 section 4.6 demands. A message that an
+application puts with a higher priority overtakes them.
 MONQ makes the queue manager keep the age of the oldest message, which
 the bridge reports in its metrics.""",
     "state queue": """\
@@ -102,9 +102,9 @@ def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')"
 
 def _objects(requirements: Requirements) -> Iterator[str]:
     yield _comment(
-        "Headers (MQXQH, RFH2) are added to the payload, so messages longer than\n"
-        "IBM MQ's default of 4 MiB must be allowed. The embedded queue manager\n"
-        "takes its limit from max_message_length of the configuration file."
+        "Headers (MQXQH, RFH2) are added to the payload, so messages longer\n"
+        "than IBM MQ's default of 4 MiB must be allowed. The embedded queue\n"
+        "manager takes its limit from max_message_length of the\nconfiguration file."
     ) + _command("ALTER QMGR", [f"MAXMSGL({MAX_MESSAGE_LENGTH})"])
     if requirements.uncommitted > _DEFAULT_UNCOMMITTED:
         text = "One unit of work of the bridge may have this many messages."
@@ -128,8 +128,8 @@ def _objects(requirements: Requirements) -> Iterator[str]:
     )
     yield (
         _comment(
-            "DEFXMITQ makes client identifiers resolve. A queue manager that already\n"
-            "has another default transmission queue cannot serve both: give the\n"
+            "DEFXMITQ makes client identifiers resolve. A queue manager that has\n"
+            "another default transmission queue cannot serve both: give the\n"
             "queue managers behind that queue transmission queues of their names.\n"
             "Leave DEADQ out if your queue manager has a dead-letter queue."
         )
@@ -171,7 +171,7 @@ def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
         f"PUB and SUB on {BASE_TOPIC} cover the whole topic tree. To limit\n"
         "clients, give each group of them topic objects and users of their own.\n"
         "A client's user needs PUT on the transmission queue and PUB or SUB on\n"
-        f"its topics. SUB and RESUME of the bridge must stay on {BASE_TOPIC}\n"
+        f"its topics. The bridge needs SUB and RESUME on {BASE_TOPIC},\n"
         "or on the topic objects of all clients: the bridge itself removes\n"
         "subscriptions when a client unsubscribes. For a group sensors:\n\n"
         "DEFINE TOPIC('SENSORS') TOPICSTR('sensors') NOREPLACE\n"
@@ -268,7 +268,7 @@ def _comment(text: str) -> str:
 
 
 def _wrapped(line: str) -> str:
-    return textwrap.fill(line, _WIDTH - 2, subsequent_indent=" " * 9)
+    return textwrap.fill(line, _WIDTH, subsequent_indent=" " * 9)
 
 
 def _command(start: str, words: Iterable[str]) -> str:
