@@ -1,4 +1,4 @@
-"""`mqbridge ibm-acceptance`: the tests before the first run on a real queue manager, here on the stand-in for IBM's library."""
+"""`mqbridge ibm-acceptance`, tests before the first run on a real queue manager: here on the stand-in for IBM's library."""
 
 from __future__ import annotations
 

@@ -85,6 +85,8 @@ class Acceptance:
         self._connection: Connection | None = None
         #: handle of the transmission queue; None if it cannot be opened
         self._transmissions: int | None = None
+        #: whether messages to clients arrive on the transmission queue
+        self._delivers = False
 
     def run(self) -> Iterator[Outcome]:
         """Yield the result of each test as soon as it is there."""
@@ -191,15 +193,23 @@ class Acceptance:
         finally:
             administration.close()
         heartbeat, length = found.get(cmqcfc.MQIACH_HB_INTERVAL, 0), found.get(cmqcfc.MQIACH_MAX_MSG_LENGTH, 0)
+        assert isinstance(heartbeat, int) and isinstance(length, int)
         shown = f"HBINT({heartbeat}) MAXMSGL({length})"
         wanted = self._requirements.message_length
-        if not isinstance(heartbeat, int) or not 0 < heartbeat <= MAX_HEARTBEAT:
+        if not 0 < heartbeat <= MAX_HEARTBEAT:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) HBINT(10)"
             raise Failed(f"{shown}: a connection that is half open is not detected in time", remedy)
-        if not isinstance(length, int) or length < wanted:
+        if length < wanted:
             remedy = f"ALTER CHANNEL('{self._channel}') CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})"
             raise Failed(f"{shown}: clients may publish messages of {wanted} bytes", remedy)
         return shown
+
+    def _inquire(self, od: MQOD, selector: int) -> tuple[list[int], list[str]]:
+        handle = self._mq.open(od, cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING)
+        try:
+            return self._mq.inquire(handle, (selector,))
+        finally:
+            self._mq.close(handle)
 
     @contextlib.contextmanager
     def _own_queue(self) -> Iterator[tuple[str, int]]:
@@ -236,6 +246,12 @@ class Acceptance:
 
     def _opens_transmission_queue(self) -> str:
         """Open the transmission queue as the bridge does, so that no bridge takes the messages of the tests."""
+        (default,) = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQCA_DEF_XMIT_Q_NAME)[1]
+        if default.rstrip(" \0") != self._requirements.transmission_queue:
+            raise Failed(
+                f"messages to clients go to {default.rstrip()}, so no messages are sent",
+                f"ALTER QMGR DEFXMITQ('{self._requirements.transmission_queue}')",
+            )
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
         try:
             self._transmissions = self._mq.open(MQOD(ObjectName=self._requirements.transmission_queue), options)
@@ -268,6 +284,15 @@ class Acceptance:
         finally:
             used.close(destination)
 
+    @contextlib.contextmanager
+    def _subscribed(self, topic: str, client: str = "") -> Iterator[None]:
+        """Hold a non-durable subscription."""
+        handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, topic, client)
+        try:
+            yield
+        finally:
+            self._mq.close(handle)
+
     def _publish(self, topic: str, data: bytes, options: int = 0) -> None:
         """Publish as the bridge does: in syncpoint, with the user of the client in the message."""
         opening = cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -282,10 +307,9 @@ class Acceptance:
         finally:
             self._mq.close(handle)
 
-    def _next(self, client: str = "", wait: int = WAIT) -> Got | None:
+    def _next(self, client: str, wait: int) -> Got | None:
         """Take the next message for a client off the transmission queue; None if there is none within `wait` ms."""
         assert self._transmissions is not None
-        client = client or self._client
         common = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
         step = cmqc.MQGMO_BROWSE_FIRST
         until = time.monotonic() + wait / 1000
@@ -307,10 +331,11 @@ class Acceptance:
                 return self._mq.get(self._transmissions, taking)
 
     def _expect(self, data: bytes, client: str = "") -> Got:
-        got = self._next(client)
+        client = client or self._client
+        got = self._next(client, WAIT)
         if got is None:
             raise Failed(
-                f"no message for client {client or self._client} on {self._requirements.transmission_queue}",
+                f"no message for client {client} on {self._requirements.transmission_queue}",
                 "check DEFXMITQ, and whether another program takes messages from the queue",
             )
         if not got.data.endswith(data):
@@ -318,12 +343,9 @@ class Acceptance:
         return got
 
     def _round_trip(self) -> str:
-        handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, self._topic)
-        try:
+        with self._subscribed(self._topic):
             self._publish(self._topic, b"round trip")
             got = self._expect(b"round trip")
-        finally:
-            self._mq.close(handle)
         queued = read_transmission(got)
         user = decode_mqxqh(got.data).MsgDesc.UserIdentifier.rstrip(b" \0")
         if (queued.topic, queued.user_data, user) != (self._topic, "1", b"acceptance"):
@@ -331,6 +353,7 @@ class Acceptance:
                 f"the message has topic {queued.topic!r}, subscription user data {queued.user_data!r} and user {user!r}",
                 "report this to the developers of the bridge, with the version of the queue manager",
             )
+        self._delivers = True
         return "topic, subscription user data and user arrive in MQXQH and RFH2"
 
     def _retained(self) -> str:
@@ -338,13 +361,11 @@ class Acceptance:
         self._publish(topic, b"retained", cmqc.MQPMO_RETAIN)
         administration = Administration(self._mq)
         try:
-            handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, topic)
-            self._expect(b"retained")
-            self._mq.close(handle)
+            with self._subscribed(topic):
+                self._expect(b"retained")
             administration.clear_retained(topic)
-            handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, topic)
-            left = self._next(wait=1000)
-            self._mq.close(handle)
+            with self._subscribed(topic):
+                left = self._next(self._client, 1000)
         finally:
             with contextlib.suppress(MQError):
                 administration.clear_retained(topic)
@@ -370,17 +391,16 @@ class Acceptance:
         return "messages wait without a connection; another connection resumes and removes the subscription"
 
     def _client_identifiers(self) -> str:
+        if not self._delivers:
+            raise Skipped("messages to clients do not arrive")
         failed = []
         for character in PUNCTUATION:
             client = f"{self._client}{character}X"
             topic = f"{self._topic}/identifier"
             try:
-                handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, topic, client)
-                try:
+                with self._subscribed(topic, client):
                     self._publish(topic, b"identifier")
                     self._expect(b"identifier", client)
-                finally:
-                    self._mq.close(handle)
             except MQError as error:
                 failed.append(f"{character!r}: {cmqc.reason_name(error.reason)} ({error.reason})")
             except Failed:
@@ -393,32 +413,26 @@ class Acceptance:
         return f"accepted: letters, digits, . _ / % and {' '.join(PUNCTUATION.strip())} and blank"
 
     def _long_message(self) -> str:
-        handle = self._mq.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
-        try:
-            (length,), _ = self._mq.inquire(handle, (cmqc.MQIA_MAX_MSG_LENGTH,))
-        finally:
-            self._mq.close(handle)
-        length -= HEADERS
-        handle = self._subscribe(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, f"{self._topic}/long")
-        try:
-            begun = time.monotonic()
+        # What is too long for the transmission queue would go to the dead-letter queue.
+        objects = MQOD(ObjectType=cmqc.MQOT_Q_MGR), MQOD(ObjectName=self._requirements.transmission_queue)
+        length = min(self._inquire(od, cmqc.MQIA_MAX_MSG_LENGTH)[0][0] for od in objects) - HEADERS
+        begun = time.monotonic()
+        with self._subscribed(f"{self._topic}/long"):
             try:
                 self._publish(f"{self._topic}/long", b"x" * length)
                 self._expect(b"x" * length)
             except MQError as error:
                 raise Failed(
-                    f"a message of {length} bytes, as MAXMSGL of the queue manager allows: {error}",
-                    f"set MAXMSGL({MAX_MESSAGE_LENGTH}) for the channel and {self._requirements.transmission_queue}",
+                    f"a message of {length} bytes, as MAXMSGL of queue manager and queue allow: {error}",
+                    f"set MAXMSGL({MAX_MESSAGE_LENGTH}) for the channel",
                 ) from error
-        finally:
-            self._mq.close(handle)
         return f"{length} bytes there and back in {time.monotonic() - begun:.1f} s"
 
     # Handles and rate ------------------------------------------------------------------------------------------------
 
     def _stale_handle(self) -> str:
         """Alter a queue with FORCE while it is open, and open it again (IBM MQ documentation, reason code 2041)."""
-        name = f"{PREFIX}.{self._id}"
+        name = f"{PREFIX}.QUEUE.{self._id}"
         (defined,) = self._mq.command(f"DEFINE QLOCAL('{name}')")
         if not defined.ok:
             raise Skipped(f"the user may not define a queue: {defined.message}")
