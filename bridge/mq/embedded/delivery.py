@@ -6,6 +6,7 @@ import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
+from bridge.mq.embedded.appearance import with_properties
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
 from bridge.wire import cmqc
@@ -42,7 +43,18 @@ def delivery(number: int, subscription: Subscription, publication: StoredMessage
         publication.persistent and not subscription.ephemeral,
         put_application=publication.put_application,
     )
-    return stored if subscription.selection is None or subscription.selection(stored) else None
+    if subscription.selection is not None and not subscription.selection(stored):
+        return None
+    if subscription.direct:
+        _make_direct(stored)
+    return stored
+
+
+def _make_direct(stored: StoredMessage) -> None:
+    """Make the copy for a subscription that an administrator sent to another queue name of a client a direct message."""
+    stored.message = Message(*with_properties(stored, stored.message.md, True))
+    stored.topic = stored.user_data = None
+    stored.retained = False
 
 
 def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:
