@@ -46,7 +46,6 @@ def shown(bridge: RemoteBridgeProcess) -> list[Any]:
 
 
 def test_all_tests_but_those_of_authentication_pass_on_the_stand_in(bridge: RemoteBridgeProcess) -> None:
-    bridge.mqsc("ALTER QMGR MAXMSGL(8388608)\n")
     before = shown(bridge)
     status, lines = run(bridge, "--json")
     results = {one["test"]: one for one in map(json.loads, lines)}

@@ -196,10 +196,10 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
         "firewall dropped, after twice HBINT. With the default, 300, that takes\n"
         "ten minutes. MCAUSER('*NOACCESS') is no user: only the records below\n"
         "give a connection one.\n"
-        f"The bridge has {publishers + 5} connections, one for each mapping, and one for every\n"
-        "200 subscriptions of clean sessions. To limit them, set MAXINST and\n"
-        "MAXINSTC above that for two bridges, and MaxChannels in qm.ini above\n"
-        "all channels together."
+        f"The bridge has {publishers + 5} connections, one more for each mapping, and one\n"
+        "more for every 200 subscriptions of clean sessions (MAXHANDS less 56).\n"
+        "If you set MAXINST and MAXINSTC, allow that for two bridges and a few\n"
+        "more. MaxChannels in qm.ini must allow all channels together."
     )
     cipher = tls.cipher_spec if tls is not None else "ANY_TLS12_OR_HIGHER"
     commands = [

@@ -117,7 +117,7 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     """A queue manager prepared by the script of `configuration`, with the queues of its mappings."""
     queue_manager = QueueManager("MQB1", tmp_path)
     queue_manager.enforce_authorities()
-    own = "DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT)\nDEFINE QLOCAL(QM2) USAGE(XMITQ)\n"
+    own = "DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\nDEFINE QLOCAL(QM2) USAGE(XMITQ)\n"
     run_script(queue_manager, own, "test")
     run_script(queue_manager, mqsc_script(configuration(), f"PRINCIPAL('{OURS}')"), "mqsc-script")
     CommandServer(queue_manager).start()
@@ -135,8 +135,6 @@ def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
 
 
 def test_nothing_is_missing_after_the_script(queue_manager: QueueManager) -> None:
-    queue_manager.attributes["MAXMSGL"] = 104_857_600
-    run_script(queue_manager, "ALTER QLOCAL(OUT) MAXMSGL(104857600)", "test")
     assert lacking(queue_manager) == []
 
 
@@ -150,7 +148,6 @@ def test_each_authority_of_the_script_is_reported_if_it_is_missing(
     queue_manager: QueueManager, authority: Authority
 ) -> None:
     """So the script grants no authority that is not needed, and the check misses none that is."""
-    run_script(queue_manager, "ALTER QLOCAL(OUT) MAXMSGL(104857600)", "test")
     user = authority.user or OURS
     profile = f"PROFILE('{authority.name}') " if authority.name else ""
     record = f"SET AUTHREC {profile}OBJTYPE({authority.kind}) PRINCIPAL('{user}')"
@@ -183,8 +180,20 @@ def test_an_examination_leaves_nothing_behind(queue_manager: QueueManager) -> No
     administrator.disconnect()
 
 
+CHANNEL = {"mode": "client", "channel": "MQTT.BRIDGE", "connections": "mq1(1414)"}
+TLS = {"key_repository": "/etc/mqbridge/key", "cipher_spec": "TLS_AES_256_GCM_SHA384", "certificate_label": "bridge"}
+
+
+@pytest.mark.parametrize("security", [{}, {"user": None, "tls": TLS}], ids=["password", "certificate"])
+def test_each_command_of_a_script_with_a_channel_succeeds(queue_manager: QueueManager, security: dict[str, Any]) -> None:
+    script = mqsc_script(configuration(**CHANNEL, **security), f"PRINCIPAL('{OURS}')", OURS)
+    responses = run_script(queue_manager, script, "mqsc-script")
+    assert {one.message.partition(":")[0] for one in responses if not one.ok} == {"AMQ8150E"}  # already exists
+    assert lacking(queue_manager) == []
+
+
 def test_the_channel_of_a_script_requires_the_password_of_its_user() -> None:
-    script = mqsc_script(configuration(mode="client", channel="MQTT.BRIDGE", connections="mq1(1414)"))
+    script = mqsc_script(configuration(**CHANNEL))
     commands = " ".join(line.removesuffix("+").strip() for line in script.splitlines() if not line.startswith("*"))
     assert (
         "DEFINE CHANNEL('MQTT.BRIDGE') CHLTYPE(SVRCONN) TRPTYPE(TCP) NOREPLACE DESCR('MQTT bridge')"
@@ -195,14 +204,7 @@ def test_the_channel_of_a_script_requires_the_password_of_its_user() -> None:
     assert "SSLPEERMAP" not in commands
 
 
-def test_the_channel_of_a_script_maps_a_certificate_to_the_user(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
-        "mode": "client",
-        "channel": "MQTT.BRIDGE",
-        "connections": "mq1(1414)",
-        "user": None,
-        "tls": {"key_repository": "/etc/mqbridge/key", "cipher_spec": "TLS_AES_256_GCM_SHA384", "certificate_label": "b"},
-    }
-    script = mqsc_script(configuration(**settings), user=OURS)
+def test_the_channel_of_a_script_maps_a_certificate_to_the_user() -> None:
+    script = mqsc_script(configuration(**CHANNEL, user=None, tls=TLS), user=OURS)
     assert "SSLCIPH(TLS_AES_256_GCM_SHA384)" in script and "SSLCAUTH(REQUIRED)" in script
     assert "SSLPEER('CN=mqbridge')" in script and f"MCAUSER('{OURS}')" in script
