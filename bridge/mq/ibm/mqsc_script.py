@@ -76,6 +76,11 @@ Messages that could not be delivered. Most IBM MQ queue managers have
 this queue.""",
 }
 
+_PIPELINES = """\
+Pipelines need more, and these records do not contain it: INQ, GET and
+BROWSE on the queues that they read, PUT on the queues that they write,
+and SUB and RESUME (reading) or PUB (writing) on topics."""
+
 
 def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')", user: str = "mqbridge") -> str:
     """Return the script for a configuration.
@@ -91,10 +96,13 @@ def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')"
         requirements = msgspec.structs.replace(
             requirements, dead_letter_queue=DEFAULT_DEAD_LETTER_QUEUE, mapping_state=True, identities=identities
         )
+    elif configuration.pipelines:
+        requirements = msgspec.structs.replace(requirements, mapping_state=True)
     parts = [
         _comment(_HEADER),
         *_objects(requirements),
         *_authorities(requirements, grantee),
+        *([_comment(_PIPELINES)] if configuration.pipelines else []),
         *_channel(settings if isinstance(settings, IbmQueueManagerConfig) else None, user),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
