@@ -91,9 +91,9 @@ class DryRun(enum.Enum):
     LIST_SUBSCRIPTIONS = enum.auto()
     CLEAR_RETAINED = enum.auto()
     QUEUE_STATUS = enum.auto()
-    #: create a durable subscription, and remove it
+    #: create a subscription
     SUBSCRIBE = enum.auto()
-    #: resume that subscription
+    #: create a durable subscription, alter it, resume it, and remove it
     RESUME = enum.auto()
     #: open a topic as a client's user, and set the user in the message
     SET_IDENTITY = enum.auto()

@@ -347,23 +347,26 @@ class _Examination:
             with contextlib.suppress(MQError):
                 self._connection.close(handle)
 
-    def _durable(self, verb: int, destination: int, user: str = "") -> int:
+    def _durable(self, verb: int, destination: int) -> int:
         """Create, alter or resume the durable subscription of the dry run; return its handle."""
-        options = verb | cmqc.MQSO_DURABLE | cmqc.MQSO_ANY_USERID | cmqc.MQSO_FAIL_IF_QUIESCING
         sd = MQSD(
-            Options=options | (cmqc.MQSO_ALTERNATE_USER_AUTHORITY if user else 0),
+            Options=verb | cmqc.MQSO_DURABLE | cmqc.MQSO_ANY_USERID | cmqc.MQSO_FAIL_IF_QUIESCING,
             ObjectString=PROBE_TOPIC,
             SubName=self._subscription,
             SubExpiry=PROBE_EXPIRY,
-            AlternateUserId=user,
         )
         return self._connection.subscribe(sd, destination)[0]
 
     def _subscribe(self, user: str) -> int:
-        """Create a durable subscription, and remove it again."""
+        """Subscribe as a user, and end the subscription: a non-durable one, which ends by MQCLOSE without authority."""
+        options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_FAIL_IF_QUIESCING
         with self._destination(user) as destination:
-            handle = self._durable(cmqc.MQSO_CREATE, destination, user)
-            self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
+            sd = MQSD(
+                Options=options | (cmqc.MQSO_ALTERNATE_USER_AUTHORITY if user else 0),
+                ObjectString=PROBE_TOPIC,
+                AlternateUserId=user,
+            )
+            self._connection.close(self._connection.subscribe(sd, destination)[0])
         return cmqc.MQRC_NONE
 
     def _resume(self) -> int:

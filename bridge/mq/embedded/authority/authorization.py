@@ -185,11 +185,15 @@ class AuthorizationService:
         self.check(user, _QUEUE_MANAGER, self._name, "ALTUSR")
         return alternate.strip() or NOBODY
 
-    def setting_context(self, user: str | None, options: int) -> list[str]:
+    def _setting_context(self, user: str | None, options: int) -> list[str]:
         """Check the context authorities that options need for the queue manager; return those needed for an object."""
         set_context = [word for option, word in _CONTEXT if options & option & _SETS_CONTEXT]
         self.check(user, _QUEUE_MANAGER, self._name, *set_context)
         return [word for option, word in _CONTEXT if options & option]
+
+    def opening_own(self, user: str | None, options: int) -> None:
+        """Check the authorities for MQOPEN of a dynamic queue by its creator: those of contexts, for the queue manager."""
+        self._setting_context(user, options)
 
     def opening(
         self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str
@@ -197,13 +201,13 @@ class AuthorizationService:
         """Check the authorities for MQOPEN and MQPUT1 of a queue or the queue manager: those of MQOO options, and `more`."""
         acting = self._acting(user, alternate)
         self.check(acting, object_type, name, *(word for mask, word in _OPEN if options & mask), *more)
-        self.check(user, object_type, name, *self.setting_context(user, options))
+        self.check(user, object_type, name, *self._setting_context(user, options))
 
     def opening_topic(self, user: str | None, alternate: str | None, topic: str, options: int) -> None:
         """Check the authorities for MQOPEN and MQPUT1 of a topic."""
         acting = self._acting(user, alternate)
         self.check_topic(acting, topic, *(["PUB"] if options & cmqc.MQOO_OUTPUT else []))
-        self.check_topic(user, topic, *self.setting_context(user, options))
+        self.check_topic(user, topic, *self._setting_context(user, options))
 
     def subscribing(self, user: str | None, alternate: str | None, topic: str, authority: str, queue: str) -> None:
         """Check the authorities for MQSUB: SUB or RESUME for the topic string, and PUT for the destination.

@@ -133,8 +133,7 @@ class Hconn:
             if queue is None or queue.owner is None or queue.owner != self.acting(od, options):
                 self.ask_object(od, options, cmqc.MQOT_Q, name, *more)
             else:
-                # The creator has all authorities for a dynamic queue, but not for the queue manager, which contexts take.
-                queue_manager.authorization.setting_context(self.asked, options)
+                queue_manager.authorization.opening_own(self.asked, options)
         return name
 
     def ask_topic(self, od: MQOD, options: int, topic: str) -> None:
