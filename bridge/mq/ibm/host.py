@@ -40,7 +40,7 @@ class IbmHost:
         self.telemetry_channels.use_file(configuration.channels)
         self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers(settings.user or "").include)
         self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
-        self._requirements = requirements_of(configuration)
+        self._requirements = requirements_of(configuration).to_start
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
