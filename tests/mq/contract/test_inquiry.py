@@ -33,6 +33,15 @@ def test_a_look(mq, app, monkeypatch):
     assert found[empty].oldest_message_age is None
 
 
+def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq):
+    open_, closed = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ) PUT(DISABLED)")
+    looking = IbmInquiry(mq.connect, "")
+    found = looking.look([open_, closed], ages=False)
+    looking.close()
+    assert {one.name: one.put_inhibited for one in found.queues if one.transmission} == {open_: False, closed: True}
+    assert found.dead_letter_queue == mq.attribute("QMGR", "DEADQ")
+
+
 def test_looks_share_a_connection(mq):
     """It is kept from one look to the next, and made anew where it was lost."""
     made = []
