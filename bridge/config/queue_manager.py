@@ -191,11 +191,17 @@ class IbmQueueManagerConfig(Section):
     """Where the bridge puts messages that can be delivered to nobody."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
+    subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
+    """Maximum number of connections that hold subscriptions of clean sessions. Each holds MAXHANDS less 56 of them. The
+    queue manager's MaxChannels and the channel's MAXINST must allow these connections and about ten more."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
     """What one unit of work of a publisher holds at most."""
     asynchronous_puts: Truth = True
     """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
 
+    outage_timeout: Annotated[float, values.duration(0, 3600)] = 10.0
+    """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones,
+    so that they connect to a standby; 0: never."""
     probe_interval: Annotated[float, values.duration(0.1, 600)] = 10.0
     """Seconds after which a connection that nobody uses is looked at: how long a loss may stay unnoticed."""
 

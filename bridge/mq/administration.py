@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
+from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions
 from bridge.wire import cmqc, cmqcfc
@@ -48,6 +48,8 @@ class Administration:
         """
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
+            # Without it, text is in the code page of the client, which its locale decides.
+            CodedCharSetId=CCSID_UTF8,
             MsgType=cmqc.MQMT_REQUEST,
             ReplyToQ=self._reply_queue.encode(),
             Expiry=REPLY_WAIT // 100,
@@ -65,6 +67,7 @@ class Administration:
                     Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_CONVERT,
                     WaitInterval=REPLY_WAIT,
                     CorrelId=put.MsgId,
+                    CodedCharSetId=CCSID_UTF8,
                 ),
             )
             header, found = decode_pcf(got.data)

@@ -78,6 +78,10 @@ class Backend(Protocol):
         """Return whether the queue manager answers, and takes what is persistent."""
 
     @property
+    def outage(self) -> bool:
+        """Whether the queue manager has been unreachable for so long that clients are better off with a standby."""
+
+    @property
     def failures(self) -> Sequence[str]:
         """Return what has failed in the last minute though the queue manager answers, in words."""
 
@@ -164,12 +168,14 @@ class Backend(Protocol):
         self,
         client_id: str,
         filters: Sequence[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
     ) -> None:
-        """Remove subscriptions of a client; filters that it did not subscribe to are no error.
+        """Remove subscriptions of a client; `done` gets a reason code for each, MQRC_NONE if the subscription is gone.
+
+        A filter that the client did not subscribe to is not an error.
 
         With `handed_over`, `done` is called only after the last message for these subscriptions has been handed over.
 

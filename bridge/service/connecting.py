@@ -51,6 +51,8 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
     if refusal is not None:
         refuse(service, client, *refusal)
+    elif service.backend.outage:
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, "the queue manager is unreachable")
     elif blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
         refuse(service, client, ConnackCode.NOT_AUTHORIZED, blocked)
     elif client.protocol.authentication_method is not None:

@@ -43,6 +43,7 @@ from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing.tracing import TracesError, Tracing, tracing_of
 from bridge.service.watch import Watch
+from bridge.wire.mqtt import ReasonCode
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
@@ -149,7 +150,7 @@ class Bridge:
             authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
             authenticators.admin = authenticators.of_admin(self.configuration.admin)
             self.authenticators = authenticators
-            for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
+            for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by, self._outage)):
                 self.announce(line)
             self.archive = self._recorder()
             self.traces = tracing_of(self.configuration.traces, loop.time)
@@ -277,6 +278,10 @@ class Bridge:
             log.critical("MQB0002S %s; this bridge lets go of its clients and stands by", why)
             self.status = STAND_BY
             self._ended.set()
+
+    def _outage(self) -> None:
+        """Close the connections of all clients: the queue manager is unreachable, and a standby may serve them."""
+        self.service.disconnect_all("the queue manager is unreachable", ReasonCode.SERVER_BUSY)
 
     def _standing_by(self, why: str) -> None:
         self.state = BridgeState.STANDING_BY

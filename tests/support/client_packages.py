@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.mq.ibm.client_library import LibraryMissing, load_library
@@ -43,19 +44,23 @@ def package(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def connecting(name: str, place: str) -> Iterator[Callable[[], Connection]]:
-    """Connections by a package to the queue manager whose socket is at `place`."""
+def connecting(name: str, place: str) -> Iterator[Callable[..., Connection]]:
+    """Connections by a package to the queue manager whose socket is at `place`, by another channel if one is given."""
     library = package(name)
     parameters = ConnectionParameters(
         queue_manager="MQB1", channel="SYSTEM.DEF.SVRCONN", connections="localhost(1414)", application_name="contract"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MQI_STANDIN", place)
-        yield lambda: IbmConnection(library, parameters)
+        yield functools.partial(_connected, library, parameters)
+
+
+def _connected(library: Any, parameters: ConnectionParameters, channel: str = "") -> Connection:
+    return IbmConnection(library, msgspec.structs.replace(parameters, channel=channel or parameters.channel))
 
 
 @contextlib.contextmanager
-def real_queue_manager() -> Iterator[Callable[[], Connection]]:
+def real_queue_manager() -> Iterator[Callable[..., Connection]]:
     """Connections to the queue manager of MQBRIDGE_TEST_QMGR, with the package that is installed beside the bridge.
 
     MQBRIDGE_TEST_CHANNEL and MQBRIDGE_TEST_CONNECTIONS say where it is (bindings mode without them), MQBRIDGE_TEST_USER
@@ -68,4 +73,4 @@ def real_queue_manager() -> Iterator[Callable[[], Connection]]:
         pytest.fail(f"{QUEUE_MANAGER_VARIABLE} is set, but: {error}")
     given = {field: os.environ.get(f"MQBRIDGE_TEST_{field.upper()}", "") for field in _FIELDS}
     parameters = ConnectionParameters(queue_manager=name, application_name="contract", **given)
-    yield lambda: IbmConnection(library, parameters)
+    yield functools.partial(_connected, library, parameters)

@@ -6,9 +6,12 @@ length of a message that did not fit; a warning with its result. Source: IBM MQ,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+
+import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mq import mqi
@@ -20,6 +23,7 @@ from bridge.mq.embedded.server.admission import Place
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.verbs.application import Application
+from bridge.mq.embedded.verbs.get_options import BROWSES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
 from bridge.wire import cmqc
@@ -29,6 +33,8 @@ from bridge.wire.mq import MQMD
 FIRST_HANDLE = 10_000_000
 _MATCH_DEFAULT = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
 _MSG_HANDLE_GIVEN = 1
+#: Bytes of a read-ahead buffer that a message takes beside its data: MQMD and MQGMO.
+_READ_AHEAD_OVERHEAD = 500
 _DELETE_PROPERTIES = 1
 
 #: Strings of an MQSD, in the order sent, and the reason for one that is none.
@@ -94,18 +100,20 @@ class MqiConversation(Conversation):
     def _mqconn(self, reader: Reader) -> None:
         queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
         reader.long()  # MQCNO options: the library's
-        reader.long()  # whether as a client
+        client = bool(reader.long())
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
         reader.long()  # process
+        agreed = self._queue_manager.agreed(channel, reader.long(), reader.long())
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
         name = self._queue_manager.name.encode()[:12].ljust(12)
 
         def answer() -> None:
-            self._answer(Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big")))
+            writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
+            self._answer(writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 
@@ -129,7 +137,8 @@ class MqiConversation(Conversation):
         options = reader.long()
         descriptor = _ObjectDescriptor(reader)
         handle = application.open(descriptor.od, options)
-        self._answer(descriptor.write(Writer().long(FIRST_HANDLE + handle)))
+        writer = descriptor.write(Writer().long(FIRST_HANDLE + handle))
+        self._answer(writer.long(application.reads_ahead(handle)))
 
     def _mqclose(self, application: Application, reader: Reader) -> None:
         handle, options = _handle(reader.long()), reader.long()
@@ -193,7 +202,7 @@ class MqiConversation(Conversation):
         md, unit = application.put1(descriptor.od, message.message, message.pmo, message.properties)
         self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
 
-    def _mqget(self, application: Application, reader: Reader) -> None:
+    def _mqget(self, application: Application, reader: Reader, *, ahead: bool = False) -> None:
         handle = _handle(reader.long())
         md_raw, gmo_raw = reader.raw(), reader.raw()
         length, wants_properties = reader.long(), bool(reader.long())
@@ -215,6 +224,8 @@ class MqiConversation(Conversation):
             MaxLength=length,
         )
 
+        room = reader.long() if ahead else 0
+
         def form(got: Got) -> Writer:
             writer = Writer().raw(structures.written_md(md_raw, got.md))
             names = ("ResolvedQName", "GroupStatus", "SegmentStatus", "Segmentation", "MsgToken", "ReturnedLength")
@@ -224,7 +235,20 @@ class MqiConversation(Conversation):
             writer.reason = got.Reason
             return writer
 
-        self._get(handle, options, form)
+        def form_many(first: Got) -> Writer:
+            writer = form(first)
+            whole = first.Reason != cmqc.MQRC_TRUNCATED_MSG_FAILED
+            more = _following(application, handle, options, room - len(first.data)) if whole else []
+            writer.long(len(more))
+            for got in more:
+                one = form(got)
+                writer.raw(one.frame(cmqc.MQCC_WARNING if one.reason else cmqc.MQCC_OK, one.reason)[LENGTH.size :])
+            return writer
+
+        self._get(handle, options, form_many if ahead else form)
+
+    def _mqget_ahead(self, application: Application, reader: Reader) -> None:
+        self._mqget(application, reader, ahead=True)
 
     def _mqbufmh(self, application: Application, reader: Reader) -> None:
         options, raw, data = reader.long(), reader.raw(), reader.raw()
@@ -262,6 +286,7 @@ class MqiConversation(Conversation):
         writer.raw(structures.MQSD.written(raw, **changed))
         writer.text(sd.ObjectString or sd.ResObjectString)
         writer.text(sd.SubName).text(sd.SubUserData).text(sd.SelectionString).text(sd.ResObjectString)
+        writer.long(given is None and application.reads_ahead(queue))
         self._end(unit, writer)
 
     def _mqsubrq(self, application: Application, reader: Reader) -> None:
@@ -289,6 +314,7 @@ class MqiConversation(Conversation):
         Verb.MQBUFMH: _mqbufmh,
         Verb.MQMHBUF: _mqmhbuf,
         Verb.MQPUT_ASYNC: _mqput_async,
+        Verb.MQGET_AHEAD: _mqget_ahead,
     }
 
 
@@ -338,6 +364,23 @@ class _PutMessage:
         names = ("ResolvedQName", "ResolvedQMgrName", "KnownDestCount", "UnknownDestCount", "InvalidDestCount")
         writer.raw(structures.written_md(self._md, md))
         return writer.raw(structures.MQPMO.written(self._pmo, **{name: getattr(self.pmo, name) for name in names}))
+
+
+def _following(application: Application, handle: int, options: GetOptions, room: int) -> list[Got]:
+    """Browse the messages after the one that was browsed last that a read-ahead buffer has `room` bytes for.
+
+    A message that would have to be truncated is left to the next call of the program.
+    """
+    fixed = options.Options & ~(BROWSES | cmqc.MQGMO_WAIT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG)
+    following = msgspec.structs.replace(options, Options=fixed | cmqc.MQGMO_BROWSE_NEXT)
+    found: list[Got] = []
+    with contextlib.suppress(MQError):  # there are no more, or the next message has no room
+        while room > 0:
+            following.MaxLength = min(options.MaxLength or 0, room)
+            got, _ = application.get(handle, following)
+            found.append(got)
+            room -= len(got.data) + _READ_AHEAD_OVERHEAD
+    return found
 
 
 def _handle(number: int) -> int:

@@ -43,6 +43,8 @@ class Verb(IntEnum):
     MQMHBUF = 17
     #: MQPUT with MQPMO_ASYNC_RESPONSE: there is no reply
     MQPUT_ASYNC = 18
+    #: MQGET that browses, with read ahead: more messages follow the first in the reply
+    MQGET_AHEAD = 19
 
 
 class Reader:

@@ -246,6 +246,13 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "TRPTYPE": Choice(("TCP",), "TCP"),
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
+    #: server-connection channels, CHLTYPE(SVRCONN): what they limit for programs in C
+    "SVRCONN": {
+        "DESCR": _DESCR,
+        "MAXMSGL": Number(0, 104_857_600, 4_194_304),
+        "SHARECNV": Number(0, _NUMBER, 10),
+        "TRPTYPE": Choice(("TCP",), "TCP"),
+    },
     "TOPIC": {
         "DESCR": _DESCR,
         "TOPICSTR": Text(10_240),
@@ -291,6 +298,9 @@ MODEL_QUEUES: dict[str, dict[str, Value]] = {
     "SYSTEM.DURABLE.MODEL.QUEUE": {"DEFTYPE": "PERMDYN"},
     "SYSTEM.NDURABLE.MODEL.QUEUE": {},
 }
+
+#: Server-connection channels that every queue manager has.
+SERVER_CHANNELS = ("SYSTEM.DEF.SVRCONN", "SYSTEM.AUTO.SVRCONN")
 
 #: Namelists that every queue manager has.
 NAMELISTS: dict[str, dict[str, Value]] = {"SYSTEM.DEFAULT.NAMELIST": {}}

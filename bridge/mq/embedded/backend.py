@@ -47,6 +47,7 @@ class EmbeddedBackend:
     """`bridge.mq.backend.Backend` on an embedded queue manager; call it on the thread of `loop`."""
 
     hands_over_at_once = True
+    outage = False
     refuses_for_clients = True
 
     def __init__(
@@ -362,7 +363,7 @@ class EmbeddedBackend:
         self,
         client_id: str,
         filters: Sequence[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
@@ -372,12 +373,12 @@ class EmbeddedBackend:
         with queue_manager.lock:
             for topic_filter in filters:
                 unsubscribe(queue_manager, work, client_id, topic_filter)
-            work.done = lambda _reason: done()
+            work.done = lambda reason: done([reason] * len(filters))
             work.barrier = handed_over
             if ended:
                 fence = self._fences[client_id] = queue_manager.next_number()
                 work.barrier = True
-                work.done = lambda _reason: self._unsubscribed(client_id, fence, done)
+                work.done = lambda reason: self._unsubscribed(client_id, fence, partial(done, [reason] * len(filters)))
             queue_manager.recovery_log.submit(work)
 
     def _unsubscribed(self, client_id: str, fence: int, done: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,13 @@ class Destination(msgspec.Struct):
     name: str = ""
 
 
+class ChannelAgreement(NamedTuple):
+    """The attributes of a client's channel, negotiated between its two ends."""
+
+    max_message_length: int
+    sharing_conversations: int
+
+
 class Objects:
     """Queues, aliases, remote queues and topics by name, and queue name resolution."""
 
@@ -51,6 +58,7 @@ class Objects:
         #: model queues
         self.models: dict[str, dict[str, Value]] = {}
         self.namelists: dict[str, dict[str, Value]] = {}
+        self.server_channels: dict[str, dict[str, Value]] = {}
         self.topics = TopicTree()
         self.authority_records = AuthorityRecords()
         self.telemetry_channels = TelemetryChannelRegister()
@@ -64,6 +72,21 @@ class Objects:
         """Ask the authority records from now on."""
         self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
 
+    def agreed(self, channel: str, max_message_length: int, sharing_conversations: int) -> ChannelAgreement:
+        """Return what a client and a server-connection channel agree on: the lower value of both.
+
+        A maximum message length of 0 is that of the queue manager. A channel that is not defined limits nothing. Source:
+        IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)".
+        """
+        longest = int(self.attributes["MAXMSGL"])
+        attributes = self.server_channels.get(channel)
+        if attributes is None:
+            return ChannelAgreement(max_message_length or longest, sharing_conversations)
+        own = int(attributes["MAXMSGL"]) or longest
+        return ChannelAgreement(
+            min(max_message_length or longest, own), min(sharing_conversations, int(attributes["SHARECNV"]))
+        )
+
     def held(self, kind: str) -> dict[str, dict[str, Value]]:
         """Return the attributes of all objects of a kind, by name; of local queues a copy."""
         if kind == "QLOCAL":
@@ -73,6 +96,7 @@ class Objects:
             "QALIAS": self.aliases,
             "QMODEL": self.models,
             "QREMOTE": self.remotes,
+            "SVRCONN": self.server_channels,
             "TOPIC": self.topics.objects,
         }
         return kinds[kind]

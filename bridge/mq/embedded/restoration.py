@@ -12,7 +12,7 @@ from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, Value, defaults
+from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.messages import Messages
@@ -93,6 +93,8 @@ def _make_system_objects(queue_manager: Messages) -> None:
             queues[name] = Queue(name, defaults("QLOCAL") | own)
     for name, own in MODEL_QUEUES.items():
         queue_manager.models.setdefault(name, defaults("QMODEL") | own)
+    for name in SERVER_CHANNELS:
+        queue_manager.server_channels.setdefault(name, defaults("SVRCONN"))
     for name, own in NAMELISTS.items():
         queue_manager.namelists.setdefault(name, defaults("NAMELIST") | own)
 

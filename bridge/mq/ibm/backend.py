@@ -64,6 +64,8 @@ class IbmBackend:
         probe_interval: float = PROBE_INTERVAL,
         stop_timeout: float = 30.0,
         memory: MemoryWatermark | None = None,
+        subscription_connections: int = 50,
+        outage_timeout: float | None = None,
     ) -> None:
         self._memory = memory or MemoryWatermark(None)
         self.transmission_queue = transmission_queue
@@ -105,7 +107,9 @@ class IbmBackend:
             self._reject,
             caught_up=lambda: self._call(self._caught_up.set_result, None),
         )
-        self._subscriber = Subscriber(lambda: connect("subscriptions"), barrier)
+        self._subscriber = Subscriber(
+            lambda: connect("subscriptions"), barrier, max_connections=subscription_connections
+        )
         #: called on the loop with client identifier, filter and reason where a subscription is lost for good
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: called on the loop with units of work that have ended
@@ -127,7 +131,12 @@ class IbmBackend:
         self.on_fenced: Callable[[str], None] = log.critical
         #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
         self.on_standing_by: Callable[[str], None] = lambda _why: None
-        self._watch = AnswerWatch(self._workers, loop)
+        self._watch = AnswerWatch(
+            self._workers, loop, vital=(self._browser, self._remover), outage_timeout=outage_timeout
+        )
+        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
+        self.on_outage: Callable[[], None] = lambda: None
+        self._watch.on_outage = lambda: self.on_outage()
         for worker in self._workers:
             worker.probe_interval = probe_interval
             worker.on_crash = lambda why: self._call(self.on_crash, why)
@@ -161,9 +170,16 @@ class IbmBackend:
         return not self._watch.silent and all(worker.connection is not None for worker in self._workers)
 
     @property
+    def outage(self) -> bool:
+        return self._watch.outage
+
+    @property
     def failures(self) -> Sequence[str]:
         since = time.monotonic() - FAILURE_KEPT
-        return [worker.failure for worker in self._workers if worker.failed_at > since]
+        failures = [worker.failure for worker in self._workers if worker.failed_at > since]
+        if self._browser.unreadable:
+            failures.append(f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)")
+        return failures
 
     def count_commits(self) -> Sequence[Commits]:
         workers: list[Worker[Any]] = [*self._publishers, self._remover]
@@ -201,6 +217,12 @@ class IbmBackend:
         await self._caught_up
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
+        if any(one.replay for one in batch):
+            # The subscription that requested retained publications again also got the new ones, as duplicates.
+            duplicates = [one.msg_id for one in batch if one.replay and not one.retained]
+            if duplicates:
+                self._remover.submit(Removal(duplicates, {}, log_failure("removing duplicates of a retained replay")))
+                batch = [one for one in batch if one.retained or not one.replay]
         fences = self._fences
         if fences:
             late = [one.msg_id for one in batch if one.user_data is not None and one.client_id in fences]
@@ -349,7 +371,7 @@ class IbmBackend:
         self,
         client_id: str,
         filters: Sequence[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
@@ -358,14 +380,17 @@ class IbmBackend:
             # MQTT-3.10.4-2: publications that the client sent after UNSUBSCRIBE come after it.
             self._hold_publications(client_id)
 
-            def unsubscribed() -> None:
-                done()
+            def unsubscribed(reasons: list[int]) -> None:
+                done(reasons)
                 self._release_publications(client_id)
 
-            # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
-            passed = partial(self._browser.when_passed, lambda: self._call(unsubscribed))
-            after = partial(self._under_way.when_published, passed) if handed_over else unsubscribed
-            self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(after)))
+            def wait_for_messages(reasons: list[int]) -> None:
+                # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
+                then = partial(self._call, unsubscribed, reasons)
+                self._under_way.when_published(partial(self._browser.when_passed, then))
+
+            after = wait_for_messages if handed_over else unsubscribed
+            self._subscriber.submit(Unsubscribe(client_id, filters, partial(self._call, after)))
             return
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # What a session that has ended before it was answered subscribed to is wanted by nobody.
@@ -375,13 +400,13 @@ class IbmBackend:
         def lift() -> None:
             self._browser.when_passed(lambda: self._call(self._lift, client_id))
 
-        def removed() -> None:
+        def removed(reasons: list[int]) -> None:
             # Nothing more is put for these subscriptions. What was put before and is not committed, the browser does not
             # see yet; when it is, the browser has yet to come by.
             self._under_way.when_published(lift)
-            done()
+            done(reasons)
 
-        self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(removed)))
+        self._subscriber.submit(Unsubscribe(client_id, filters, partial(self._call, removed), ended=True))
 
     def _lift(self, client_id: str) -> None:
         """Lift a fence: the queue holds no message any more for subscriptions of a session that has ended."""

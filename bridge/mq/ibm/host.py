@@ -63,6 +63,8 @@ class IbmHost:
             probe_interval=settings.probe_interval,
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
+            subscription_connections=settings.subscription_connections,
+            outage_timeout=settings.outage_timeout or None,
         )
 
     def _examine(self) -> list[Missing]:
@@ -100,6 +102,7 @@ class IbmHost:
         self.backend.on_crash = events.failed
         self.backend.on_fenced = events.fenced
         self.backend.on_standing_by = events.standing_by
+        self.backend.on_outage = events.outage
         self.memory.start()
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)

@@ -17,8 +17,10 @@ from bridge.mq.mqi import Got
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
 
-#: Length of an MQXQH.
-_MQXQH = 428
+#: Bytes of an MQXQH.
+MQXQH_LENGTH = 428
+#: What the SubUserData of a subscription ends with that exists only to replay retained publications.
+REPLAY = " REPLAY"
 #: Fields of an MQMD of version 2 that an MQMDE has.
 _EXTENDED = ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")
 
@@ -41,6 +43,8 @@ class QueuedMessage(msgspec.Struct, eq=False):
     expires: float = math.inf
     #: its MQMD says it
     put_time: float = 0.0
+    #: It came through the temporary subscription that replays retained publications.
+    replay: bool = False
 
     @property
     def raw(self) -> bytes:
@@ -61,7 +65,7 @@ class QueuedMessage(msgspec.Struct, eq=False):
     def undelivered(self) -> tuple[MQMD, bytes]:
         """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)
-        return header.MsgDesc, self.got.data[_MQXQH:]
+        return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
 def read_transmission(got: Got) -> QueuedMessage:
@@ -70,7 +74,7 @@ def read_transmission(got: Got) -> QueuedMessage:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
     embedded = header.MsgDesc
-    raw = _with_version_2(Message(embedded, got.data[_MQXQH:]))
+    raw = _with_version_2(Message(embedded, got.data[MQXQH_LENGTH:]))
     embedded = raw.md
     remote_queue = header.RemoteQName.decode("utf-8", "replace")
     message: AnyMessage = raw
@@ -80,18 +84,22 @@ def read_transmission(got: Got) -> QueuedMessage:
         with contextlib.suppress(MalformedHeader):
             properties = properties_of(raw)
             message = _publication(embedded, properties) or raw
+    user_data, replay = properties.user_data, False
+    if user_data is not None and user_data.endswith(REPLAY):
+        user_data, replay = user_data.removesuffix(REPLAY), True
     return QueuedMessage(
         got.md.MsgId,
         header.RemoteQMgrName.decode("utf-8", "replace"),
         remote_queue,
         message,
         properties.topic,
-        properties.user_data,
+        user_data,
         properties.retained,
         embedded.Persistence == cmqc.MQPER_PERSISTENT,
         int.from_bytes(got.md.MsgId[-8:], "big"),
         got,
         math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
+        replay=replay,
     )
 
 

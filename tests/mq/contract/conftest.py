@@ -161,12 +161,7 @@ class Workplace:
 
     def connect(self) -> Connection:
         connection = self._connect()
-
-        def end() -> None:
-            with contextlib.suppress(MQError):
-                connection.disconnect()
-
-        self._stack.callback(end)
+        self._stack.callback(_left, connection)
         return connection
 
     def application(self) -> Application:
@@ -194,6 +189,13 @@ class Workplace:
 
     def remote_queue(self, attributes: str, name: str = "") -> str:
         return self._define("QREMOTE", name or self.name("R"), attributes)
+
+    def server_channel(self, attributes: str = "") -> str:
+        """A server-connection channel; its name has at most 20 characters."""
+        name = f"C{_RUN}{next(_numbers)}"
+        self.command(f"DEFINE CHANNEL('{name}') CHLTYPE(SVRCONN) TRPTYPE(TCP) {attributes}")
+        self.at_end(f"DELETE CHANNEL('{name}') CHLTYPE(SVRCONN)")
+        return name
 
     def topic_object(self, topic: str, attributes: str = "") -> str:
         return self._define("TOPIC", self.name("T"), f"TOPICSTR('{topic}') {attributes}")
@@ -231,6 +233,29 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]
 def mq(connect: Connect) -> Iterator[Workplace]:
     with ExitStack() as stack:
         yield Workplace(connect, stack)
+
+
+@pytest.fixture
+def connect_by(
+    mq: Workplace, connect: Callable[..., Connection], request: pytest.FixtureRequest
+) -> Callable[[str], Application]:
+    """Connects an application by a server-connection channel: what C clients have."""
+    if request.node.callspec.params["connect"] in ("local", "remote"):
+        pytest.skip("it has no channel")
+    if request.node.callspec.params["connect"] == "real" and not os.environ.get("MQBRIDGE_TEST_CONNECTIONS"):
+        pytest.skip("MQBRIDGE_TEST_CONNECTIONS is not set: applications connect in bindings mode")
+
+    def connected(channel: str) -> Application:
+        connection = connect(channel)
+        request.addfinalizer(lambda: _left(connection))
+        return Application(connection)
+
+    return connected
+
+
+def _left(connection: Connection) -> None:
+    with contextlib.suppress(MQError):
+        connection.disconnect()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@
 #define FIRST_HANDLE 10001
 #define SHARING (MQCNO_HANDLE_SHARE_NONE | MQCNO_HANDLE_SHARE_BLOCK | MQCNO_HANDLE_SHARE_NO_BLOCK)
 #define RECONNECTING (MQCNO_RECONNECT | MQCNO_RECONNECT_DISABLED | MQCNO_RECONNECT_Q_MGR)
+#define MAX_MESSAGE_LENGTH 104857600 /* that any channel may have: 100 MB */
 #define GREETING "MQI\1" /* no frame of the MessagePack protocol on the same port begins so */
 
 static struct connection *connections[MAX_CONNECTIONS];
@@ -205,9 +206,18 @@ static void put_security(struct frame *frame, const MQCSP *csp)
 /* What a program says of itself when it connects. */
 struct introduction {
     MQLONG options, reconnects; /* 0: it does not */
+    MQLONG max_message_length;  /* 0: as long as the queue manager allows */
+    MQLONG sharing_conversations;
     char channel[21], application[29];
     const MQCSP *security;
 };
+
+/* The attributes of the channel, as both sides agreed: the end of the reply to VERB_CONN. */
+void connection_take_channel(struct connection *connection)
+{
+    connection->max_message_length = take_long(&connection->frame);
+    connection->reads_ahead = connection->client && take_long(&connection->frame) > 0;
+}
 
 /* Connect at one place. Where something answers that is no queue manager, it is as if nothing did. */
 static struct connection *connect_at(const char *place, struct connection values, const struct introduction *program,
@@ -232,11 +242,14 @@ static struct connection *connect_at(const char *place, struct connection values
     put_security(call.frame, program->security);
     put_bytes(call.frame, program->application, (MQLONG)strlen(program->application));
     put_long(call.frame, getpid());
+    put_long(call.frame, program->max_message_length);
+    put_long(call.frame, program->sharing_conversations);
     struct reconnection *reconnection = program->reconnects ? reconnection_make(program->reconnects, call.frame) : NULL;
     bool connected = greet(connection->socket) && call_exchange(&call);
-    if (connected)
+    if (connected) {
         take_into(call.frame, connection_id, sizeof(MQBYTE24));
-    else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
+        connection_take_channel(connection);
+    } else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
         call_fail(&call, MQRC_Q_MGR_NOT_AVAILABLE);
     if (connected && reconnection) {
         reconnection_remember_id(reconnection, connection_id);
@@ -276,7 +289,14 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
     struct introduction program = {.options = options, .security = security_of(cno, length)};
     program.reconnects = reconnection_of(options, channel);
     if (program.security && !form_length(&FORM_CSP, program.security, &reason)) return fail(reason, pCompCode, pReason);
-    if (channel) trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);
+    if (channel) {
+        trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);
+        program.max_message_length = channel->MaxMsgLength;
+        /* The field exists from version 9 on, and its default is 10 ("SharingConversations"). */
+        program.sharing_conversations = channel->Version >= 9 ? channel->SharingConversations : 10;
+        if (channel->MaxMsgLength < 0 || channel->MaxMsgLength > MAX_MESSAGE_LENGTH)
+            return fail(MQRC_CD_ERROR, pCompCode, pReason);
+    }
     if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(program.application, cno->ApplName, sizeof cno->ApplName);
     if (!program.application[0])
         snprintf(program.application, sizeof program.application, "%s", program_invocation_short_name);
@@ -325,6 +345,7 @@ void MQDISC(PMQHCONN pHconn, MQRESULT)
     if (!call_begin(&call, *pHconn, VERB_DISC, pCompCode, pReason)) return;
     call_exchange(&call);
     messages_forget(*pHconn);
+    ahead_forget(call.connection);
     connection_end(call.connection);
     call_end(&call);
     *pHconn = MQHC_UNUSABLE_HCONN;

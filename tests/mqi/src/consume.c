@@ -162,7 +162,10 @@ static void get(struct connection *connection, struct consumer *one, MQLONG wait
         gmo->WaitInterval = wait;
         MQLONG size = most == MQCBD_FULL_MSG_LENGTH || most > buffer->size ? buffer->size : most;
         if (most == MQCBD_FULL_MSG_LENGTH || most > size) gmo->Options &= ~MQGMO_ACCEPT_TRUNCATED_MSG;
+        /* "Limiting the size of a message in a client application": MAXMSGL of the channel is not for MQCB. */
+        connection->consumes = true;
         MQGET(connection->handle, one->object, md, gmo, size, buffer->bytes, length, pCompCode, pReason);
+        connection->consumes = false;
         if (*pReason != MQRC_TRUNCATED_MSG_FAILED || *length <= buffer->size || (most >= 0 && most <= buffer->size))
             return;
         buffer->size = most < 0 || most > *length ? *length : most;

@@ -24,7 +24,7 @@ static const char *const NAMES[] = {
     [VERB_PUT] = "MQPUT",     [VERB_PUT1] = "MQPUT1",     [VERB_GET] = "MQGET",   [VERB_BEGIN] = "MQBEGIN",
     [VERB_CMIT] = "MQCMIT",   [VERB_BACK] = "MQBACK",     [VERB_INQ] = "MQINQ",   [VERB_SET] = "MQSET",
     [VERB_SUB] = "MQSUB",     [VERB_SUBRQ] = "MQSUBRQ",   [VERB_STAT] = "MQSTAT", [VERB_BUFMH] = "MQBUFMH",
-    [VERB_MHBUF] = "MQMHBUF", [VERB_PUT_ASYNC] = "MQPUT",
+    [VERB_MHBUF] = "MQMHBUF", [VERB_PUT_ASYNC] = "MQPUT", [VERB_GET_AHEAD] = "MQGET",
 };
 
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
@@ -68,7 +68,7 @@ enum cut fault_of(enum verb verb)
     char list[512], *rest = NULL;
     snprintf(list, sizeof list, "%s", wanted);
     pthread_mutex_lock(&counting);
-    long number = ++calls[verb];
+    long number = ++calls[verb == VERB_GET_AHEAD ? VERB_GET : verb];
     for (char *text = strtok_r(list, ",", &rest); text && !cut; text = strtok_r(NULL, ",", &rest))
         cut = cut_of(text, verb, number);
     pthread_mutex_unlock(&counting);

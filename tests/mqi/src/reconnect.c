@@ -65,8 +65,8 @@ static MQHOBJ now_of(const struct reconnection *reconnection, MQHOBJ given)
 
 static bool names_an_object(enum verb verb)
 {
-    return verb == VERB_CLOSE || verb == VERB_PUT || verb == VERB_PUT_ASYNC || verb == VERB_GET || verb == VERB_INQ ||
-           verb == VERB_SET || verb == VERB_SUB || verb == VERB_SUBRQ;
+    return verb == VERB_CLOSE || verb == VERB_PUT || verb == VERB_PUT_ASYNC || verb == VERB_GET || verb == VERB_GET_AHEAD ||
+           verb == VERB_INQ || verb == VERB_SET || verb == VERB_SUB || verb == VERB_SUBRQ;
 }
 
 static void forget(struct reconnection *reconnection, MQHOBJ given)
@@ -235,6 +235,7 @@ static MQLONG attempt(struct connection *connection)
     if (reason) return reason;
     connection->frame.position = REPLY_FIRST;
     take_into(&connection->frame, connection_id, sizeof connection_id);
+    connection_take_channel(connection);
     if (reconnection->same_queue_manager && memcmp(connection_id + NAME, reconnection->connection_id + NAME, NAME_LENGTH))
         return MQRC_RECONNECT_QMID_MISMATCH;
     for (struct object *one = reconnection->objects; one && !reason; one = one->next)
@@ -256,6 +257,7 @@ static MQLONG reconnect(struct connection *connection)
     time_t end = time(NULL) + (wanted ? atol(wanted) : TIMEOUT_SECONDS);
     MQLONG reason;
     connection->reconnecting = true;
+    ahead_discard(connection);
     connection->reconnector = pthread_self();
     consumers_tell(connection, MQRC_RECONNECTING);
     for (size_t number = 0;; number++) {

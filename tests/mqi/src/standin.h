@@ -3,7 +3,7 @@
    The library forwards each MQI call to a queue manager over one stream socket for each connection handle: one request,
    one reply, as IBM's client does over a channel. What IBM's client keeps in the program's process is kept here too:
    connections and who may use them (connection.c), message handles and their properties (handle.c, property.c, value.c)
-   and asynchronous consume (consume.c), and reconnection (reconnect.c). structures.c knows the lengths of the structures, frame.c the bytes on the
+   and asynchronous consume (consume.c), read ahead (ahead.c) and reconnection (reconnect.c). structures.c knows the lengths of the structures, frame.c the bytes on the
    socket, fault.c what tests and benchmarks may ask for. */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -42,7 +42,8 @@ enum verb {
     VERB_BUFMH,
     VERB_MHBUF,
     VERB_PUT_ASYNC,
-    VERB_LAST = VERB_PUT_ASYNC
+    VERB_GET_AHEAD,
+    VERB_LAST = VERB_GET_AHEAD
 };
 
 struct frame {
@@ -97,6 +98,9 @@ struct connection {
     MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
     bool client;    /* connected with a channel definition, not by bindings */
     int patience;   /* milliseconds until a call without an answer breaks the connection; negative: it waits for ever */
+    MQLONG max_message_length; /* agreed with the server-connection channel; 0: not limited */
+    bool reads_ahead;          /* the channel may (SHARECNV is not 0) */
+    bool consumes;             /* the MQGET is that of a message consumer, which the channel does not limit */
     pthread_t owner;
     pid_t process;
     pthread_mutex_t busy; /* held during a call */
@@ -106,6 +110,7 @@ struct connection {
     pthread_t reconnector;
     char where[512], queue_manager[49];
     /* asynchronous consume */
+    struct ahead *aheads; /* ahead.c: queues that are open with read ahead */
     struct consumer *consumers;
     pthread_t dispatcher;
     pthread_mutex_t consuming; /* held by the dispatcher from an MQGET to the end of the callback */
@@ -133,6 +138,7 @@ void call_end(struct call *call);
 struct connection *connection_find(MQHCONN Hconn); /* NULL when the handle is none of this process */
 bool connection_dial(struct connection *connection); /* at the first of its places that answers */
 void connection_drop(struct connection *connection); /* the socket */
+void connection_take_channel(struct connection *connection);
 
 void answer(MQLONG comp_code, MQLONG reason, MQRESULT);
 static inline void fail(MQLONG reason, MQRESULT) { answer(MQCC_FAILED, reason, pCompCode, pReason); }
@@ -175,6 +181,21 @@ MQLONG type_length(MQLONG type);
    NULL: it cannot be, and *reason says why. */
 char *value_converted(const struct property *property, MQLONG type, MQLONG *length, MQLONG *reason);
 void value_swap(void *value, MQLONG type, MQLONG encoding);
+
+/* ---- ahead.c: read ahead ------------------------------------------------------------------------------------------ */
+
+struct ahead *ahead_of(struct connection *connection, MQHOBJ object); /* NULL: no read ahead */
+void ahead_open(struct connection *connection, MQHOBJ object);
+void ahead_close(struct connection *connection, MQHOBJ object);
+void ahead_discard(struct connection *connection);
+void ahead_forget(struct connection *connection);
+bool ahead_quiesce(struct ahead *ahead);
+MQLONG ahead_check(struct connection *connection, struct ahead **ahead, const MQMD *md, const MQGMO *gmo, MQHMSG handle);
+bool ahead_wants(const struct ahead *ahead, const MQGMO *gmo);
+MQLONG ahead_size(void);
+void ahead_take(struct ahead *ahead, struct frame *frame, MQLONG comp_code, MQLONG reason, size_t from);
+bool ahead_serve(struct ahead *ahead, MQMD *md, size_t md_length, MQGMO *gmo, MQLONG size, void *buffer,
+                 MQLONG *data_length, MQRESULT);
 
 /* ---- reconnect.c: automatic client reconnection ------------------------------------------------------------------ */
 

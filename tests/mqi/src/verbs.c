@@ -41,6 +41,7 @@ void MQOPEN(MQHCONN Hconn, PMQVOID pObjDesc, MQLONG Options, PMQHOBJ pHobj, MQRE
     if (put_object(&call, pObjDesc, &length) && call_exchange(&call)) {
         *pHobj = take_long(call.frame);
         take_object(call.frame, pObjDesc, length);
+        if (take_long(call.frame)) ahead_open(call.connection, *pHobj);
     }
     call_end(&call);
 }
@@ -49,12 +50,18 @@ void MQCLOSE(MQHCONN Hconn, PMQHOBJ pHobj, MQLONG Options, MQRESULT)
 {
     struct call call;
     if (!call_begin(&call, Hconn, VERB_CLOSE, pCompCode, pReason)) return;
+    struct ahead *ahead = ahead_of(call.connection, *pHobj);
+    if (ahead && Options & MQCO_QUIESCE && ahead_quiesce(ahead)) {
+        answer(MQCC_WARNING, MQRC_READ_AHEAD_MSGS, pCompCode, pReason);
+        return call_end(&call);
+    }
     put_long(call.frame, *pHobj);
     put_long(call.frame, Options);
     call_exchange(&call);
     call_end(&call);
     if (*pCompCode == MQCC_FAILED) return;
     consumers_forget(call.connection, *pHobj);
+    ahead_close(call.connection, *pHobj);
     *pHobj = MQHO_UNUSABLE_HOBJ;
 }
 
@@ -66,12 +73,20 @@ static MQLONG buffer_error(MQLONG length, const void *buffer)
     return length && !buffer ? MQRC_BUFFER_ERROR : MQRC_NONE;
 }
 
+/* "2010 (MQRC_DATA_LENGTH_ERROR)": BufferLength exceeds the maximum message length that both ends of the channel agreed. */
+static MQLONG channel_error(const struct connection *connection, MQLONG length)
+{
+    bool limits = connection->max_message_length && !connection->consumes;
+    return limits && length > connection->max_message_length ? MQRC_DATA_LENGTH_ERROR : MQRC_NONE;
+}
+
 /* The rest of a put, after the handle or the object descriptor. */
 static void put_message(struct call *call, MQOD *od, size_t od_length, MQMD *md, MQPMO *pmo, MQLONG length,
                         void *buffer)
 {
     size_t md_length, pmo_length;
     MQLONG wrong = buffer_error(length, buffer);
+    if (!wrong) wrong = channel_error(call->connection, length);
     if (!call_check(call, &FORM_MD, md, &md_length) || !call_check(call, &FORM_PMO, pmo, &pmo_length)) return;
     if (wrong) return call_fail(call, wrong);
     call->syncpoint = pmo->Options & MQPMO_SYNCPOINT;
@@ -122,6 +137,7 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
     if (!call_begin(&call, Hconn, VERB_GET, pCompCode, pReason)) return;
     if (!call_check(&call, &FORM_MD, pMsgDesc, &md_length) || !call_check(&call, &FORM_GMO, gmo, &gmo_length))
         return call_end(&call);
+    if (!wrong) wrong = channel_error(call.connection, BufferLength);
     MQHMSG handle = gmo->Version >= 4 ? gmo->MsgHandle : MQHM_NONE;
     bool given = handle_is_given(handle);
     if (!wrong && given) {
@@ -131,24 +147,34 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
             wrong = MQRC_HMSG_ERROR;
     }
     if (!wrong && !given && gmo->Options & MQGMO_PROPERTIES_IN_HANDLE) wrong = MQRC_HMSG_ERROR;
+    struct ahead *ahead = ahead_of(call.connection, Hobj);
+    if (!wrong && ahead) wrong = ahead_check(call.connection, &ahead, pMsgDesc, gmo, handle);
     if (wrong) {
         call_fail(&call, wrong);
         return call_end(&call);
     }
     *pDataLength = 0;
+    if (ahead &&
+        ahead_serve(ahead, pMsgDesc, md_length, gmo, BufferLength, pBuffer, pDataLength, pCompCode, pReason))
+        return call_end(&call);
+    bool more = ahead && ahead_wants(ahead, gmo);
+    if (more) frame_start(call.frame, call.verb = VERB_GET_AHEAD);
     put_long(call.frame, Hobj);
     put_bytes(call.frame, pMsgDesc, (MQLONG)md_length);
     put_bytes(call.frame, gmo, (MQLONG)gmo_length);
     put_long(call.frame, BufferLength);
     put_long(call.frame, given);
+    if (more) put_long(call.frame, ahead_size());
     call.syncpoint = gmo->Options & (MQGMO_SYNCPOINT | MQGMO_SYNCPOINT_IF_PERSISTENT);
     if (gmo->Options & MQGMO_WAIT) call.wait = gmo->WaitInterval;
     if (call_exchange(&call)) {
+        size_t from = call.frame->position;
         take_into(call.frame, pMsgDesc, md_length);
         take_into(call.frame, gmo, gmo_length);
         *pDataLength = take_long(call.frame);
         take_into(call.frame, pBuffer, (size_t)BufferLength);
-        if (given) take_properties(call.frame, handle);
+        if (given || more) take_properties(call.frame, handle);
+        if (more) ahead_take(ahead, call.frame, *pCompCode, *pReason, from);
     }
     call_end(&call);
 }
@@ -268,6 +294,7 @@ void MQSUB(MQHCONN Hconn, PMQVOID pSubDesc, PMQHOBJ pHobj, PMQHOBJ pHsub, MQRESU
         take_string(call.frame, sd, &sd->SubUserData, false);
         take_string(call.frame, sd, &sd->SelectionString, false);
         take_string(call.frame, sd, &sd->ResObjectString, true);
+        if (take_long(call.frame)) ahead_open(call.connection, *pHobj);
     }
     call_end(&call);
 }

@@ -1,10 +1,13 @@
-"""DEFINE, ALTER, DELETE, START, STOP and PURGE CHANNEL CHLTYPE(MQTT): the MQSC commands that change telemetry channels.
+"""DEFINE, ALTER, DELETE, START, STOP and PURGE CHANNEL: the MQSC commands that change channels.
 
 Source: IBM MQ documentation, "DEFINE CHANNEL", "START CHANNEL (MQTT)", "PURGE CHANNEL" and the like. Channels of the YAML
 file are shown, started and stopped, and altered there only; those that commands define are kept by the queue manager.
+Server-connection channels, CHLTYPE(SVRCONN), are objects as queues are (`bridge.mq.embedded.mqsc.definitions`).
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import msgspec
 
@@ -21,6 +24,20 @@ from bridge.wire import cmqcfc
 CHANNEL_NAME_LENGTH = 20
 _STOPPED = " It is stopped: START CHANNEL starts it, and so does each start of the bridge."
 _LOOPBACK = " It listens on {address} alone: LOCLADDR is blank."
+
+
+def of_server_channel(command: Command) -> Command | None:
+    """Return a command about a server-connection channel as a command about an object of kind SVRCONN.
+
+    None for another CHLTYPE. Raises CommandRefused or MQSCSyntaxError.
+    """
+    kind = command.parameter("CHLTYPE")
+    if kind is None or kind.value != "SVRCONN":
+        return None
+    if command.verb != "DISPLAY":
+        _channel_name(command)
+    rest = tuple(one for one in command.parameters if one is not kind)
+    return dataclasses.replace(command, noun="SVRCONN", parameters=rest)
 
 
 class ChannelCommands:
@@ -149,7 +166,16 @@ class ChannelCommands:
 
 
 def _name(command: Command) -> str:
-    """Return the name of the channel to work on. Raises CommandRefused or MQSCSyntaxError."""
+    """Return the name of the telemetry channel to work on. Raises CommandRefused or MQSCSyntaxError."""
+    name = _channel_name(command)
+    kind = command.parameter("CHLTYPE")
+    if kind is None or kind.value != "MQTT":
+        where = command.where if kind is None else kind.where
+        raise MQSCSyntaxError("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", where, "CHLTYPE")
+    return name
+
+
+def _channel_name(command: Command) -> str:
     name = command.name
     if name is None:
         raise MQSCSyntaxError("CHANNEL takes a name in parentheses", command.where, "CHANNEL")
@@ -157,10 +183,6 @@ def _name(command: Command) -> str:
         raise CommandRefused("AMQ8424E", name=name, detail=f"a channel's name has 1 to {CHANNEL_NAME_LENGTH} characters")
     if wrong := invalid_name_character(name):
         raise CommandRefused("AMQ8424E", name=name, detail=f"{wrong!r} is no character of MQ object names")
-    kind = command.parameter("CHLTYPE")
-    if kind is None or kind.value != "MQTT":
-        where = command.where if kind is None else kind.where
-        raise MQSCSyntaxError("this queue manager has telemetry channels only: CHLTYPE(MQTT)", where, "CHLTYPE")
     return name
 
 

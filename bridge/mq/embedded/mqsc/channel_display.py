@@ -134,7 +134,7 @@ def _name(command: Command) -> str:
         raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
     kind = command.parameter("CHLTYPE")
     if kind is not None and kind.value not in (None, "MQTT", "ALL"):
-        raise MQSCSyntaxError("this queue manager has telemetry channels only: CHLTYPE(MQTT)", kind.where, "CHLTYPE")
+        raise MQSCSyntaxError("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", kind.where, "CHLTYPE")
     return command.name
 
 

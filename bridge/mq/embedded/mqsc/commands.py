@@ -6,6 +6,7 @@ refused.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from bridge.mapping.topic import is_wildcard
@@ -14,7 +15,7 @@ from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.channel_authentication_commands import ChannelAuthenticationCommands
-from bridge.mq.embedded.mqsc.channel_commands import ChannelCommands
+from bridge.mq.embedded.mqsc.channel_commands import ChannelCommands, of_server_channel
 from bridge.mq.embedded.mqsc.channel_display import ChannelDisplay
 from bridge.mq.embedded.mqsc.connection_authentication_commands import ConnectionAuthenticationCommands
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions
@@ -66,15 +67,16 @@ class Commands:
             ("STOP", "CHANNEL"): channels.stop,
             ("PURGE", "CHANNEL"): channels.purge,
         }
-        for noun in (*QUEUE_KINDS, "NAMELIST", "TOPIC"):
+        for noun in (*QUEUE_KINDS, "NAMELIST", "SVRCONN", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
             self._runs["ALTER", noun] = definitions.alter
             self._runs["DELETE", noun] = definitions.delete
 
     def known(self) -> Iterator[tuple[str, str]]:
         """Yield verb and noun of each command that there is."""
-        yield from self._runs
-        yield from [("DISPLAY", noun) for noun in (*self._display.nouns, *self._shows)]
+        shown = [("DISPLAY", noun) for noun in (*self._display.nouns, *self._shows)]
+        # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) is a command about a CHANNEL.
+        yield from (one for one in (*self._runs, *shown) if one[1] != "SVRCONN")
 
     def read(self, text: str) -> list[Command]:
         """Return the commands of a script.
@@ -94,6 +96,8 @@ class Commands:
         try:
             if command.problem is not None:
                 raise command.problem
+            if command.noun == "CHANNEL":
+                command = self._channel_kind(command)
             if command.verb == "DISPLAY" and (command.noun in self._shows or self._display.knows(command.noun)):
                 show = self._shows.get(command.noun, self._display.show)
                 response.message, response.objects = show(command)
@@ -115,11 +119,24 @@ class Commands:
 
     def execute(self, command: Command) -> Answer:
         """Run one command that is no DISPLAY. Raises MQSCSyntaxError, CommandRefused or MQError."""
+        if command.noun == "CHANNEL":
+            command = self._channel_kind(command)
         run = self._runs.get((command.verb, command.noun))
         if run is None:
             detail = f"the embedded queue manager has no command {command.verb} {command.noun}"
             raise MQSCSyntaxError(detail, command.where, command.noun)
         return run(command)
+
+    def _channel_kind(self, command: Command) -> Command:
+        """Return a command about a channel as one about a server-connection channel if it is one.
+
+        DISPLAY CHANNEL without CHLTYPE shows the server-connection channel of that name if no telemetry channel has it.
+        """
+        if command.verb == "DISPLAY" and command.parameter("CHLTYPE") is None:
+            server = command.name in self._queue_manager.server_channels
+            telemetry = any(one.name == command.name for one in self._queue_manager.telemetry_channels.channels)
+            return dataclasses.replace(command, noun="SVRCONN") if server and not telemetry else command
+        return of_server_channel(command) or command
 
     def _ping(self, command: Command) -> Answer:
         return message("AMQ8415I", name=self._queue_manager.name), None

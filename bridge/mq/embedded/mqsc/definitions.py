@@ -170,7 +170,7 @@ class Definitions:
             self._check_topic(name, old, attributes)
         elif kind == "QLOCAL" and old is not None:
             self._check_usage(name, old, attributes)
-        answer = message(_NUMBERS[kind][old is not None], name=name)
+        answer = message(_NUMBERS[kind][old is not None], name=name, hint="")
         made = stamps(time.time())
         if old is not None:
             made |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
@@ -254,7 +254,7 @@ class Definitions:
             self._empty(unit, name, purge)
         unit.changes.definitions.append((kind, name, None))
         if records is None or records.value == "YES":
-            object_type = OBJECT_TYPES["QUEUE" if kind in QUEUE_KINDS else kind]
+            object_type = OBJECT_TYPES[_word(kind).upper()]
             self._queue_manager.authority_records.remove_profile(unit, object_type, name)
         unit.changes.effects.append(lambda: self._remove(kind, name))
         return message(_NUMBERS[kind][2], name=name), unit
@@ -388,11 +388,14 @@ def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
 
 
 def _word(kind: str) -> str:
-    return "Queue" if kind in QUEUE_KINDS else kind.capitalize()
+    if kind in QUEUE_KINDS:
+        return "Queue"
+    return "Channel" if kind == "SVRCONN" else kind.capitalize()
 
 
 #: (created, changed, deleted)
 _NUMBERS = dict.fromkeys(QUEUE_KINDS, ("AMQ8006I", "AMQ8008I", "AMQ8007I")) | {
     "NAMELIST": ("AMQ8552I", "AMQ8551I", "AMQ8553I"),
+    "SVRCONN": ("AMQ8014I", "AMQ8016I", "AMQ8015I"),
     "TOPIC": ("AMQ8690I", "AMQ8691I", "AMQ8692I"),
 }

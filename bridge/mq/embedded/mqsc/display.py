@@ -53,6 +53,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "QMGR": frozenset((*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS)),
     "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
     "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
+    "SVRCONN": frozenset((*ATTRIBUTES["SVRCONN"], "CHLTYPE", *_ALTERED)),
     "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
     "SUB": frozenset(_SUBSCRIPTION),
     "TOPIC": frozenset((*ATTRIBUTES["TOPIC"], *_ALTERED)),
@@ -68,6 +69,7 @@ _HEADS = {
     "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
     "NAMELIST": ("NAMELIST", "AMQ8550I", "Namelist"),
     "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
+    "SVRCONN": ("CHANNEL", "AMQ8414I", "Channel"),
     "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
     "SUB": ("SUB", "AMQ8096I", "Subscription"),
     "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
@@ -101,6 +103,7 @@ class Display:
             "NAMELIST": self._namelists,
             "QSTATUS": self._queue_status,
             "SBSTATUS": self._subscriptions,
+            "SVRCONN": self._server_channels,
             "SUB": self._subscriptions,
             "TOPIC": self._topics,
             "TPSTATUS": self._topic_status,
@@ -183,6 +186,13 @@ class Display:
             if is_named(own, name):
                 count = len(str(attributes["NAMES"]).split(",")) if attributes["NAMES"] else 0
                 yield {"NAMELIST": own, **made, **attributes, "NAMCOUNT": count}
+
+    def _server_channels(self, name: str) -> Iterator[Shown]:
+        made = stamps(self._queue_manager.created)
+        shown_stamps = {keyword: made[keyword] for keyword in _ALTERED}
+        for own, attributes in sorted(self._queue_manager.server_channels.items()):
+            if is_named(own, name):
+                yield {"CHANNEL": own, "CHLTYPE": "SVRCONN", **shown_stamps, **attributes}
 
     def _topics(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)

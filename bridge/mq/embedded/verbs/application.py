@@ -12,6 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.handle import reads_ahead
 from bridge.mq.embedded.verbs.mqclose import mqclose, unfinished
 from bridge.mq.embedded.verbs.mqcmit import mqback, mqcmit
 from bridge.mq.embedded.verbs.mqconn import mqconn, mqdisc
@@ -75,6 +76,9 @@ class Application:
 
     def get(self, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
         return mqget(self.hconn, hobj, options)
+
+    def reads_ahead(self, hobj: int) -> bool:
+        return reads_ahead(self.hconn.find(hobj))
 
     def queue_of(self, hobj: int) -> Queue:
         """Return the queue of a handle, where a waiting get waits. Raises MQError."""

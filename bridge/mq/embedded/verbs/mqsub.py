@@ -130,7 +130,7 @@ def _made(
     if managed:
         queue = queue_manager.managed_queue(unit, durable=durable)
         destination = Destination(queue, name=queue.name)
-        hobj = hconn.keep(open_queue(destination, _DESTINATION_OPTIONS))
+        hobj = hconn.keep(open_queue(destination, _destination_options(sd)))
     else:
         destination = _destination(hconn, hobj)
     assert hobj is not None and destination.queue is not None
@@ -189,6 +189,12 @@ def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | 
     authorization.subscribing(hconn.asked, alternate, topic_filter, authority, profile)
 
 
+def _destination_options(sd: MQSD) -> int:
+    """Return the open options of a managed destination."""
+    ahead = cmqc.MQOO_READ_AHEAD if sd.Options & cmqc.MQSO_READ_AHEAD else 0
+    return _DESTINATION_OPTIONS | ahead | (cmqc.MQOO_NO_READ_AHEAD if sd.Options & cmqc.MQSO_NO_READ_AHEAD else 0)
+
+
 def _check_group(hconn: Hconn, sd: MQSD, topic_filter: str, destination: Destination) -> None:
     for other in hconn.queue_manager.topics.subscriptions.values():
         if (
@@ -235,7 +241,7 @@ def _again(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int | None) -> 
         if existing.queue.deleted:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {existing.destination!r}")
         destination = Destination(existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name)
-        hobj = hconn.keep(open_queue(destination, _DESTINATION_OPTIONS))
+        hobj = hconn.keep(open_queue(destination, _destination_options(sd)))
     if alters:
         unit = Unit()
         existing = _altered(hconn, existing, sd, hobj)

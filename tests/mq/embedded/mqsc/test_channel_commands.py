@@ -81,7 +81,7 @@ DEFINED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 #: Commands that are refused, the AMQ message, and what it says.
 REFUSED = [
     ("DEFINE CHANNEL(C)", "AMQ8405I", "CHLTYPE(MQTT)"),
-    ("DEFINE CHANNEL(C) CHLTYPE(SVRCONN)", "AMQ8405I", "telemetry channels only"),
+    ("DEFINE CHANNEL(C) CHLTYPE(SDR)", "AMQ8405I", "CHLTYPE(SVRCONN)"),
     ("DEFINE CHANNEL CHLTYPE(MQTT)", "AMQ8405I", "a name in parentheses"),
     ("DEFINE CHANNEL('A B') CHLTYPE(MQTT)", "AMQ8424E", "' '"),
     ("DEFINE CHANNEL(ABCDEFGHIJKLMNOPQRSTU) CHLTYPE(MQTT)", "AMQ8424E", "1 to 20 characters"),
@@ -115,7 +115,7 @@ REFUSED = [
     ("STOP CHANNEL(OLD) CHLTYPE(MQTT) CLIENTID", "AMQ8405I", "CLIENTID takes"),
     ("PURGE CHANNEL(NONE) CHLTYPE(MQTT)", "AMQ8147E", "not found"),
     ("DISPLAY CHANNEL(NONE)", "AMQ8147E", "not found"),
-    ("DISPLAY CHANNEL(*) CHLTYPE(SDR)", "AMQ8405I", "telemetry channels only"),
+    ("DISPLAY CHANNEL(*) CHLTYPE(SDR)", "AMQ8405I", "CHLTYPE(SVRCONN)"),
     ("DISPLAY CHANNEL(*) XMITQ", "AMQ8405I", "XMITQ is no attribute"),
     ("DISPLAY CHSTATUS(*) CHLTYPE(MQTT)", "AMQ8420I", "not found"),
     ("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) SUMMARY", "AMQ8405I", "exclude each other"),

@@ -1,0 +1,51 @@
+"""What a client and its server-connection channel agree on when they connect."""
+
+from __future__ import annotations
+
+from tests.mqi.conftest import Manager
+
+CONNECTED = """
+def connected(channel=b'SYSTEM.DEF.SVRCONN', **fields):
+    cd = mq.CD(ChannelName=channel, ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2, **fields)
+    qmgr = mq.QueueManager(None)
+    qmgr.connect_with_options('MQB1', cd=cd)
+    return qmgr
+"""
+
+
+def test_the_lower_maximum_message_length_of_both_ends_counts(manager: Manager, package: str, queue: str) -> None:
+    manager.command("DEFINE CHANNEL(SHORT) CHLTYPE(SVRCONN) MAXMSGL(2000) REPLACE")
+    found = manager.run(
+        package,
+        CONNECTED
+        + f"""
+def puts(length, channel, **fields):
+    qmgr = connected(channel, **fields)
+    found = reason(mq.Queue(qmgr, {queue!r}).put, bytes(length))
+    qmgr.disconnect()
+    return found
+found['client'] = [puts(length, b'SYSTEM.DEF.SVRCONN', MaxMsgLength=1000) for length in (1000, 1001)]
+found['server'] = [puts(length, b'SHORT', MaxMsgLength=104857600) for length in (2000, 2001)]
+found['queue manager'] = [puts(length, b'NOT.DEFINED', MaxMsgLength=0) for length in (4194304, 4194305)]
+found['too long'] = reason(connected, MaxMsgLength=104857601)
+""",
+        connect=False,
+    )
+    assert found == {"client": [0, 2010], "server": [0, 2010], "queue manager": [0, 2010], "too long": 2277}
+
+
+def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_refused(manager: Manager, package: str, queue: str) -> None:
+    """Though the message is short: BufferLength is compared ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
+    found = manager.run(
+        package,
+        CONNECTED
+        + f"""
+qmgr = connected(MaxMsgLength=1000)
+mq.Queue(qmgr, {queue!r}).put(b'short')
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+found['long'] = reason(queue.get, 1001, mq.MD(), mq.GMO())
+found['short'] = queue.get(1000, mq.MD(), mq.GMO())
+""",
+        connect=False,
+    )
+    assert found == {"long": 2010, "short": "short"}
