@@ -47,8 +47,9 @@ class IbmInquiry:
             if self._connection is None:
                 self._connection = self._connect()
             connection = self._connection
-            dead_letter_queue = self._dead_letter_queue or _dead_letter_queue(connection)
-            names = dict.fromkeys(filter(None, [*queues, dead_letter_queue]))
+            # The queue manager's own, which need not be the one that the bridge uses.
+            dead_letter_queue = _dead_letter_queue(connection) or self._dead_letter_queue
+            names = dict.fromkeys(filter(None, [*queues, self._dead_letter_queue, dead_letter_queue]))
             found = [one for name in names if (one := self._queue(connection, name, ages)) is not None]
         except MQError:
             self.close()
