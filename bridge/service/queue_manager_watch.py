@@ -64,12 +64,14 @@ class QueueManagerWatch:
 
     async def status(self) -> QueueManagerStatus | None:
         """Return the latest findings, after another inspection if it is time for one; None if they are too old."""
-        if time.monotonic() - self._asked_at >= self._inquiry.interval:
-            self._asked_at = time.monotonic()
-            self._inspect()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
+                # One that is under way may have begun before what the caller wants to see.
                 await self._looked.wait()
+                if time.monotonic() - self._asked_at >= self._inquiry.interval:
+                    self._asked_at = time.monotonic()
+                    self._inspect()
+                    await self._looked.wait()
         if not self._looked.is_set() and time.monotonic() - self._found_at > _STALE:
             return None
         return self._found
