@@ -141,6 +141,8 @@ def _ibm(queue_manager: IbmQueueManagerConfig) -> list[str]:
         f" {values.duration_text(batch.time)}; {puts} puts",
         f"messages that can be delivered to nobody go to {queue_manager.dead_letter_queue}",
     ]
+    if queue_manager.client_identifiers == "escaped":
+        lines.append("client identifiers are escaped in queue manager names: dev-1 is dev%2D1")
     if queue_manager.mode == "client" and (queue_manager.ccdt_url is None or queue_manager.tls is not None):
         lines.insert(1, _tls(queue_manager.tls))
     return lines

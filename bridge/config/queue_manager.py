@@ -16,6 +16,7 @@ from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Po
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
+ClientIdentifiers = Literal["as-is", "escaped"]
 Authorities = Literal["ignored", "enforced"]
 OverlappingSubscriptions = Literal["each", "once"]
 
@@ -266,6 +267,9 @@ class IbmQueueManagerConfig(Section):
     """What the queue manager shows as APPLTAG."""
     dead_letter_queue: ObjectName = "SYSTEM.DEAD.LETTER.QUEUE"
     """Where the bridge puts messages that can be delivered to nobody."""
+    client_identifiers: Annotated[ClientIdentifiers, values.choice(ClientIdentifiers)] = "as-is"
+    """The queue manager names of clients: `as-is` are their identifiers. `escaped` writes every byte that such a name cannot
+    have as `%` and two hexadecimal digits (`dev-1` is `dev%2D1`). Change it only while no durable session exists."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
     subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50

@@ -148,7 +148,8 @@ class RemoteBridgeProcess(BridgeProcess):
         **options: Any,
     ) -> None:
         if "outage_timeout" not in settings:
-            settings += "  outage_timeout: 0 s\n"  # however long a busy machine takes to start the queue manager again
+            # However long a busy machine takes to start the queue manager again.
+            settings = "  outage_timeout: 0 s\n" + settings
         text = _BRIDGE.format(name=NAME, library=library, reached=reached) + settings + (config or "")
         super().__init__(data_directory, config=text, **options)
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
