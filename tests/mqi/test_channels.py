@@ -49,3 +49,24 @@ found['short'] = queue.get(1000, mq.MD(), mq.GMO())
         connect=False,
     )
     assert found == {"long": 2010, "short": "short"}
+
+
+def test_handles_that_refresh_cluster_makes_invalid(manager: Manager, package: str, queue: str) -> None:
+    """2041 from each call until MQCLOSE, which succeeds; another MQOPEN is good ("2041 (MQRC_OBJECT_CHANGED)")."""
+    with manager.when_a_get_waits(queue, manager.invalidate_handles):
+        found = manager.run(
+            package,
+            f"""
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+topic = mq.Topic(qmgr, topic_string='a/topic')
+topic.open(open_opts=CMQC.MQOO_OUTPUT)
+waiting = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1)
+found['waits'] = reason(queue.get, None, mq.MD(), waiting)
+found['gets'] = reason(queue.get)
+found['publishes'] = [reason(topic.pub, b'x'), reason(topic.pub, b'x')]
+topic.close()
+topic.open(open_opts=CMQC.MQOO_OUTPUT)
+found['open again'] = reason(topic.pub, b'x')
+""",
+        )
+    assert found == {"waits": 2041, "gets": 2041, "publishes": [2041, 2041], "open again": 0}

@@ -172,6 +172,11 @@ class Workplace:
         assert response.ok, response.message
         return response
 
+    def refuses(self, text: str) -> bool:
+        """Return whether a command fails."""
+        (response,) = self._administrator.command(text)
+        return not response.ok
+
     def attribute(self, what: str, keyword: str) -> str | int:
         """One attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
         (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
@@ -218,8 +223,8 @@ class Workplace:
         """ALTER QMGR, undone when the test ends."""
         for keyword, value in attributes.items():
             before = self.attribute("QMGR", keyword)
-            self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}')")
-            self.command(f"ALTER QMGR {keyword}('{value}')")
+            self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}') FORCE")
+            self.command(f"ALTER QMGR {keyword}('{value}') FORCE")
 
 
 @pytest.fixture(params=sorted(QUEUE_MANAGERS))

@@ -19,7 +19,9 @@ _KNOWN = _DELETES | _SUB_ENDINGS | cmqc.MQCO_QUIESCE
 
 def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
     """Close an object; return a unit of work when a subscription or a dynamic queue ends with it. Raises MQError."""
-    handle = hconn.find(hobj)
+    handle = hconn.handles.get(hobj)
+    if handle is None:
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
     if options & ~_KNOWN or options & _DELETES == _DELETES or options & _SUB_ENDINGS == _SUB_ENDINGS:
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQCO options 0x{options:x}")
     if isinstance(handle, SubscriptionHandle):
