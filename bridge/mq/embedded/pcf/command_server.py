@@ -51,6 +51,8 @@ _LENGTH_ERRORS = {
     "MQCFSL": cmqcfc.MQRCCF_CFSL_LENGTH_ERROR,
     "MQCFST": cmqcfc.MQRCCF_CFST_LENGTH_ERROR,
 }
+#: Messages of a reply that are put before the event loop serves others.
+_REPLIES_AT_ONCE = 50
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
 _NAMES = {number: name for name, number in vars(cmqcfc).items() if name.startswith("MQCMD_")}
 
@@ -150,8 +152,6 @@ class CommandServer:
             if reason and stored.linked:
                 self._remove(stored)
             self._reply(stored, md, answers if not reason else _refusal(header, PCFRefused(reason)))
-            self._busy = False
-            self._next()
 
         unit.done = done
         self._queue_manager.recovery_log.submit(unit)
@@ -195,9 +195,22 @@ class CommandServer:
             raise PCFRefused(error.reason) from error
 
     def _reply(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
-        """Put the messages of a reply to where the request wants them."""
-        if not request.ReplyToQ.strip() or request.MsgType != cmqc.MQMT_REQUEST:
-            return
+        """Put the messages of a reply to where the request wants them, then run the next command.
+
+        They are put a few at a time: the event loop serves an application that gets them in between. What exceeds MAXDEPTH of
+        the queue goes to the dead-letter queue.
+        """
+        wanted = request.ReplyToQ.strip() and request.MsgType == cmqc.MQMT_REQUEST
+        with self._queue_manager.lock:
+            if wanted:
+                self._put_replies(stored, request, answers[:_REPLIES_AT_ONCE])
+            if wanted and (rest := answers[_REPLIES_AT_ONCE:]):
+                self._queue_manager.recovery_log.dispatch(lambda: self._reply(stored, request, rest))
+            else:
+                self._busy = False
+                self._next()
+
+    def _put_replies(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
         queue_manager = self._queue_manager
         name = request.ReplyToQ.rstrip(b" \0").decode(errors="replace")
         manager = request.ReplyToQMgr.rstrip(b" \0").decode(errors="replace")
@@ -216,11 +229,11 @@ class CommandServer:
             queue_manager.recovery_log.submit(unit)
 
     def _put(self, unit: Unit, destination: Destination, message: Message) -> None:
+        """Put a reply, as persistent as its command (IBM MQ, "Retrieving replies to your commands"). Raises MQError."""
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{destination.name} leads to a topic")
         if destination.queue.temporary and message.md.Persistence == cmqc.MQPER_PERSISTENT:
-            md = msgspec.structs.replace(message.md, Persistence=cmqc.MQPER_NOT_PERSISTENT)
-            message = Message(md, message.data)
+            raise MQError(cmqc.MQRC_PERSISTENT_NOT_ALLOWED, f"queue {destination.name} is a temporary dynamic queue")
         self._queue_manager.put(unit, destination, message, application=APPLICATION_NAME, replacing=True)
 
 
