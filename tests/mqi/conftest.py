@@ -56,8 +56,10 @@ def environment(package: str, **variables: str) -> dict[str, str]:
 class Manager(ServedQueueManager):
     """The embedded queue manager, served to other processes."""
 
-    def __init__(self, directory: Path, listener: ListenerConfig | None = None, name: str = "MQB1") -> None:
-        super().__init__(directory, name, listener=listener, tcp=True)
+    def __init__(
+        self, directory: Path, listener: ListenerConfig | None = None, name: str = "MQB1", max_channels: int | None = 100
+    ) -> None:
+        super().__init__(directory, name, listener=listener, tcp=True, max_channels=max_channels)
         self._connection = EmbeddedConnection(self.itself, "tests")
 
     def command(self, text: str) -> CommandResponse:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
 from tests.mqi.conftest import Manager
 
 CONNECTED = """
@@ -70,3 +75,32 @@ found['open again'] = reason(topic.pub, b'x')
 """,
         )
     assert found == {"waits": 2041, "gets": 2041, "publishes": [2041, 2041], "open again": 0}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Manager]:
+    """A queue manager with MaxChannels=2."""
+    manager = Manager(tmp_path, max_channels=2)
+    yield manager
+    manager.close()
+
+
+def test_a_queue_manager_runs_maxchannels_channels(small: Manager, package: str) -> None:
+    """Another channel definition, and MQCNO_NO_CONV_SHARING, need an instance of their own. Bindings need none."""
+    found = small.run(
+        package,
+        CONNECTED.replace("def connected(", "def connected(opts=0, ").replace("cd=cd)", "cd=cd, opts=opts | SHARE)")
+        + """
+SHARE = CMQC.MQCNO_HANDLE_SHARE_BLOCK
+def tried(**how):
+    return reason(lambda: connections.append(connected(**how)))
+connections = []
+found['shared'] = [tried() for _ in range(10)]
+found['another'] = [tried(HeartbeatInterval=7), tried(HeartbeatInterval=8), tried(opts=CMQC.MQCNO_NO_CONV_SHARING)]
+found['bindings'] = reason(mq.connect, 'MQB1')
+connections[10].disconnect()
+found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
+""",
+        connect=False,
+    )
+    assert found == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}

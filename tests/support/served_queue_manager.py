@@ -37,13 +37,15 @@ class ServedQueueManager:
         authorities: bool = False,
         objects: bool = True,
         commands: bool = True,
+        max_channels: int | None = 100,
     ) -> None:
         """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
 
-        `listener` says what is asked of who connects over TCP.
+        `listener` says what is asked of who connects over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default.
         """
         self.directory = directory
         self.itself = QueueManager(name, directory)
+        self.itself.channel_instances.max_channels = max_channels
         if authorities:
             self.itself.enforce_authorities()
         if objects:

@@ -19,6 +19,7 @@ from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
+from bridge.mq.embedded.objects import ChannelInstance
 from bridge.mq.embedded.server.admission import Place
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
@@ -59,6 +60,8 @@ class MqiConversation(Conversation):
     def __init__(self, server: Server, place: Place | None = None) -> None:
         super().__init__(server, place)
         self._greeted = False
+        #: that the conversation is part of
+        self._instance: ChannelInstance | None = None
 
     def data_received(self, data: bytes) -> None:
         if self._greeted:
@@ -99,13 +102,26 @@ class MqiConversation(Conversation):
 
     def _mqconn(self, reader: Reader) -> None:
         queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
-        reader.long()  # MQCNO options: the library's
+        options = reader.long()
         client = bool(reader.long())
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
-        reader.long()  # process
-        agreed = self._queue_manager.agreed(channel, reader.long(), reader.long())
+        process = reader.long()
+        max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
+        connection_name = reader.raw()
+        agreed = self._queue_manager.agreed(channel, max_message_length, sharing)
+        if client:
+            definition = process, max_message_length, sharing, heartbeat, connection_name
+            alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
+            self._leave_channel()
+            self._instance = self._queue_manager.channel_instances.join(
+                channel,
+                self._queue_manager.server_channels.get(channel),
+                self.address,
+                definition,
+                0 if alone else agreed.sharing_conversations,
+            )
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
@@ -117,7 +133,18 @@ class MqiConversation(Conversation):
 
         self._connect(queue_manager, application, user, password, channel, answer)
 
+    def connection_lost(self, error: Exception | None) -> None:
+        with self._queue_manager.lock:
+            self._leave_channel()
+        super().connection_lost(error)
+
+    def _leave_channel(self) -> None:
+        if self._instance is not None:
+            self._queue_manager.channel_instances.leave(self._instance)
+            self._instance = None
+
     def _mqdisc(self, application: Application, reader: Reader) -> None:
+        self._leave_channel()
         self._disconnect()
 
     def _mqbegin(self, application: Application, reader: Reader) -> None:

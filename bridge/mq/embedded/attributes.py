@@ -249,6 +249,8 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     #: server-connection channels, CHLTYPE(SVRCONN): what they limit for programs in C
     "SVRCONN": {
         "DESCR": _DESCR,
+        "MAXINST": Number(0, _NUMBER, _NUMBER),
+        "MAXINSTC": Number(0, _NUMBER, _NUMBER),
         "MAXMSGL": Number(0, 104_857_600, 4_194_304),
         "SHARECNV": Number(0, _NUMBER, 10),
         "TRPTYPE": Choice(("TCP",), "TCP"),

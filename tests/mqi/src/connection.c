@@ -207,7 +207,8 @@ static void put_security(struct frame *frame, const MQCSP *csp)
 struct introduction {
     MQLONG options, reconnects; /* 0: it does not */
     MQLONG max_message_length;  /* 0: as long as the queue manager allows */
-    MQLONG sharing_conversations;
+    MQLONG sharing_conversations, heartbeat_interval;
+    char connection_name[265];
     char channel[21], application[29];
     const MQCSP *security;
 };
@@ -244,6 +245,8 @@ static struct connection *connect_at(const char *place, struct connection values
     put_long(call.frame, getpid());
     put_long(call.frame, program->max_message_length);
     put_long(call.frame, program->sharing_conversations);
+    put_long(call.frame, program->heartbeat_interval);
+    put_bytes(call.frame, program->connection_name, (MQLONG)strlen(program->connection_name));
     struct reconnection *reconnection = program->reconnects ? reconnection_make(program->reconnects, call.frame) : NULL;
     bool connected = greet(connection->socket) && call_exchange(&call);
     if (connected) {
@@ -294,6 +297,8 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
         program.max_message_length = channel->MaxMsgLength;
         /* The field exists from version 9 on, and its default is 10 ("SharingConversations"). */
         program.sharing_conversations = channel->Version >= 9 ? channel->SharingConversations : 10;
+        program.heartbeat_interval = channel->Version >= 4 ? channel->HeartbeatInterval : 0;
+        trim(program.connection_name, channel->ConnectionName, sizeof channel->ConnectionName);
         if (channel->MaxMsgLength < 0 || channel->MaxMsgLength > MAX_MESSAGE_LENGTH)
             return fail(MQRC_CD_ERROR, pCompCode, pReason);
     }
