@@ -54,6 +54,32 @@ _LENGTH_ERRORS = {
 #: Messages of a reply that are put before the event loop serves others.
 _REPLIES_AT_ONCE = 50
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
+#: command -> type of the object that authority is asked for, parameter with its name, authorities
+_AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
+    cmqcfc.MQCMD_CHANGE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CHG",)),
+    cmqcfc.MQCMD_CLEAR_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CLR",)),
+    cmqcfc.MQCMD_DELETE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DLT",)),
+    cmqcfc.MQCMD_INQUIRE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
+    cmqcfc.MQCMD_INQUIRE_Q_STATUS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
+    cmqcfc.MQCMD_RESET_Q_STATS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP", "CHG")),
+    cmqcfc.MQCMD_CHANGE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("CHG",)),
+    cmqcfc.MQCMD_DELETE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DLT",)),
+    cmqcfc.MQCMD_INQUIRE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DSP",)),
+    cmqcfc.MQCMD_CHANGE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("CHG",)),
+    cmqcfc.MQCMD_DELETE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("DLT",)),
+    cmqcfc.MQCMD_INQUIRE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("DSP",)),
+    cmqcfc.MQCMD_CHANGE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("CHG",)),
+    cmqcfc.MQCMD_INQUIRE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
+    cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
+    cmqcfc.MQCMD_PING_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
+}
+#: Commands that take DSP on the queue manager only.
+_UNCHECKED = (
+    cmqcfc.MQCMD_INQUIRE_Q_NAMES,
+    cmqcfc.MQCMD_INQUIRE_TOPIC_NAMES,
+    cmqcfc.MQCMD_INQUIRE_NAMELIST_NAMES,
+    cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES,
+)
 _NAMES = {number: name for name, number in vars(cmqcfc).items() if name.startswith("MQCMD_")}
 
 
@@ -175,18 +201,22 @@ class CommandServer:
     def _ask(self, authorization: AuthorizationService, request: Request, md: MQMD) -> None:
         """Check that the user who put the command may run it. Raises PCFRefused.
 
-        Commands are for administrators; those that a bridge elsewhere runs (`bridge.mq.administration`) take authorities.
+        Each command takes DSP on the queue manager, and further authorities by `_AUTHORITIES` and here. Commands that are
+        not named there, and inquiries of many objects, are for administrators. Source: IBM MQ documentation, "Authorizations
+        for PCF commands".
         """
         user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace") or NOBODY
         try:
-            if request.command == cmqcfc.MQCMD_PING_Q_MGR:
-                authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
-            elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION or request.command == cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS:
+            authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
+            object_type, number, words = _AUTHORITIES.get(request.command, (0, 0, ()))
+            if request.command in _UNCHECKED:
+                return
+            if object_type == cmqc.MQOT_Q_MGR:
+                authorization.check(user, object_type, self._queue_manager.name, *words)
+            elif object_type and "*" not in (name := request.text(number) or "*"):
+                authorization.check(user, object_type, name, *words)
+            elif request.command in (cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS):
                 authorization.check_topic(user, "", "DSP")
-            elif request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (
-                name := request.text(cmqc.MQCA_Q_NAME) or "*"
-            ):
-                authorization.check(user, cmqc.MQOT_Q, name, "DSP")
             elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
                 authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
             else:

@@ -47,6 +47,11 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
     subscription = handle.subscription
     if options & _DELETES or (options & cmqc.MQCO_KEEP_SUB and not subscription.durable):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"MQCO options 0x{options:x}")
+    authorization = hconn.queue_manager.authorization
+    creator = subscription.user == hconn.user.decode(errors="replace")
+    if authorization is not None and options & cmqc.MQCO_REMOVE_SUB and subscription.durable and not creator:
+        # IBM MQ, "Not Authorized (type 3)": the creator of a subscription may remove it, and who may subscribe to the topic.
+        authorization.check_topic(hconn.asked, subscription.topic_filter, "SUB")
     del hconn.handles[hobj]
     subscription.owner = None
     if not subscription.durable or options & cmqc.MQCO_REMOVE_SUB:

@@ -187,6 +187,8 @@ def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | 
     if isinstance(handle, QueueHandle) and (handle.queue.owner is None or handle.queue.owner != acting):
         profile = handle.profile
     authorization.subscribing(hconn.asked, alternate, topic_filter, authority, profile)
+    if sd.Options & cmqc.MQSO_SET_IDENTITY_CONTEXT:
+        authorization.setting_identity(hconn.asked, topic_filter)
 
 
 def _destination_options(sd: MQSD) -> int:
