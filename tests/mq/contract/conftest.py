@@ -29,7 +29,9 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.backend_places import PLACES, Place
 from tests.mq.contract.backend_user import Bridge
+from tests.support import secured_queue_manager
 from tests.support.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
+from tests.support.secured_queue_manager import SecuredConnections
 from tests.support.served_queue_manager import ServedQueueManager
 
 Connect = Callable[[], Connection]
@@ -320,3 +322,14 @@ async def bridge(stopped: Bridge) -> Bridge:
     """A bridge at work."""
     await stopped.begin()
     return stopped
+
+
+# A secured queue manager ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["ibmmq", "pymqi"])
+def secured(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecuredConnections]:
+    """A queue manager with CONNAUTH, CHLAUTH and authorities in force, by each of the packages."""
+    monkeypatch.delenv("MQI_STANDIN", raising=False)
+    with secured_queue_manager.secured(request.param, tmp_path) as made:
+        yield made
