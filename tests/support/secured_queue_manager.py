@@ -1,6 +1,6 @@
 """A queue manager secured as IBM MQ's are by default, behind a TCP port: for programs on the stand-in.
 
-Source: IBM MQ documentation, "Creating new CHLAUTH rules for channels" (the default rules), "Connection authentication:
+Source: IBM MQ documentation, "Resolving CHLAUTH access issues" (the default rules), "Connection authentication:
 Configuration" (CHCKCLNT).
 """
 

@@ -60,6 +60,8 @@ class MqiConversation(Conversation):
     def __init__(self, server: Server, place: Place | None = None) -> None:
         super().__init__(server, place)
         self._greeted = False
+        #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
+        self._ccsid = 0
         #: that the conversation is part of
         self._instance: ChannelInstance | None = None
 
@@ -109,7 +111,7 @@ class MqiConversation(Conversation):
         application = reader.raw().decode(errors="replace")
         process = reader.long()
         max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
-        connection_name = reader.raw()
+        self._ccsid, connection_name = reader.long(), reader.raw()
         agreed = self._queue_manager.agreed(channel, max_message_length, sharing)
         if client:
             definition = process, max_message_length, sharing, heartbeat, connection_name
@@ -203,7 +205,7 @@ class MqiConversation(Conversation):
 
     def _mqput(self, application: Application, reader: Reader) -> None:
         handle = _handle(reader.long())
-        message = _PutMessage(reader)
+        message = _PutMessage(reader, self._ccsid)
         md, unit = application.put(handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
@@ -211,7 +213,7 @@ class MqiConversation(Conversation):
         """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
             handle = _handle(reader.long())
-            message = _PutMessage(reader)
+            message = _PutMessage(reader, self._ccsid)
             _, unit = application.put(handle, message.message, message.pmo, message.properties)
         except Malformed:
             raise
@@ -225,7 +227,7 @@ class MqiConversation(Conversation):
 
     def _mqput1(self, application: Application, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
-        message = _PutMessage(reader)
+        message = _PutMessage(reader, self._ccsid)
         md, unit = application.put1(descriptor.od, message.message, message.pmo, message.properties)
         self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
 
@@ -247,7 +249,7 @@ class MqiConversation(Conversation):
             MsgToken=gmo.get("MsgToken", bytes(16)),
             MsgHandle=_MSG_HANDLE_GIVEN if wants_properties else 0,
             Encoding=md.Encoding,
-            CodedCharSetId=md.CodedCharSetId,
+            CodedCharSetId=md.CodedCharSetId or self._ccsid,
             MaxLength=length,
         )
 
@@ -375,9 +377,12 @@ class _ObjectDescriptor:
 class _PutMessage:
     """The message of a put with its options, and their way back."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, ccsid: int) -> None:
+        """Read it; `ccsid` is what MQCCSI_Q_MGR means (IBM MQ, "CodedCharSetId (MQLONG)" of the MQMD)."""
         self._md, self._pmo = reader.raw(), reader.raw()
         md = structures.read_md(self._md)
+        if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
+            md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
         fields = structures.MQPMO.read(self._pmo)
         if fields.get("RecsPresent"):
             raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")

@@ -1,6 +1,6 @@
 """Who may connect to a queue manager that is secured as IBM MQ's are by default: CONNAUTH, CHLAUTH, authorities.
 
-Source: IBM MQ documentation, "Creating new CHLAUTH rules for channels", "Connection authentication: Configuration", "2540
+Source: IBM MQ documentation, "Resolving CHLAUTH access issues", "Connection authentication: Configuration", "2540
 (MQRC_UNKNOWN_CHANNEL_NAME)".
 """
 

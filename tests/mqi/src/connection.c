@@ -246,6 +246,7 @@ static struct connection *connect_at(const char *place, struct connection values
     put_long(call.frame, program->max_message_length);
     put_long(call.frame, program->sharing_conversations);
     put_long(call.frame, program->heartbeat_interval);
+    put_long(call.frame, values.client ? charset_of_client() : 0);
     put_bytes(call.frame, program->connection_name, (MQLONG)strlen(program->connection_name));
     struct reconnection *reconnection = program->reconnects ? reconnection_make(program->reconnects, call.frame) : NULL;
     bool connected = greet(connection->socket) && call_exchange(&call);

@@ -66,6 +66,13 @@ void frame_replace(struct frame *frame, const char *bytes, size_t length);
 bool frame_leave(struct frame *frame, int descriptor);
 bool frame_travel(struct frame *frame, int descriptor, enum verb verb, int patience);
 
+/* ---- charset.c: the client's character set ------------------------------------------------------------------------ */
+
+MQLONG charset_of_client(void);
+/* New strings; `ccsid` of 0 or less is the client's. */
+char *charset_to_utf8(const char *bytes, MQLONG *length, MQLONG ccsid);
+char *charset_from_utf8(const char *bytes, MQLONG *length, MQLONG ccsid);
+
 /* ---- fault.c: delays and broken connections by environment variables --------------------------------------------- */
 
 enum cut { CUT_NONE, CUT_BEFORE, CUT_AFTER };

@@ -29,6 +29,7 @@ from bridge.mq.embedded.pcf.topics import TopicCommands
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.conversion import convert
 from bridge.mq.errors import MQError
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
@@ -156,7 +157,7 @@ class CommandServer:
         queue.depth -= 1  # what the command asks about is the queue without it
         header = MQCFH()
         try:
-            header, parameters = _command(md, data)
+            header, parameters = _command(md, data, int(self._queue_manager.attributes["CCSID"]))
             _check(header)
             reply = self._execute(header, parameters, md)
             answers = _answers(header, reply)
@@ -275,10 +276,14 @@ def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: 
     audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)
 
 
-def _command(md: MQMD, data: bytes) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
-    """Read the header and parameters of a PCF message. Raises PCFRefused."""
+def _command(md: MQMD, data: bytes, ccsid: int) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
+    """Read the header and parameters of a PCF message, in the character set of the queue manager. Raises PCFRefused."""
     if md.Format != cmqc.MQFMT_ADMIN:
         raise PCFRefused(cmqcfc.MQRCCF_MD_FORMAT_ERROR)
+    # "Processing commands": names are compared in the character set of the queue manager.
+    md, data, reason = convert(md, data, ccsid, md.Encoding)
+    if reason not in (cmqc.MQRC_NONE, cmqc.MQRC_FORMAT_ERROR):
+        raise PCFRefused(cmqcfc.MQRCCF_CCSID_ERROR)
     try:
         header, parameters = decode_pcf(data, byte_order=byte_order_of(md.Encoding, "MQCFH"))
     except MalformedHeader as error:
