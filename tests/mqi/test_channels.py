@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +105,28 @@ found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
         connect=False,
     )
     assert found == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}
+
+
+def test_a_connection_breaks_when_nothing_comes_for_twice_the_heartbeat_interval(
+    manager: Manager, package: str, queue: str
+) -> None:
+    """The queue manager hangs: the client does not wait for ever ("Heartbeat interval (HBINT)")."""
+    manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
+    with contextlib.ExitStack() as hanging:
+
+        def hang() -> None:
+            hanging.enter_context(manager.busy())
+
+        with manager.when_a_get_waits(queue, hang):
+            found = manager.run(
+                package,
+                CONNECTED
+                + f"""
+qmgr = connected(b'BEATS', HeartbeatInterval=1)
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+wait = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=2000)
+found['get'] = reason(queue.get, None, mq.MD(), wait)
+""",
+                connect=False,
+            )
+    assert found == {"get": 2009}

@@ -112,7 +112,7 @@ class MqiConversation(Conversation):
         process = reader.long()
         max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
         self._ccsid, connection_name = reader.long(), reader.raw()
-        agreed = self._queue_manager.agreed(channel, max_message_length, sharing)
+        agreed = self._queue_manager.agreed(channel, max_message_length, sharing, heartbeat)
         if client:
             definition = process, max_message_length, sharing, heartbeat, connection_name
             alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
@@ -131,7 +131,8 @@ class MqiConversation(Conversation):
 
         def answer() -> None:
             writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
-            self._answer(writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations))
+            writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations)
+            self._answer(writer.long(agreed.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 

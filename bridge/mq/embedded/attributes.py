@@ -249,6 +249,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     #: server-connection channels, CHLTYPE(SVRCONN): what they limit for programs in C
     "SVRCONN": {
         "DESCR": _DESCR,
+        "HBINT": Number(0, 999_999, 300),
         "MAXINST": Number(0, _NUMBER, _NUMBER),
         "MAXINSTC": Number(0, _NUMBER, _NUMBER),
         "MAXMSGL": Number(0, 104_857_600, 4_194_304),

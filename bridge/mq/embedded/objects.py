@@ -96,6 +96,8 @@ class ChannelAgreement(NamedTuple):
 
     max_message_length: int
     sharing_conversations: int
+    #: seconds
+    heartbeat_interval: int
 
 
 class Objects:
@@ -127,19 +129,25 @@ class Objects:
         """Ask the authority records from now on."""
         self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
 
-    def agreed(self, channel: str, max_message_length: int, sharing_conversations: int) -> ChannelAgreement:
-        """Return what a client and a server-connection channel agree on: the lower value of both.
+    def agreed(
+        self, channel: str, max_message_length: int, sharing_conversations: int, heartbeat_interval: int
+    ) -> ChannelAgreement:
+        """Return what a client and a server-connection channel agree on: the lower limits, and the longer interval.
 
         A maximum message length of 0 is that of the queue manager. A channel that is not defined limits nothing. Source:
-        IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)".
+        IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)", "Heartbeat interval
+        (HBINT)".
         """
         longest = int(self.attributes["MAXMSGL"])
         attributes = self.server_channels.get(channel)
         if attributes is None:
-            return ChannelAgreement(max_message_length or longest, sharing_conversations)
+            interval = max(heartbeat_interval, int(defaults("SVRCONN")["HBINT"]))
+            return ChannelAgreement(max_message_length or longest, sharing_conversations, interval)
         own = int(attributes["MAXMSGL"]) or longest
         return ChannelAgreement(
-            min(max_message_length or longest, own), min(sharing_conversations, int(attributes["SHARECNV"]))
+            min(max_message_length or longest, own),
+            min(sharing_conversations, int(attributes["SHARECNV"])),
+            max(heartbeat_interval, int(attributes["HBINT"])),
         )
 
     def held(self, kind: str) -> dict[str, dict[str, Value]]:

@@ -110,15 +110,16 @@ static void find_place(char *where, size_t size, const MQCD *channel)
 
 /* ---- MQCONN, MQCONNX, MQDISC ------------------------------------------------------------------------------------- */
 
-/* A client gives its connection up when nothing has come for twice the heartbeat interval, or a minute more than that
-   where it is a minute or longer ("HBINT"). The interval is the longer one of both sides; that of the server's side, 300 s
-   by default, is MQI_STANDIN_HBINT. (IBM's sends heartbeats while it waits for a message; here an unlimited wait is.) */
-static int patience_of(const MQCD *channel)
+/* A client closes its connection when nothing has come for twice the heartbeat interval, or for a minute more than the
+   interval if that is a minute or longer ("HBINT"). The interval is the longer one of both sides. Until the client knows that
+   of the server's side, it is 300 s; MQI_STANDIN_HBINT replaces it. (IBM's client and queue manager exchange heartbeats while
+   the client waits for a message. Here such a wait has no limit.) */
+static int patience_of(MQLONG own, MQLONG other)
 {
     const char *server = getenv("MQI_STANDIN_HBINT");
-    MQLONG own = channel && channel->Version >= 4 ? channel->HeartbeatInterval : 0, other = server ? atoi(server) : 300;
+    if (server) other = atoi(server);
     MQLONG seconds = own > other ? own : other;
-    if (!channel || !seconds) return -1;
+    if (!seconds) return -1;
     return 1000 * (seconds < 60 ? 2 * seconds : seconds + 60);
 }
 
@@ -217,7 +218,9 @@ struct introduction {
 void connection_take_channel(struct connection *connection)
 {
     connection->max_message_length = take_long(&connection->frame);
-    connection->reads_ahead = connection->client && take_long(&connection->frame) > 0;
+    connection->reads_ahead = take_long(&connection->frame) > 0 && connection->client;
+    MQLONG interval = take_long(&connection->frame);
+    if (connection->client) connection->patience = patience_of(connection->heartbeat_interval, interval);
 }
 
 /* Connect at one place. Where something answers that is no queue manager, it is as if nothing did. */
@@ -307,7 +310,9 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
     if (!program.application[0])
         snprintf(program.application, sizeof program.application, "%s", program_invocation_short_name);
 
-    struct connection values = {.socket = -1, .client = channel != NULL, .patience = patience_of(channel)};
+    struct connection values = {.socket = -1, .client = channel != NULL, .patience = -1};
+    values.heartbeat_interval = program.heartbeat_interval;
+    if (channel) values.patience = patience_of(program.heartbeat_interval, 300);
     values.sharing = options & SHARING ? options & SHARING : MQCNO_HANDLE_SHARE_NONE;
     find_place(values.where, sizeof values.where, channel);
     if (pQMgrName) trim(values.queue_manager, pQMgrName, 48);

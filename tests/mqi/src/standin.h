@@ -103,6 +103,7 @@ struct connection {
     MQHCONN handle;
     int socket;     /* -1: broken */
     MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
+    MQLONG heartbeat_interval; /* the client's, in seconds */
     bool client;    /* connected with a channel definition, not by bindings */
     int patience;   /* milliseconds until a call without an answer breaks the connection; negative: it waits for ever */
     MQLONG max_message_length; /* agreed with the server-connection channel; 0: not limited */
