@@ -24,6 +24,7 @@ from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, W
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.objects import ChannelInstance
 from bridge.mq.embedded.server.admission import Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
@@ -67,6 +68,10 @@ class MqiConversation(Conversation):
     def __init__(self, server: Server, place: Place | None = None) -> None:
         super().__init__(server, place)
         self._greeted = False
+        #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
+        self._ccsid = 0
+        #: that the conversation is part of
+        self._instance: ChannelInstance | None = None
 
     def data_received(self, data: bytes) -> None:
         if self._greeted:
@@ -107,14 +112,27 @@ class MqiConversation(Conversation):
 
     def _mqconn(self, reader: Reader) -> None:
         queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
-        reader.long()  # MQCNO options: the library's
+        options = reader.long()
         client = bool(reader.long())
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
-        reader.long()  # process
+        process = reader.long()
         self._check_tls(channel)
-        agreed = self._queue_manager.agreed(channel, reader.long(), reader.long())
+        max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
+        self._ccsid, connection_name = reader.long(), reader.raw()
+        agreed = self._queue_manager.agreed(channel, max_message_length, sharing, heartbeat)
+        if client:
+            definition = process, max_message_length, sharing, heartbeat, connection_name
+            alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
+            self._leave_channel()
+            self._instance = self._queue_manager.channel_instances.join(
+                channel,
+                self._queue_manager.server_channels.get(channel),
+                self.address,
+                definition,
+                0 if alone else agreed.sharing_conversations,
+            )
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
@@ -122,7 +140,8 @@ class MqiConversation(Conversation):
 
         def answer() -> None:
             writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
-            self._answer(writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations))
+            writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations)
+            self._answer(writer.long(agreed.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 
@@ -141,7 +160,18 @@ class MqiConversation(Conversation):
             note_refusal(self.address, f"channel {channel}: {why}")
             raise MQError(reason, why)
 
+    def connection_lost(self, error: Exception | None) -> None:
+        with self._queue_manager.lock:
+            self._leave_channel()
+        super().connection_lost(error)
+
+    def _leave_channel(self) -> None:
+        if self._instance is not None:
+            self._queue_manager.channel_instances.leave(self._instance)
+            self._instance = None
+
     def _mqdisc(self, application: Application, reader: Reader) -> None:
+        self._leave_channel()
         self._disconnect()
 
     def _mqbegin(self, application: Application, reader: Reader) -> None:
@@ -200,7 +230,7 @@ class MqiConversation(Conversation):
 
     def _mqput(self, application: Application, reader: Reader) -> None:
         handle = _handle(reader.long())
-        message = _PutMessage(reader)
+        message = _PutMessage(reader, self._ccsid)
         md, unit = application.put(handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
@@ -208,7 +238,7 @@ class MqiConversation(Conversation):
         """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
             handle = _handle(reader.long())
-            message = _PutMessage(reader)
+            message = _PutMessage(reader, self._ccsid)
             _, unit = application.put(handle, message.message, message.pmo, message.properties)
         except Malformed:
             raise
@@ -222,7 +252,7 @@ class MqiConversation(Conversation):
 
     def _mqput1(self, application: Application, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
-        message = _PutMessage(reader)
+        message = _PutMessage(reader, self._ccsid)
         md, unit = application.put1(descriptor.od, message.message, message.pmo, message.properties)
         self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
 
@@ -244,7 +274,7 @@ class MqiConversation(Conversation):
             MsgToken=gmo.get("MsgToken", bytes(16)),
             MsgHandle=_MSG_HANDLE_GIVEN if wants_properties else 0,
             Encoding=md.Encoding,
-            CodedCharSetId=md.CodedCharSetId,
+            CodedCharSetId=md.CodedCharSetId or self._ccsid,
             MaxLength=length,
         )
 
@@ -372,9 +402,12 @@ class _ObjectDescriptor:
 class _PutMessage:
     """The message of a put with its options, and their way back."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, ccsid: int) -> None:
+        """Read it; `ccsid` is what MQCCSI_Q_MGR means (IBM MQ, "CodedCharSetId (MQLONG)" of the MQMD)."""
         self._md, self._pmo = reader.raw(), reader.raw()
         md = structures.read_md(self._md)
+        if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
+            md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
         fields = structures.MQPMO.read(self._pmo)
         if fields.get("RecsPresent"):
             raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")

@@ -168,15 +168,16 @@ static void find_place(char *where, size_t size, const MQCD *channel)
 
 /* ---- MQCONN, MQCONNX, MQDISC ------------------------------------------------------------------------------------- */
 
-/* A client gives its connection up when nothing has come for twice the heartbeat interval, or a minute more than that
-   where it is a minute or longer ("HBINT"). The interval is the longer one of both sides; that of the server's side, 300 s
-   by default, is MQI_STANDIN_HBINT. (IBM's sends heartbeats while it waits for a message; here an unlimited wait is.) */
-static int patience_of(const MQCD *channel)
+/* A client closes its connection when nothing has come for twice the heartbeat interval, or for a minute more than the
+   interval if that is a minute or longer ("HBINT"). The interval is the longer one of both sides. Until the client knows that
+   of the server's side, it is 300 s; MQI_STANDIN_HBINT replaces it. (IBM's client and queue manager exchange heartbeats while
+   the client waits for a message. Here such a wait has no limit.) */
+static int patience_of(MQLONG own, MQLONG other)
 {
     const char *server = getenv("MQI_STANDIN_HBINT");
-    MQLONG own = channel && channel->Version >= 4 ? channel->HeartbeatInterval : 0, other = server ? atoi(server) : 300;
+    if (server) other = atoi(server);
     MQLONG seconds = own > other ? own : other;
-    if (!channel || !seconds) return -1;
+    if (!seconds) return -1;
     return 1000 * (seconds < 60 ? 2 * seconds : seconds + 60);
 }
 
@@ -278,7 +279,8 @@ static void put_security(struct frame *frame, const MQCSP *csp)
 struct introduction {
     MQLONG options, reconnects; /* 0: it does not */
     MQLONG max_message_length;  /* 0: as long as the queue manager allows */
-    MQLONG sharing_conversations;
+    MQLONG sharing_conversations, heartbeat_interval;
+    char connection_name[265];
     char channel[21], application[29];
     const MQCSP *security;
     const MQCD *definition; /* of its channel; NULL: none */
@@ -289,7 +291,9 @@ struct introduction {
 void connection_take_channel(struct connection *connection)
 {
     connection->max_message_length = take_long(&connection->frame);
-    connection->reads_ahead = connection->client && take_long(&connection->frame) > 0;
+    connection->reads_ahead = take_long(&connection->frame) > 0 && connection->client;
+    MQLONG interval = take_long(&connection->frame);
+    if (connection->client) connection->patience = patience_of(connection->heartbeat_interval, interval);
 }
 
 /* Connect at one place. Where something answers that is no queue manager, it is as if nothing did. */
@@ -321,6 +325,9 @@ static struct connection *connect_at(const char *place, struct connection values
     put_long(call.frame, getpid());
     put_long(call.frame, program->max_message_length);
     put_long(call.frame, program->sharing_conversations);
+    put_long(call.frame, program->heartbeat_interval);
+    put_long(call.frame, values.client ? charset_of_client() : 0);
+    put_bytes(call.frame, program->connection_name, (MQLONG)strlen(program->connection_name));
     struct reconnection *reconnection = program->reconnects ? reconnection_make(program->reconnects, call.frame) : NULL;
     bool connected = greet(connection->socket) && call_exchange(&call);
     if (connected) {
@@ -375,13 +382,17 @@ static void connect_by(struct introduction program, const char *queue_manager, P
         program.max_message_length = channel->MaxMsgLength;
         /* The field exists from version 9 on, and its default is 10 ("SharingConversations"). */
         program.sharing_conversations = channel->Version >= 9 ? channel->SharingConversations : 10;
+        program.heartbeat_interval = channel->Version >= 4 ? channel->HeartbeatInterval : 0;
+        trim(program.connection_name, channel->ConnectionName, sizeof channel->ConnectionName);
         if (channel->MaxMsgLength < 0 || channel->MaxMsgLength > MAX_MESSAGE_LENGTH)
             return fail(MQRC_CD_ERROR, pCompCode, pReason);
     }
     MQLONG reason = token_reason(&program);
     if (reason) return fail(reason, pCompCode, pReason);
 
-    struct connection values = {.socket = -1, .client = channel != NULL, .patience = patience_of(channel)};
+    struct connection values = {.socket = -1, .client = channel != NULL, .patience = -1};
+    values.heartbeat_interval = program.heartbeat_interval;
+    if (channel) values.patience = patience_of(program.heartbeat_interval, 300);
     values.sharing = program.options & SHARING ? program.options & SHARING : MQCNO_HANDLE_SHARE_NONE;
     find_place(values.where, sizeof values.where, channel);
     snprintf(values.queue_manager, sizeof values.queue_manager, "%s", queue_manager);

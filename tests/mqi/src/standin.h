@@ -92,6 +92,13 @@ struct ccdt_channel {
 /* The channels for a name of MQCONN, in the order in which they are tried. */
 MQLONG ccdt_read(const char *url, const char *queue_manager, struct ccdt_channel channels[CCDT_CHANNELS], int *count);
 
+/* ---- charset.c: the client's character set ------------------------------------------------------------------------ */
+
+MQLONG charset_of_client(void);
+/* New strings; `ccsid` of 0 or less is the client's. */
+char *charset_to_utf8(const char *bytes, MQLONG *length, MQLONG ccsid);
+char *charset_from_utf8(const char *bytes, MQLONG *length, MQLONG ccsid);
+
 /* ---- fault.c: delays and broken connections by environment variables --------------------------------------------- */
 
 enum cut { CUT_NONE, CUT_BEFORE, CUT_AFTER };
@@ -123,6 +130,7 @@ struct connection {
     MQHCONN handle;
     int socket;     /* -1: broken */
     MQLONG sharing; /* MQCNO_HANDLE_SHARE_... */
+    MQLONG heartbeat_interval; /* the client's, in seconds */
     bool client;    /* connected with a channel definition, not by bindings */
     int patience;   /* milliseconds until a call without an answer breaks the connection; negative: it waits for ever */
     MQLONG max_message_length; /* agreed with the server-connection channel; 0: not limited */
