@@ -29,10 +29,10 @@ from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
 from bridge.mq.ibm.remover import Removal, Remover
 from bridge.mq.ibm.subscriber import Subscriber
-from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.subscription_request import Admit, Inquire, Subscribe, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
+from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.segments import SegmentJoiner, separate
@@ -70,6 +70,7 @@ class IbmBackend:
         client_names: ClientNames = AS_IS,
         subscription_connections: int = 50,
         outage_timeout: float | None = None,
+        read_ahead: bool = False,
     ) -> None:
         self._memory = memory or MemoryWatermark(None)
         self.transmission_queue = transmission_queue
@@ -77,7 +78,7 @@ class IbmBackend:
         self._stop_timeout = stop_timeout
         #: time.monotonic() when workers that are to end are given up; 0.0 before
         self._stop_until = 0.0
-        barrier = SubscriptionBarrier()
+        barrier, passes = SubscriptionBarrier(), BrowsePasses()
         self._loop = loop
         self._identifiers = Identifiers()
         self._publishers = [
@@ -88,6 +89,7 @@ class IbmBackend:
                 limits=limits,
                 asynchronous=asynchronous,
                 barrier=barrier,
+                passes=passes,
                 dead_letter_queue=dead_letter_queue,
             )
             for number in range(1, publishers + 1)
@@ -111,6 +113,7 @@ class IbmBackend:
             self._hand_over,
             self._reject,
             caught_up=lambda: self._call(self._caught_up.set_result, None),
+            passes=passes if read_ahead else None,
         )
         self._subscriber = Subscriber(
             lambda: connect("subscriptions"), barrier, max_connections=subscription_connections

@@ -41,7 +41,7 @@ class IbmHost:
         self.telemetry_channels.use_file(configuration.channels)
         self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers(settings.user or "").include)
         self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
-        self._requirements = requirements_of(configuration)
+        self._requirements = requirements_of(configuration).to_start
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
@@ -68,6 +68,7 @@ class IbmHost:
             client_names=names,
             subscription_connections=settings.subscription_connections,
             outage_timeout=settings.outage_timeout or None,
+            read_ahead=settings.mode == "client",
         )
 
     def _examine(self) -> list[Missing]:
@@ -98,7 +99,8 @@ class IbmHost:
         return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
 
     def check_password(self, user: str, password: bytes) -> None:
-        as_user = msgspec.structs.replace(self._parameters, user=user, password=password.decode("utf-8", "replace"))
+        given = password.decode("utf-8", "replace")
+        as_user = msgspec.structs.replace(self._parameters, user=user, password=given, token_file="")
         IbmConnection(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
