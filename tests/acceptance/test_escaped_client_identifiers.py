@@ -55,6 +55,5 @@ def test_an_identifier_whose_escaped_name_is_too_long_is_rejected(bridge: Remote
 
 def test_a_message_for_a_name_that_no_client_has_is_a_dead_letter(bridge: RemoteBridgeProcess) -> None:
     bridge.mq("put", "commands", "lost", "--to", "dev%2d1")
-    bridge.wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 1)
-    (letter,) = bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
+    (letter,) = bridge.mq_json("get", "SYSTEM.DEAD.LETTER.QUEUE", "--wait", "30")
     assert letter["dlh"]["DestQMgrName"] == "dev%2d1"
