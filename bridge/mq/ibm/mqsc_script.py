@@ -209,7 +209,7 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
         "If you set MAXINST and MAXINSTC, allow that for two bridges and a few\n"
         "more. MaxChannels in qm.ini must allow all channels together."
     )
-    cipher = tls.cipher_spec if tls is not None else "ANY_TLS12_OR_HIGHER"
+    cipher = (tls.cipher_spec if tls is not None else None) or "ANY_TLS12_OR_HIGHER"
     commands = [
         _command(
             f"DEFINE CHANNEL('{name}')",
