@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.telemetry.client_names import ClientNames
 from bridge.mapping.telemetry.session_record import StateRecord
 from bridge.mapping.telemetry.subscription import SubscriptionData
 from bridge.mapping.telemetry.transmission import Transmission
@@ -66,6 +67,8 @@ class Backend(Protocol):
     hands_over_at_once: bool
     #: `refuse` works: the queue manager can reject publications because of one of their subscribers
     refuses_for_clients: bool
+    #: the queue manager names of clients
+    client_names: ClientNames
     #: name of the queue where messages for clients wait
     transmission_queue: str
     #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good

@@ -48,7 +48,7 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     client.transport.peer = Peer(client.transport.peer.address, packet.client_id)
     authentication = service.authentication.get(config.name, BELIEVED)
     admit = partial(_admit, service, client, packet)
-    refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
+    refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods, service.backend.client_names)
     if refusal is not None:
         refuse(service, client, *refusal)
     elif service.backend.outage:

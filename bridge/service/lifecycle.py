@@ -36,6 +36,7 @@ from bridge.service.host import host_of
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.observers import Observer
+from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.takeover import Takeover
@@ -100,6 +101,8 @@ class Bridge:
         self.archive: Recorder | None = None
         #: None without an admin port: nothing is counted then
         self.metrics: Metrics | None = None
+        #: None until the queue manager is there
+        self.queue_manager_watch: QueueManagerWatch | None = None
         #: None where nothing is traced
         self.traces: Tracing | None = None
         self.status = 0
@@ -151,8 +154,9 @@ class Bridge:
                 self.announce(line)
             self.archive = self._recorder()
             self.traces = tracing_of(self.configuration.traces, loop.time)
+            self.queue_manager_watch = QueueManagerWatch(self.host, lambda: self.configuration)
             if self.metrics is not None:
-                self.metrics.begin(self.host)
+                self.metrics.begin(self.host, self.queue_manager_watch)
             self.service = TelemetryService(
                 self.host.backend,
                 self.configuration.limits,
@@ -167,6 +171,7 @@ class Bridge:
             if self.traces is not None:
                 self.service.units.traces = self.traces.publications
             await self.service.start()
+            self.queue_manager_watch.begin()
             for line in await self.host.listen():
                 self.announce(line)
         except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
@@ -190,6 +195,7 @@ class Bridge:
             channels=self.channels,
             mappings=self.mappings,
             watch=self._watch,
+            queue_manager_watch=self.queue_manager_watch,
             reload=self._reload,
             started_at=self.started_at,
         )
@@ -377,6 +383,8 @@ class Bridge:
                 await self._admin_port.stop()
             if self.metrics is not None:
                 self.metrics.stop()
+            if self.queue_manager_watch is not None:
+                self.queue_manager_watch.stop()
             if self.archive is not None:
                 # Off the loop: what is still waiting may take a while to write.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)

@@ -280,6 +280,7 @@ def test_a_connection_that_ibm_mq_refuses(invoke: Any, tmp_path: Path, monkeypat
     assert result.exit_code == 1
     assert result.stderr == (
         "no connection to queue manager QM1: MQRC_NOT_AUTHORIZED (2035): connect to queue manager QM1 at mq1(1414),"
-        " channel C: SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(CONNECT,INQ)"
+        " channel C; hint: check the password of user ours, CONNAUTH, CHLAUTH, and the user's authority to connect:"
+        " SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(CONNECT,INQ)"
         " (and see CHLAUTH, CONNAUTH and the password)\n"
     )

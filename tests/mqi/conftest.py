@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,10 @@ def environment(package: str, **variables: str) -> dict[str, str]:
 class Manager(ServedQueueManager):
     """The embedded queue manager, served to other processes."""
 
-    def __init__(self, directory: Path, listener: ListenerConfig | None = None, name: str = "MQB1") -> None:
-        super().__init__(directory, name, listener=listener, tcp=True)
+    def __init__(
+        self, directory: Path, listener: ListenerConfig | None = None, name: str = "MQB1", max_channels: int | None = 100
+    ) -> None:
+        super().__init__(directory, name, listener=listener, tcp=True, max_channels=max_channels)
         self._connection = EmbeddedConnection(self.itself, "tests")
 
     def command(self, text: str) -> CommandResponse:
@@ -77,15 +79,28 @@ class Manager(ServedQueueManager):
     def signal(self, queue: str) -> Iterator[None]:
         """Meanwhile: as soon as a get waits for a message of a queue, there is one on QUEUE.GO."""
         self.command(f"DEFINE QLOCAL({queue}.GO)")
+
+        def go() -> None:
+            connection = EmbeddedConnection(self.itself, "tests")
+            connection.put1(MQOD(ObjectName=f"{queue}.GO"), Message(MQMD(), b"go"))
+            connection.disconnect()
+
+        try:
+            with self.when_a_get_waits(queue, go):
+                yield
+        finally:
+            self.command(f"DELETE QLOCAL({queue}.GO) PURGE")
+
+    @contextlib.contextmanager
+    def when_a_get_waits(self, queue: str, act: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile: act as soon as a get waits for a message of a queue."""
         ended = threading.Event()
 
         def watch() -> None:
             while not self.itself.queues[queue].waiters:
                 if ended.wait(0.005):
                     return
-            connection = EmbeddedConnection(self.itself, "tests")
-            connection.put1(MQOD(ObjectName=f"{queue}.GO"), Message(MQMD(), b"go"))
-            connection.disconnect()
+            act()
 
         watcher = threading.Thread(target=watch, name="signal")
         watcher.start()
@@ -94,7 +109,6 @@ class Manager(ServedQueueManager):
         finally:
             ended.set()
             watcher.join()
-            self.command(f"DELETE QLOCAL({queue}.GO) PURGE")
 
     def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
         """Run a program to its end; what it put in `found`."""

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
 from tests.mqi.conftest import Manager
 
 CONNECTED = """
@@ -49,3 +55,78 @@ found['short'] = queue.get(1000, mq.MD(), mq.GMO())
         connect=False,
     )
     assert found == {"long": 2010, "short": "short"}
+
+
+def test_handles_that_refresh_cluster_makes_invalid(manager: Manager, package: str, queue: str) -> None:
+    """2041 from each call until MQCLOSE, which succeeds; another MQOPEN is good ("2041 (MQRC_OBJECT_CHANGED)")."""
+    with manager.when_a_get_waits(queue, manager.invalidate_handles):
+        found = manager.run(
+            package,
+            f"""
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+topic = mq.Topic(qmgr, topic_string='a/topic')
+topic.open(open_opts=CMQC.MQOO_OUTPUT)
+waiting = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1)
+found['waits'] = reason(queue.get, None, mq.MD(), waiting)
+found['gets'] = reason(queue.get)
+found['publishes'] = [reason(topic.pub, b'x'), reason(topic.pub, b'x')]
+topic.close()
+topic.open(open_opts=CMQC.MQOO_OUTPUT)
+found['open again'] = reason(topic.pub, b'x')
+""",
+        )
+    assert found == {"waits": 2041, "gets": 2041, "publishes": [2041, 2041], "open again": 0}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Manager]:
+    """A queue manager with MaxChannels=2."""
+    manager = Manager(tmp_path, max_channels=2)
+    yield manager
+    manager.close()
+
+
+def test_a_queue_manager_runs_maxchannels_channels(small: Manager, package: str) -> None:
+    """Another channel definition, and MQCNO_NO_CONV_SHARING, need an instance of their own. Bindings need none."""
+    found = small.run(
+        package,
+        CONNECTED.replace("def connected(", "def connected(opts=0, ").replace("cd=cd)", "cd=cd, opts=opts | SHARE)")
+        + """
+SHARE = CMQC.MQCNO_HANDLE_SHARE_BLOCK
+def tried(**how):
+    return reason(lambda: connections.append(connected(**how)))
+connections = []
+found['shared'] = [tried() for _ in range(10)]
+found['another'] = [tried(HeartbeatInterval=7), tried(HeartbeatInterval=8), tried(opts=CMQC.MQCNO_NO_CONV_SHARING)]
+found['bindings'] = reason(mq.connect, 'MQB1')
+connections[10].disconnect()
+found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
+""",
+        connect=False,
+    )
+    assert found == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}
+
+
+def test_a_connection_breaks_when_nothing_comes_for_twice_the_heartbeat_interval(
+    manager: Manager, package: str, queue: str
+) -> None:
+    """The queue manager hangs: the client does not wait for ever ("Heartbeat interval (HBINT)")."""
+    manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
+    with contextlib.ExitStack() as hanging:
+
+        def hang() -> None:
+            hanging.enter_context(manager.busy())
+
+        with manager.when_a_get_waits(queue, hang):
+            found = manager.run(
+                package,
+                CONNECTED
+                + f"""
+qmgr = connected(b'BEATS', HeartbeatInterval=1)
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+wait = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=2000)
+found['get'] = reason(queue.get, None, mq.MD(), wait)
+""",
+                connect=False,
+            )
+    assert found == {"get": 2009}

@@ -16,6 +16,7 @@ import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.message import Message
+from bridge.mapping.telemetry.client_names import AS_IS
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
@@ -55,6 +56,7 @@ class FakeBackend:
     hands_over_at_once = True
     outage = False
     refuses_for_clients = True
+    client_names = AS_IS
     subscriptions: Sized = ()
     weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"

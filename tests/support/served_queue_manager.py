@@ -20,6 +20,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.conversation import Conversation
 from bridge.mq.embedded.server.server import ApplicationServer
+from bridge.mq.embedded.verbs.invalidation import invalidate, open_handles
 from tests.support.patience import PATIENCE
 
 
@@ -36,13 +37,15 @@ class ServedQueueManager:
         authorities: bool = False,
         objects: bool = True,
         commands: bool = True,
+        max_channels: int | None = 100,
     ) -> None:
         """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
 
-        `listener` says what is asked of who connects over TCP.
+        `listener` says what is asked of who connects over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default.
         """
         self.directory = directory
         self.itself = QueueManager(name, directory)
+        self.itself.channel_instances.max_channels = max_channels
         if authorities:
             self.itself.enforce_authorities()
         if objects:
@@ -66,6 +69,11 @@ class ServedQueueManager:
     def place(self) -> str:
         """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
         return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    def invalidate_handles(self) -> None:
+        """Make all open handles invalid, as REFRESH CLUSTER does for objects of a cluster (MQRC_OBJECT_CHANGED)."""
+        with self.itself.lock:
+            invalidate(open_handles(self.itself))
 
     def tcp_connections(self) -> list[Conversation]:
         """Return the connections over TCP."""

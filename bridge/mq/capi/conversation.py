@@ -8,26 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
+from bridge.config.distinguished_name import matches_name
+from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mapping.message import Message
 from bridge.mq import mqi
 from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
-from bridge.mq.embedded.server.admission import Place
+from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.objects import ChannelInstance
+from bridge.mq.embedded.server.admission import Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.get_options import BROWSES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
+from bridge.security.tls import certificate_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+
+log = logging.getLogger(__name__)
 
 #: Handles of objects have eight digits each: ibmmq takes 100 and 1001 for the same key of its table.
 FIRST_HANDLE = 10_000_000
@@ -59,6 +68,10 @@ class MqiConversation(Conversation):
     def __init__(self, server: Server, place: Place | None = None) -> None:
         super().__init__(server, place)
         self._greeted = False
+        #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
+        self._ccsid = 0
+        #: that the conversation is part of
+        self._instance: ChannelInstance | None = None
 
     def data_received(self, data: bytes) -> None:
         if self._greeted:
@@ -99,13 +112,27 @@ class MqiConversation(Conversation):
 
     def _mqconn(self, reader: Reader) -> None:
         queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
-        reader.long()  # MQCNO options: the library's
+        options = reader.long()
         client = bool(reader.long())
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
-        reader.long()  # process
-        agreed = self._queue_manager.agreed(channel, reader.long(), reader.long())
+        process = reader.long()
+        self._check_tls(channel)
+        max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
+        self._ccsid, connection_name = reader.long(), reader.raw()
+        agreed = self._queue_manager.agreed(channel, max_message_length, sharing, heartbeat)
+        if client:
+            definition = process, max_message_length, sharing, heartbeat, connection_name
+            alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
+            self._leave_channel()
+            self._instance = self._queue_manager.channel_instances.join(
+                channel,
+                self._queue_manager.server_channels.get(channel),
+                self.address,
+                definition,
+                0 if alone else agreed.sharing_conversations,
+            )
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
             queue_manager = ""
@@ -113,11 +140,38 @@ class MqiConversation(Conversation):
 
         def answer() -> None:
             writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
-            self._answer(writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations))
+            writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations)
+            self._answer(writer.long(agreed.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 
+    def _check_tls(self, channel: str) -> None:
+        """Compare TLS over TCP with the definition of the channel, if there is one. Raises MQError.
+
+        Source: IBM MQ documentation, "CipherSpec mismatches", "SSL client authentication (SSLCAUTH)", "SSLPEER (SSL Peer)".
+        Which reason a client gets for SSLPEER is not documented.
+        """
+        attributes = self._queue_manager.server_channels.get(channel)
+        if attributes is None or self.place is None or self._transport is None:
+            return
+        reason, why = _tls_mismatch(attributes, self._transport.get_extra_info("ssl_object"))
+        if reason:
+            log.warning("MQB3316W channel %s: rejected an application at %s: %s", channel, self.address, why)
+            note_refusal(self.address, f"channel {channel}: {why}")
+            raise MQError(reason, why)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        with self._queue_manager.lock:
+            self._leave_channel()
+        super().connection_lost(error)
+
+    def _leave_channel(self) -> None:
+        if self._instance is not None:
+            self._queue_manager.channel_instances.leave(self._instance)
+            self._instance = None
+
     def _mqdisc(self, application: Application, reader: Reader) -> None:
+        self._leave_channel()
         self._disconnect()
 
     def _mqbegin(self, application: Application, reader: Reader) -> None:
@@ -176,7 +230,7 @@ class MqiConversation(Conversation):
 
     def _mqput(self, application: Application, reader: Reader) -> None:
         handle = _handle(reader.long())
-        message = _PutMessage(reader)
+        message = _PutMessage(reader, self._ccsid)
         md, unit = application.put(handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
@@ -184,7 +238,7 @@ class MqiConversation(Conversation):
         """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
             handle = _handle(reader.long())
-            message = _PutMessage(reader)
+            message = _PutMessage(reader, self._ccsid)
             _, unit = application.put(handle, message.message, message.pmo, message.properties)
         except Malformed:
             raise
@@ -198,7 +252,7 @@ class MqiConversation(Conversation):
 
     def _mqput1(self, application: Application, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
-        message = _PutMessage(reader)
+        message = _PutMessage(reader, self._ccsid)
         md, unit = application.put1(descriptor.od, message.message, message.pmo, message.properties)
         self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
 
@@ -220,7 +274,7 @@ class MqiConversation(Conversation):
             MsgToken=gmo.get("MsgToken", bytes(16)),
             MsgHandle=_MSG_HANDLE_GIVEN if wants_properties else 0,
             Encoding=md.Encoding,
-            CodedCharSetId=md.CodedCharSetId,
+            CodedCharSetId=md.CodedCharSetId or self._ccsid,
             MaxLength=length,
         )
 
@@ -348,9 +402,12 @@ class _ObjectDescriptor:
 class _PutMessage:
     """The message of a put with its options, and their way back."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, ccsid: int) -> None:
+        """Read it; `ccsid` is what MQCCSI_Q_MGR means (IBM MQ, "CodedCharSetId (MQLONG)" of the MQMD)."""
         self._md, self._pmo = reader.raw(), reader.raw()
         md = structures.read_md(self._md)
+        if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
+            md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
         fields = structures.MQPMO.read(self._pmo)
         if fields.get("RecsPresent"):
             raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")
@@ -381,6 +438,29 @@ def _following(application: Application, handle: int, options: GetOptions, room:
             found.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD
     return found
+
+
+def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) -> tuple[int, str]:
+    """Return the reason code and the text if TLS does not match the definition of a channel, otherwise 0 and no text."""
+    cipher_spec, peer_name = str(channel["SSLCIPH"]), str(channel["SSLPEER"])
+    cipher = None if stream is None else stream.cipher()
+    if stream is None or cipher is None:
+        reason = cmqc.MQRC_SSL_INITIALIZATION_ERROR if cipher_spec else 0
+        return reason, f"it does not use TLS, and SSLCIPH is {cipher_spec}"
+    name, version, _ = cipher
+    versions = ANY_CIPHER.get(cipher_spec)
+    matches = CIPHER_SPECS.get(cipher_spec, cipher_spec) == name if versions is None else version in versions
+    if not matches:
+        what = f"it uses {version} with {name}, and SSLCIPH is {cipher_spec or 'blank'}"
+        return cmqc.MQRC_SSL_INITIALIZATION_ERROR, what
+    certificate = certificate_of(stream)
+    if certificate is None:
+        required = peer_name or channel["SSLCAUTH"] == "REQUIRED"
+        reason = cmqc.MQRC_SSL_INITIALIZATION_ERROR if required else 0
+        return reason, "it presents no certificate, and the channel has SSLCAUTH(REQUIRED) or SSLPEER"
+    if peer_name and not matches_name(peer_name, certificate.subject):
+        return cmqc.MQRC_SSL_PEER_NAME_MISMATCH, f"SSLPEER is {peer_name}, its certificate {certificate.subject}"
+    return 0, ""
 
 
 def _handle(number: int) -> int:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.telemetry.client_names import AS_IS
 from bridge.mapping.telemetry.subscription import topic_string
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
@@ -65,6 +66,7 @@ class EmbeddedBackend:
         self.retained_bytes, self.retained_total = retained_bytes, retained_total
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
+        self.client_names = AS_IS
         self._loop = loop
         self._loop_thread = threading.get_ident()
         #: one thread, so that answers come in the order asked; it asks the operating system for the groups of users

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from bridge.mapping.message import Message
@@ -13,12 +15,15 @@ from bridge.wire import cmqc
 
 
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
-    """Return the message to put to a subscription's destination; None when its selector passes the publication over.
+    """Return the message to put to a subscription's destination; None if it has expired or its selector does not match.
 
     `number` is that of the message; `publication` says how it was published, or how it is retained. Source: IBM MQ
     documentation, PubPriority,
-    PubAccountingToken, PubApplIdentityData and SelectionString of MQSD.
+    PubAccountingToken, PubApplIdentityData, SelectionString and SubExpiry of MQSD.
     """
+    # "No more publications will match this subscription after this interval has passed": it is removed a little later.
+    if subscription.expires_at and subscription.expires_at <= time.time():
+        return None
     queue = subscription.queue
     priority = publication.priority
     if subscription.priority >= 0:

@@ -38,11 +38,66 @@ class Destination(msgspec.Struct):
     name: str = ""
 
 
+class ChannelInstance(msgspec.Struct, eq=False):
+    """A running server-connection channel: one network connection, which conversations of one client may share."""
+
+    channel: str
+    address: str
+    #: the client's process and its channel definition; conversations share an instance if theirs are equal
+    client: tuple[object, ...]
+    conversations: int = 0
+
+
+class ChannelInstances:
+    """The running instances of server-connection channels, and how many there may be.
+
+    Source: IBM MQ documentation, "Server-connection channel limits", "Using sharing conversations in a client application",
+    "2537 (MQRC_CHANNEL_NOT_AVAILABLE)".
+    """
+
+    def __init__(self) -> None:
+        #: MaxChannels of qm.ini; None: not limited
+        self.max_channels: int | None = None
+        self._running: list[ChannelInstance] = []
+
+    def join(
+        self, channel: str, attributes: dict[str, Value] | None, address: str, client: tuple[object, ...], sharing: int
+    ) -> ChannelInstance:
+        """Count a conversation in an instance that has room for it, or start an instance. Raises MQError."""
+        key = channel, address, client
+        for one in self._running:
+            if (one.channel, one.address, one.client) == key and one.conversations < sharing:
+                one.conversations += 1
+                return one
+        of_channel = [one for one in self._running if one.channel == channel]
+        limits: list[tuple[str, int, int]] = []
+        if self.max_channels is not None:
+            limits.append(("MaxChannels", len(self._running), self.max_channels))
+        if attributes is not None:
+            limits.append(("MAXINST", len(of_channel), int(attributes["MAXINST"])))
+            of_address = sum(one.address == address for one in of_channel)
+            limits.append(("MAXINSTC", of_address, int(attributes["MAXINSTC"])))
+        for name, running, limit in limits:
+            if running >= limit:
+                raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel}: {name} {limit} is reached")
+        made = ChannelInstance(channel, address, client, 1)
+        self._running.append(made)
+        return made
+
+    def leave(self, instance: ChannelInstance) -> None:
+        """Count a conversation no longer; the last one ends its instance."""
+        instance.conversations -= 1
+        if not instance.conversations:
+            self._running.remove(instance)
+
+
 class ChannelAgreement(NamedTuple):
     """The attributes of a client's channel, negotiated between its two ends."""
 
     max_message_length: int
     sharing_conversations: int
+    #: seconds
+    heartbeat_interval: int
 
 
 class Objects:
@@ -55,6 +110,8 @@ class Objects:
         self.queues: dict[str, Queue] = {}
         self.aliases: dict[str, dict[str, Value]] = {}
         self.remotes: dict[str, dict[str, Value]] = {}
+        #: running instances of server-connection channels
+        self.channel_instances = ChannelInstances()
         #: model queues
         self.models: dict[str, dict[str, Value]] = {}
         self.namelists: dict[str, dict[str, Value]] = {}
@@ -72,19 +129,25 @@ class Objects:
         """Ask the authority records from now on."""
         self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
 
-    def agreed(self, channel: str, max_message_length: int, sharing_conversations: int) -> ChannelAgreement:
-        """Return what a client and a server-connection channel agree on: the lower value of both.
+    def agreed(
+        self, channel: str, max_message_length: int, sharing_conversations: int, heartbeat_interval: int
+    ) -> ChannelAgreement:
+        """Return what a client and a server-connection channel agree on: the lower limits, and the longer interval.
 
         A maximum message length of 0 is that of the queue manager. A channel that is not defined limits nothing. Source:
-        IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)".
+        IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)", "Heartbeat interval
+        (HBINT)".
         """
         longest = int(self.attributes["MAXMSGL"])
         attributes = self.server_channels.get(channel)
         if attributes is None:
-            return ChannelAgreement(max_message_length or longest, sharing_conversations)
+            interval = max(heartbeat_interval, int(defaults("SVRCONN")["HBINT"]))
+            return ChannelAgreement(max_message_length or longest, sharing_conversations, interval)
         own = int(attributes["MAXMSGL"]) or longest
         return ChannelAgreement(
-            min(max_message_length or longest, own), min(sharing_conversations, int(attributes["SHARECNV"]))
+            min(max_message_length or longest, own),
+            min(sharing_conversations, int(attributes["SHARECNV"])),
+            max(heartbeat_interval, int(attributes["HBINT"])),
         )
 
     def held(self, kind: str) -> dict[str, dict[str, Value]]:

@@ -80,6 +80,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED
             or self.identity is not None
             or self.direct
+            or bool(self.expires_at)
         )
 
     @property

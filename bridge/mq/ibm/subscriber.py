@@ -13,9 +13,9 @@ from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.subscription_request import Admit, Inquire, Request, Subscribe, Unsubscribe
 from bridge.mq.ibm.transmission import REPLAY
+from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.wire import cmqc

@@ -62,6 +62,11 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return None if self.expires == math.inf else self.expires - time.monotonic()
 
     @property
+    def queue_manager(self) -> str:
+        """Return RemoteQMgrName: the queue manager name of the client."""
+        return decode_mqxqh(self.got.data).RemoteQMgrName.decode("utf-8", "replace")
+
+    @property
     def undelivered(self) -> tuple[MQMD, bytes]:
         """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)

@@ -29,7 +29,9 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.backend_places import PLACES, Place
 from tests.mq.contract.backend_user import Bridge
+from tests.support import secured_queue_manager
 from tests.support.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
+from tests.support.secured_queue_manager import SecuredConnections
 from tests.support.served_queue_manager import ServedQueueManager
 
 Connect = Callable[[], Connection]
@@ -172,6 +174,11 @@ class Workplace:
         assert response.ok, response.message
         return response
 
+    def refuses(self, text: str) -> bool:
+        """Return whether a command fails."""
+        (response,) = self._administrator.command(text)
+        return not response.ok
+
     def attribute(self, what: str, keyword: str) -> str | int:
         """One attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
         (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
@@ -218,8 +225,8 @@ class Workplace:
         """ALTER QMGR, undone when the test ends."""
         for keyword, value in attributes.items():
             before = self.attribute("QMGR", keyword)
-            self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}')")
-            self.command(f"ALTER QMGR {keyword}('{value}')")
+            self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}') FORCE")
+            self.command(f"ALTER QMGR {keyword}('{value}') FORCE")
 
 
 @pytest.fixture(params=sorted(QUEUE_MANAGERS))
@@ -315,3 +322,14 @@ async def bridge(stopped: Bridge) -> Bridge:
     """A bridge at work."""
     await stopped.begin()
     return stopped
+
+
+# A secured queue manager ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["ibmmq", "pymqi"])
+def secured(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecuredConnections]:
+    """A queue manager with CONNAUTH, CHLAUTH and authorities in force, by each of the packages."""
+    monkeypatch.delenv("MQI_STANDIN", raising=False)
+    with secured_queue_manager.secured(request.param, tmp_path) as made:
+        yield made

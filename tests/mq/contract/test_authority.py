@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from bridge.config.queues import COMMAND_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, MQSD
-from bridge.wire import cmqc
+from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf
 from tests.mq.contract.conftest import Application, Workplace
 
 Refused = Callable[[int], AbstractContextManager[None]]
@@ -148,6 +150,37 @@ def test_subscribing(mq: Workplace, app: Application, refused: Refused) -> None:
         subscribe(cmqc.MQSO_RESUME)
     grant(mq, node, "TOPIC", "RESUME")
     subscribe(cmqc.MQSO_RESUME)
+
+
+def test_commands(mq: Workplace, app: Application, request: pytest.FixtureRequest) -> None:
+    """DSP on the queue manager, and the command's authority for its object ("Authorizations for PCF commands").
+
+    The command server checks the user of MQMD.UserIdentifier.
+    """
+    if request.node.callspec.params["connect"] in ("local", "remote"):
+        pytest.skip("it has no command server")
+    queue, replies = mq.queue(), mq.queue()
+
+    def cleared() -> int:
+        body = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_CLEAR_Q), [MQCFST(cmqc.MQCA_Q_NAME, queue.encode())])
+        fields = {"Format": cmqc.MQFMT_ADMIN, "MsgType": cmqc.MQMT_REQUEST, "CodedCharSetId": 1208}
+        md = MQMD(ReplyToQ=replies.encode(), UserIdentifier=USER.encode(), **fields)
+        handle = app.open_queue(COMMAND_QUEUE, cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT)
+        app.connection.put(handle, Message(md, body), cmqc.MQPMO_SET_IDENTITY_CONTEXT)
+        app.close(handle)
+        reply = app.take(replies, cmqc.MQGMO_WAIT | cmqc.MQGMO_CONVERT, WaitInterval=30_000)
+        app.all(replies)
+        return decode_pcf(reply.data)[0].Reason
+
+    mq.command(f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{USER}') AUTHADD(CONNECT)")
+    mq.at_end(f"DELETE AUTHREC OBJTYPE(QMGR) PRINCIPAL('{USER}')")
+    grant(mq, queue, "QUEUE", "CLR")
+    assert cleared() == cmqc.MQRC_NOT_AUTHORIZED
+    mq.command(f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{USER}') AUTHADD(DSP)")
+    assert cleared() == cmqc.MQRC_NONE
+    grant(mq, queue, "QUEUE", "DSP")
+    mq.command(f"SET AUTHREC PROFILE('{queue}') OBJTYPE(QUEUE) PRINCIPAL('{USER}') AUTHRMV(CLR)")
+    assert cleared() == cmqc.MQRC_NOT_AUTHORIZED
 
 
 def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application, refused: Refused) -> None:

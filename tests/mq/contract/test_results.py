@@ -7,6 +7,7 @@ import re
 import pytest
 
 from bridge.mapping.message import Message
+from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
@@ -225,6 +226,19 @@ def test_retained_publications_on_request(mq, app, refused):
     assert app.drain(publications) == []
     assert app.connection.subscription_request(subscription) == 2
     assert sorted(app.drain(publications)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("options", [0, cmqc.MQSO_DURABLE], ids=["not durable", "durable"])
+def test_a_subscription_made_without_publications_on_request_makes_no_requests(mq, app, options):
+    """IBM MQ documentation, "MQSUBRQ - Subscription request"; it names no reason for this."""
+    topic, name = mq.name("topic"), mq.name("S") if options else ""
+    app.publish(topic, b"kept", options=cmqc.MQPMO_RETAIN)
+    subscription, publications = app.subscribe(topic, options=options, SubName=name)
+    assert app.drain(publications) == [b"kept"]
+    with pytest.raises(MQError):
+        app.connection.subscription_request(subscription)
+    assert app.drain(publications) == []
+    app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
 def test_requests_for_what_there_is_not(mq, app, refused):

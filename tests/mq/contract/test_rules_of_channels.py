@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bridge.mapping.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -29,3 +31,35 @@ def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(mq, app,
         limited.take(queue)
     got = limited.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=70_000)
     assert (got.Reason, len(got.data), got.DataLength) == (cmqc.MQRC_TRUNCATED_MSG_ACCEPTED, 70_000, 100_000)
+
+
+@pytest.mark.parametrize("limit", ["MAXINST", "MAXINSTC"])
+def test_a_channel_has_a_limited_number_of_instances(mq, connect_by, refused, limit):
+    """IBM MQ documentation, "Server-connection channel limits", "2537 (MQRC_CHANNEL_NOT_AVAILABLE)"."""
+    channel = mq.server_channel(f"{limit}(2) SHARECNV(1)")
+    connect_by(channel), connect_by(channel)
+    with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
+        connect_by(channel)
+
+
+def test_conversations_of_a_process_share_an_instance(mq, connect_by, refused):
+    """IBM MQ documentation, "Using sharing conversations in a client application"."""
+    channel = mq.server_channel("MAXINST(1) SHARECNV(3)")
+    for _ in range(3):
+        connect_by(channel)
+    with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
+        connect_by(channel)
+
+
+def test_a_channel_without_instances_lets_nobody_connect(mq, connect_by, refused):
+    with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
+        connect_by(mq.server_channel("MAXINST(0)"))
+
+
+def test_a_lower_limit_ends_no_instance(mq, connect_by, refused):
+    channel = mq.server_channel("SHARECNV(1)")
+    running = connect_by(channel)
+    mq.command(f"ALTER CHANNEL('{channel}') CHLTYPE(SVRCONN) MAXINST(1)")
+    with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
+        connect_by(channel)
+    assert running.all(mq.queue()) == []

@@ -8,7 +8,8 @@ import pytest
 
 from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.script import prepare
-from bridge.mq.mqi import MQOD
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -91,6 +92,19 @@ def test_msgdlvsq_changes_with_messages_on_the_queue(manager: Manager) -> None:
         manager.put("A", str(priority).encode(), priority=priority)
     manager.ok("ALTER QLOCAL(A) MSGDLVSQ(FIFO)")
     assert manager.get_all("A") == [b"1", b"9", b"5"]
+
+
+def test_force_makes_every_open_handle_invalid(manager: Manager) -> None:
+    """More than IBM MQ does: there, it depends on the attribute."""
+    manager.ok("DEFINE QLOCAL(A)")
+    handle = manager.connection.open(MQOD(ObjectName="A"), cmqc.MQOO_INPUT_SHARED)
+    manager.ok("ALTER QLOCAL(A) FORCE")
+    with pytest.raises(MQError, match="2033"):
+        manager.connection.get(handle, GetOptions())
+    manager.ok("ALTER QLOCAL(A) DESCR('another') FORCE")
+    with pytest.raises(MQError, match="2041"):
+        manager.connection.get(handle, GetOptions())
+    manager.connection.close(handle)
 
 
 def test_usage_changes_on_an_empty_queue_only(manager: Manager) -> None:

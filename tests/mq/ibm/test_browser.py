@@ -63,7 +63,7 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(queue_m
 class ShortChannel(EmbeddedConnection):
     """A connection whose channel has a MAXMSGL below the length of some messages."""
 
-    LIMIT = 1_000
+    LIMIT = 66_000
 
     def get(self, handle: int, options: GetOptions) -> Got:
         if options.MaxLength is not None:
@@ -83,14 +83,14 @@ def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_af
         handed_over.extend(one.message.data for one in batch)
 
     browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None)
-    for body in (b"1", bytes(2_000), b"2"):
+    for body in (b"1", bytes(70_000), b"2"):
         put(queue_manager, body)
     connection = ShortChannel(queue_manager)
     browser.opened(connection)
     browser.serve(connection)
     assert handed_over == [b"1", b"2"]
     assert browser.unreadable == 1
-    assert "MQB4211E" in caplog.text and "(2428 bytes) for client 'dev'" in caplog.text
+    assert "MQB4211E" in caplog.text and "(70428 bytes) for client 'dev'" in caplog.text
 
 
 def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(

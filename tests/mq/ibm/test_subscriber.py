@@ -14,8 +14,8 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm import subscriber as subscriber_module
 from bridge.mq.ibm.subscriber import Subscriber
-from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.subscription_request import Subscribe, Unsubscribe
+from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQPMO, MQSD
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

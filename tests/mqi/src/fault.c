@@ -2,6 +2,7 @@
 
    MQI_STANDIN_DELAY_US=N        added to every round trip, so that a commit costs what a network costs
    MQI_STANDIN_HBINT=SECONDS     the heartbeat interval of the channel (connection.c)
+   MQCCSID=NUMBER                the client's character set, as with IBM's library (charset.c)
    MQI_STANDIN_RECONNECT_TIMEOUT=SECONDS
                                  how long who reconnects tries (reconnect.c)
    MQI_STANDIN_CUT=VERB:N[:before|after],...

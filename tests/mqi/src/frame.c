@@ -61,7 +61,10 @@ void put_string(struct frame *frame, const void *structure, const MQCHARV *strin
     const char *start = string_start(structure, string);
     MQLONG length = string->VSLength;
     if (start && length == MQVS_NULL_TERMINATED) length = (MQLONG)strlen(start);
-    put_bytes(frame, start, length);
+    if (!start) return put_bytes(frame, NULL, 0);
+    char *text = charset_to_utf8(start, &length, string->VSCCSID);
+    put_bytes(frame, text, length);
+    free(text);
 }
 
 static const char *take(struct frame *frame, size_t length)
@@ -107,8 +110,10 @@ void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rig
     const char *bytes = take_bytes(frame, &length);
     char *buffer = string_start(structure, string);
     if (length < 0 || string->VSBufSize <= 0 || !buffer) return;
+    char *text = charset_from_utf8(bytes ? bytes : "", &length, string->VSCCSID);
     MQLONG fits = length < string->VSBufSize ? length : string->VSBufSize;
-    if (bytes) memcpy(buffer, rightmost ? bytes + length - fits : bytes, (size_t)fits);
+    memcpy(buffer, rightmost ? text + length - fits : text, (size_t)fits);
+    free(text);
     if (fits < string->VSBufSize) buffer[fits] = 0;
     string->VSLength = length;
 }
@@ -120,8 +125,8 @@ static bool transfer(int descriptor, char *bytes, size_t length, bool sends, int
 {
     while (length) {
         struct pollfd arrival = {.fd = descriptor, .events = POLLIN};
-        if (!sends && patience >= 0 && poll(&arrival, 1, patience) == 0) return false;
-        ssize_t done = sends ? send(descriptor, bytes, length, MSG_NOSIGNAL) : recv(descriptor, bytes, length, 0);
+        if (!sends && patience >= 0 && !stream_has_more(descriptor) && poll(&arrival, 1, patience) == 0) return false;
+        ssize_t done = sends ? stream_send(descriptor, bytes, length) : stream_receive(descriptor, bytes, length);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) return false;
         bytes += done;
@@ -146,7 +151,7 @@ bool frame_leave(struct frame *frame, int descriptor)
     /* When the queue manager closes the connection too, it has done what came before. */
     char byte;
     shutdown(descriptor, SHUT_WR);
-    while (recv(descriptor, &byte, 1, 0) > 0) {}
+    while (stream_receive(descriptor, &byte, 1) > 0) {}
     return false;
 }
 

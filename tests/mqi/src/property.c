@@ -14,14 +14,19 @@
 char *name_of(const MQCHARV *string)
 {
     const char *start = string->VSPtr ? string->VSPtr : string->VSOffset ? (char *)string + string->VSOffset : "";
-    size_t length = string->VSLength < 0 ? strlen(start) : (size_t)string->VSLength;
-    if (!*start) length = 0;
+    MQLONG size = string->VSLength < 0 ? (MQLONG)strlen(start) : string->VSLength;
+    if (!*start) size = 0;
+    char *text = charset_to_utf8(start, &size, string->VSCCSID);
+    size_t length = (size_t)size;
+    start = text;
     while (length && (start[length - 1] == ' ' || !start[length - 1])) length--;
     if (length > strlen(USR) && !strncmp(start, USR, strlen(USR))) {
         start += strlen(USR);
         length -= strlen(USR);
     }
-    return strndup(start, length);
+    char *name = strndup(start, length);
+    free(text);
+    return name;
 }
 
 /* `%` at the end of a pattern stands for anything, dots too. */
@@ -183,6 +188,8 @@ void MQSETMP(MQHCONN Hconn, MQHMSG Hmsg, PMQVOID pSetPropOpts, PMQCHARV pName, P
         value_swap(swapped, Type, smpo->ValueEncoding);
         value = swapped;
     }
+    char *text = NULL;
+    if (Type == MQTYPE_STRING) value = text = charset_to_utf8(pValue ? pValue : "", &length, smpo->ValueCCSID);
     const MQLONG descriptor[3] = {pd->Support, pd->Context, pd->CopyOptions};
     struct message *message = message_for(Hconn, Hmsg, &reason);
     if (message) {
@@ -195,6 +202,7 @@ void MQSETMP(MQHCONN Hconn, MQHMSG Hmsg, PMQVOID pSetPropOpts, PMQCHARV pName, P
         message_unlock();
     }
     free(name);
+    free(text);
     answer(reason ? MQCC_FAILED : MQCC_OK, reason, pCompCode, pReason);
 }
 
@@ -216,7 +224,9 @@ static bool return_name(MQIMPO *impo, const struct property *one)
     char *buffer = returned->VSPtr ? returned->VSPtr : returned->VSOffset ? (char *)impo + returned->VSOffset : NULL;
     if (!buffer || returned->VSBufSize <= 0) return true;
     MQLONG length = (MQLONG)strlen(one->name);
-    memcpy(buffer, one->name, (size_t)(length < returned->VSBufSize ? length : returned->VSBufSize));
+    char *name = charset_from_utf8(one->name, &length, returned->VSCCSID);
+    memcpy(buffer, name, (size_t)(length < returned->VSBufSize ? length : returned->VSBufSize));
+    free(name);
     returned->VSLength = length;
     return length <= returned->VSBufSize;
 }
@@ -229,6 +239,13 @@ static MQLONG return_value(MQIMPO *impo, struct property *one, PMQLONG pType, MQ
     if (type != one->type && !(impo->Options & MQIMPO_CONVERT_TYPE)) return MQRC_PROPERTY_TYPE_ERROR;
     char *converted = type != one->type ? value_converted(one, type, &length, &reason) : NULL;
     if (reason) return reason;
+    impo->ReturnedCCSID = 1208;
+    if (type == MQTYPE_STRING && impo->Options & MQIMPO_CONVERT_VALUE) {
+        char *text = charset_from_utf8(converted ? converted : one->value, &length, impo->RequestedCCSID);
+        free(converted);
+        converted = text;
+        impo->ReturnedCCSID = impo->RequestedCCSID > 0 ? impo->RequestedCCSID : charset_of_client();
+    }
     *pDataLength = length;
     if (!return_name(impo, one))
         reason = MQRC_PROPERTY_NAME_TOO_BIG;
@@ -237,7 +254,6 @@ static MQLONG return_value(MQIMPO *impo, struct property *one, PMQLONG pType, MQ
     bool query = impo->Options & MQIMPO_QUERY_LENGTH;
     if (!query && pValue) memcpy(pValue, converted ? converted : one->value, (size_t)(length < size ? length : size));
     impo->ReturnedEncoding = MQENC_NATIVE;
-    impo->ReturnedCCSID = 1208;
     if (!reason && !query && impo->Options & MQIMPO_CONVERT_VALUE && pValue) {
         value_swap(pValue, type, impo->RequestedEncoding);
         impo->ReturnedEncoding = impo->RequestedEncoding;

@@ -219,7 +219,11 @@ class AuthorizationService:
         if queue:
             self.check(acting, _QUEUE, queue, "PUT")
 
+    def setting_identity(self, user: str | None, topic: str) -> None:
+        """Check the authorities for MQSUB with MQSO_SET_IDENTITY_CONTEXT: SETID for the queue manager and the topic."""
+        self.check_topic(user, topic, *self._setting_context(user, cmqc.MQOO_SET_IDENTITY_CONTEXT))
+
     def administering(self, user: str | None, command: str) -> None:
-        """Check that a user is an administrator: the one rule for all MQSC and PCF commands."""
+        """Check that a user is an administrator: the rule for MQSC commands, and PCF commands without a rule of their own."""
         if not self.is_administrator(user):
             self._demand(str(user), f"command {command}", [f"member of group {ADMINISTRATORS}"])

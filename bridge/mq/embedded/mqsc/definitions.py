@@ -36,6 +36,8 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.handle import Handle
+from bridge.mq.embedded.verbs.invalidation import affected, invalidate, open_for, rerouted
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc, cmqcfc
 
@@ -88,6 +90,14 @@ def flag(command: Command, keyword: str) -> bool:
     if parameter is not None and parameter.values is not None:
         raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, keyword)
     return parameter is not None
+
+
+def forces(command: Command) -> bool:
+    """Return whether ALTER may make open handles invalid. Raises MQSCSyntaxError."""
+    force, keep = flag(command, "FORCE"), flag(command, "NOFORCE")
+    if force and keep:
+        raise MQSCSyntaxError("FORCE and NOFORCE exclude each other", command.where)
+    return force
 
 
 def replaces(command: Command) -> bool:
@@ -159,17 +169,23 @@ class Definitions:
     def alter(self, command: Command) -> Answer:
         """Do ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
-        without_effect = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
-        given = settings(kind, [one for one in command.parameters if one.keyword not in without_effect])
+        forced = forces(command) if kind in QUEUE_KINDS else False
+        manner = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
+        given = settings(kind, [one for one in command.parameters if one.keyword not in manner])
         old = self._existing(kind, name)
-        return self._change(kind, name, old, old | given)
+        return self._change(kind, name, old, old | given, forced=forced)
 
-    def _change(self, kind: str, name: str, old: dict[str, Value] | None, attributes: dict[str, Value]) -> Answer:
-        """Make a new or altered object take effect."""
+    def _change(
+        self, kind: str, name: str, old: dict[str, Value] | None, attributes: dict[str, Value], *, forced: bool = False
+    ) -> Answer:
+        """Make a new or altered object take effect. FORCE makes all handles invalid that are open for it."""
         if kind == "TOPIC":
             self._check_topic(name, old, attributes)
         elif kind == "QLOCAL" and old is not None:
             self._check_usage(name, old, attributes)
+        handles = [] if old is None else affected(self._queue_manager, kind, name, old, attributes)
+        if handles and not forced:
+            raise _open("Queue", name)
         answer = message(_NUMBERS[kind][old is not None], name=name, hint="")
         made = stamps(time.time())
         if old is not None:
@@ -181,6 +197,9 @@ class Definitions:
         unit = Unit()
         unit.changes.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
         unit.changes.effects.append(lambda: self.install(kind, name, attributes))
+        if forced:
+            handles += open_for(self._queue_manager, kind, name)
+            unit.changes.effects.append(lambda: invalidate(handles))
         return answer, unit
 
     def install(self, kind: str, name: str, attributes: dict[str, Value]) -> None:
@@ -226,7 +245,8 @@ class Definitions:
         queue = self._queue_manager.queues[name]
         if queue.depth:
             raise CommandRefused("AMQ8143E", name=name, detail=f"USAGE cannot change with {queue.depth} messages on it")
-        self.check_unused(name, queue)
+        if name in _OWN or queue.consumer is not None:
+            self.check_unused(name, queue)
 
     def delete(self, command: Command) -> Answer:
         """Do DELETE QLOCAL, QALIAS, QREMOTE or TOPIC.
@@ -331,7 +351,13 @@ class Definitions:
         An attribute that was never altered is not kept: defaults and the bridge's configuration count for it.
         """
         queue_manager = self._queue_manager
+        forced = forces(command)
         given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
+        handles: list[Handle] = []
+        if "DEFXMITQ" in given:
+            handles = rerouted(queue_manager, queue_manager.attributes, "DEFXMITQ", given["DEFXMITQ"])
+        if handles and not forced:
+            raise _open("Queue manager", queue_manager.name)
         altered = queue_manager.altered | given
         answer = message("AMQ8005I", name=queue_manager.name)
         if altered == queue_manager.altered:
@@ -343,6 +369,7 @@ class Definitions:
             queue_manager.altered.update(given)
             queue_manager.attributes.update(given)
             self.resolve_again()
+            invalidate(handles)
 
         unit.changes.effects.append(effect)
         return answer, unit
@@ -385,6 +412,11 @@ def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
     for stored in sorted(messages, key=lambda one: one.msg_number):
         queue.append(stored)
     queue.enqueued -= len(messages)
+
+
+def _open(kind: str, name: str) -> CommandRefused:
+    detail = "the change affects handles that are open; FORCE makes it, and those handles invalid"
+    return CommandRefused("AMQ8148E", kind=kind, name=name, detail=detail, reason=cmqcfc.MQRCCF_OBJECT_OPEN_FORCE)
 
 
 def _word(kind: str) -> str:

@@ -29,6 +29,7 @@ from bridge.mq.embedded.pcf.topics import TopicCommands
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.conversion import convert
 from bridge.mq.errors import MQError
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
@@ -51,7 +52,35 @@ _LENGTH_ERRORS = {
     "MQCFSL": cmqcfc.MQRCCF_CFSL_LENGTH_ERROR,
     "MQCFST": cmqcfc.MQRCCF_CFST_LENGTH_ERROR,
 }
+#: Messages of a reply that are put before the event loop serves others.
+_REPLIES_AT_ONCE = 50
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
+#: command -> type of the object that authority is asked for, parameter with its name, authorities
+_AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
+    cmqcfc.MQCMD_CHANGE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CHG",)),
+    cmqcfc.MQCMD_CLEAR_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CLR",)),
+    cmqcfc.MQCMD_DELETE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DLT",)),
+    cmqcfc.MQCMD_INQUIRE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
+    cmqcfc.MQCMD_INQUIRE_Q_STATUS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
+    cmqcfc.MQCMD_RESET_Q_STATS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP", "CHG")),
+    cmqcfc.MQCMD_CHANGE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("CHG",)),
+    cmqcfc.MQCMD_DELETE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DLT",)),
+    cmqcfc.MQCMD_INQUIRE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DSP",)),
+    cmqcfc.MQCMD_CHANGE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("CHG",)),
+    cmqcfc.MQCMD_DELETE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("DLT",)),
+    cmqcfc.MQCMD_INQUIRE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("DSP",)),
+    cmqcfc.MQCMD_CHANGE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("CHG",)),
+    cmqcfc.MQCMD_INQUIRE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
+    cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
+    cmqcfc.MQCMD_PING_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
+}
+#: Commands that take DSP on the queue manager only.
+_UNCHECKED = (
+    cmqcfc.MQCMD_INQUIRE_Q_NAMES,
+    cmqcfc.MQCMD_INQUIRE_TOPIC_NAMES,
+    cmqcfc.MQCMD_INQUIRE_NAMELIST_NAMES,
+    cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES,
+)
 _NAMES = {number: name for name, number in vars(cmqcfc).items() if name.startswith("MQCMD_")}
 
 
@@ -128,7 +157,7 @@ class CommandServer:
         queue.depth -= 1  # what the command asks about is the queue without it
         header = MQCFH()
         try:
-            header, parameters = _command(md, data)
+            header, parameters = _command(md, data, int(self._queue_manager.attributes["CCSID"]))
             _check(header)
             reply = self._execute(header, parameters, md)
             answers = _answers(header, reply)
@@ -150,8 +179,6 @@ class CommandServer:
             if reason and stored.linked:
                 self._remove(stored)
             self._reply(stored, md, answers if not reason else _refusal(header, PCFRefused(reason)))
-            self._busy = False
-            self._next()
 
         unit.done = done
         self._queue_manager.recovery_log.submit(unit)
@@ -175,18 +202,22 @@ class CommandServer:
     def _ask(self, authorization: AuthorizationService, request: Request, md: MQMD) -> None:
         """Check that the user who put the command may run it. Raises PCFRefused.
 
-        Commands are for administrators; those that a bridge elsewhere runs (`bridge.mq.administration`) take authorities.
+        Each command takes DSP on the queue manager, and further authorities by `_AUTHORITIES` and here. Commands that are
+        not named there, and inquiries of many objects, are for administrators. Source: IBM MQ documentation, "Authorizations
+        for PCF commands".
         """
         user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace") or NOBODY
         try:
-            if request.command == cmqcfc.MQCMD_PING_Q_MGR:
-                authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
-            elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION or request.command == cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS:
+            authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
+            object_type, number, words = _AUTHORITIES.get(request.command, (0, 0, ()))
+            if request.command in _UNCHECKED:
+                return
+            if object_type == cmqc.MQOT_Q_MGR:
+                authorization.check(user, object_type, self._queue_manager.name, *words)
+            elif object_type and "*" not in (name := request.text(number) or "*"):
+                authorization.check(user, object_type, name, *words)
+            elif request.command in (cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS):
                 authorization.check_topic(user, "", "DSP")
-            elif request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (
-                name := request.text(cmqc.MQCA_Q_NAME) or "*"
-            ):
-                authorization.check(user, cmqc.MQOT_Q, name, "DSP")
             elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
                 authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
             else:
@@ -195,9 +226,22 @@ class CommandServer:
             raise PCFRefused(error.reason) from error
 
     def _reply(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
-        """Put the messages of a reply to where the request wants them."""
-        if not request.ReplyToQ.strip() or request.MsgType != cmqc.MQMT_REQUEST:
-            return
+        """Put the messages of a reply to where the request wants them, then run the next command.
+
+        They are put a few at a time: the event loop serves an application that gets them in between. What exceeds MAXDEPTH of
+        the queue goes to the dead-letter queue.
+        """
+        wanted = request.ReplyToQ.strip() and request.MsgType == cmqc.MQMT_REQUEST
+        with self._queue_manager.lock:
+            if wanted:
+                self._put_replies(stored, request, answers[:_REPLIES_AT_ONCE])
+            if wanted and (rest := answers[_REPLIES_AT_ONCE:]):
+                self._queue_manager.recovery_log.dispatch(lambda: self._reply(stored, request, rest))
+            else:
+                self._busy = False
+                self._next()
+
+    def _put_replies(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
         queue_manager = self._queue_manager
         name = request.ReplyToQ.rstrip(b" \0").decode(errors="replace")
         manager = request.ReplyToQMgr.rstrip(b" \0").decode(errors="replace")
@@ -216,11 +260,11 @@ class CommandServer:
             queue_manager.recovery_log.submit(unit)
 
     def _put(self, unit: Unit, destination: Destination, message: Message) -> None:
+        """Put a reply, as persistent as its command (IBM MQ, "Retrieving replies to your commands"). Raises MQError."""
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{destination.name} leads to a topic")
         if destination.queue.temporary and message.md.Persistence == cmqc.MQPER_PERSISTENT:
-            md = msgspec.structs.replace(message.md, Persistence=cmqc.MQPER_NOT_PERSISTENT)
-            message = Message(md, message.data)
+            raise MQError(cmqc.MQRC_PERSISTENT_NOT_ALLOWED, f"queue {destination.name} is a temporary dynamic queue")
         self._queue_manager.put(unit, destination, message, application=APPLICATION_NAME, replacing=True)
 
 
@@ -232,10 +276,14 @@ def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: 
     audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)
 
 
-def _command(md: MQMD, data: bytes) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
-    """Read the header and parameters of a PCF message. Raises PCFRefused."""
+def _command(md: MQMD, data: bytes, ccsid: int) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
+    """Read the header and parameters of a PCF message, in the character set of the queue manager. Raises PCFRefused."""
     if md.Format != cmqc.MQFMT_ADMIN:
         raise PCFRefused(cmqcfc.MQRCCF_MD_FORMAT_ERROR)
+    # "Processing commands": names are compared in the character set of the queue manager.
+    md, data, reason = convert(md, data, ccsid, md.Encoding)
+    if reason not in (cmqc.MQRC_NONE, cmqc.MQRC_FORMAT_ERROR):
+        raise PCFRefused(cmqcfc.MQRCCF_CCSID_ERROR)
     try:
         header, parameters = decode_pcf(data, byte_order=byte_order_of(md.Encoding, "MQCFH"))
     except MalformedHeader as error:

@@ -46,8 +46,9 @@ class QueueManagerCommands:
         )
 
     def _change(self, request: Request) -> Reply:
-        request.ignore(cmqcfc.MQIACF_FORCE)
         operation = Operation("ALTER", "QMGR")
+        if request.choice(cmqcfc.MQIACF_FORCE, (cmqcfc.MQFC_NO, cmqcfc.MQFC_YES)):
+            operation.add("FORCE")
         operation.take(request, without=("QMNAME", "QMID", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME"))
         request.finish()
         return Reply(unit=operation.run(self._commands))

@@ -86,8 +86,11 @@ class QueueCommands:
 
     def _change(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_Q_NAME)
-        request.ignore(cmqcfc.MQIACF_FORCE)
-        return self._define(request, Operation("ALTER", self._kind_of(request, name), name))
+        kind = self._kind_of(request, name)
+        operation = Operation("ALTER", kind, name)
+        if request.choice(cmqcfc.MQIACF_FORCE, (cmqcfc.MQFC_NO, cmqcfc.MQFC_YES)) and kind != "QMODEL":
+            operation.add("FORCE")
+        return self._define(request, operation)
 
     def _define(self, request: Request, operation: Operation) -> Reply:
         operation.take(request)

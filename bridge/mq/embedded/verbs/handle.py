@@ -35,6 +35,10 @@ class QueueHandle(msgspec.Struct, eq=False):
     attributes: dict[str, Value] = {}
     #: the object whose authorities let it be opened
     profile: str = ""
+    #: ObjectName and ObjectQMgrName, as given to MQOPEN
+    opened: tuple[str, ...] = ()
+    #: a definition has changed: it is good for MQCLOSE only
+    changed: bool = False
     #: where a browse stands
     cursor: StoredMessage | None = None
     #: the message before the cursor, when the handle took the one under it: browsing goes on from there
@@ -66,6 +70,9 @@ class TopicHandle(msgspec.Struct, eq=False):
 
     topic: str
     options: int
+    #: ObjectName and ObjectQMgrName of a queue whose alias leads to the topic
+    opened: tuple[str, ...] = ()
+    changed: bool = False
 
 
 class SubscriptionHandle(msgspec.Struct, eq=False):
@@ -81,6 +88,7 @@ class DefinitionHandle(msgspec.Struct, eq=False):
     name: str
     options: int
     attributes: dict[str, Value]
+    changed: bool = False
 
 
 Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle

@@ -9,7 +9,7 @@ from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.descriptor import Completed
-from bridge.mq.embedded.verbs.handle import Handle, QueueHandle
+from bridge.mq.embedded.verbs.handle import Handle, QueueHandle, SubscriptionHandle
 from bridge.mq.embedded.verbs.outcomes import Outcomes
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
@@ -70,6 +70,8 @@ class Hconn:
         handle = self.handles.get(hobj)
         if handle is None:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
+        if not isinstance(handle, SubscriptionHandle) and handle.changed:
+            raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed: close it and open it again")
         return handle
 
     def find_queue(self, hobj: int) -> QueueHandle:

@@ -19,7 +19,9 @@ _KNOWN = _DELETES | _SUB_ENDINGS | cmqc.MQCO_QUIESCE
 
 def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
     """Close an object; return a unit of work when a subscription or a dynamic queue ends with it. Raises MQError."""
-    handle = hconn.find(hobj)
+    handle = hconn.handles.get(hobj)
+    if handle is None:
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
     if options & ~_KNOWN or options & _DELETES == _DELETES or options & _SUB_ENDINGS == _SUB_ENDINGS:
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQCO options 0x{options:x}")
     if isinstance(handle, SubscriptionHandle):
@@ -45,6 +47,11 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
     subscription = handle.subscription
     if options & _DELETES or (options & cmqc.MQCO_KEEP_SUB and not subscription.durable):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"MQCO options 0x{options:x}")
+    authorization = hconn.queue_manager.authorization
+    creator = subscription.user == hconn.user.decode(errors="replace")
+    if authorization is not None and options & cmqc.MQCO_REMOVE_SUB and subscription.durable and not creator:
+        # IBM MQ, "Not Authorized (type 3)": the creator of a subscription may remove it, and who may subscribe to the topic.
+        authorization.check_topic(hconn.asked, subscription.topic_filter, "SUB")
     del hconn.handles[hobj]
     subscription.owner = None
     if not subscription.durable or options & cmqc.MQCO_REMOVE_SUB:

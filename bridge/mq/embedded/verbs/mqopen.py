@@ -149,12 +149,13 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
         topic = check_publishable(destination.topic)
         hconn.ask_queue(od, options, name)
         hconn.ask_topic(od, options, topic)
-        return TopicHandle(topic, options)
+        return TopicHandle(topic, options, (name, od.ObjectQMgrName))
     if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
     profile = hconn.ask_queue(od, options, name, destination)
     handle = open_queue(destination, options)
     handle.profile = profile
+    handle.opened = name, od.ObjectQMgrName
     handle.selection = selection
     if definition is not None:
         handle.kind, handle.attributes = definition

@@ -187,6 +187,8 @@ def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | 
     if isinstance(handle, QueueHandle) and (handle.queue.owner is None or handle.queue.owner != acting):
         profile = handle.profile
     authorization.subscribing(hconn.asked, alternate, topic_filter, authority, profile)
+    if sd.Options & cmqc.MQSO_SET_IDENTITY_CONTEXT:
+        authorization.setting_identity(hconn.asked, topic_filter)
 
 
 def _destination_options(sd: MQSD) -> int:
@@ -269,7 +271,11 @@ def _altered(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int) -> Subsc
 
 
 def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Unit]:
-    """Put the retained publications of a subscription to its destination; return how many. Raises MQError."""
+    """Put the retained publications of a subscription to its destination; return how many. Raises MQError.
+
+    "It can be used only if the subscriber specified the option MQSO_PUBLICATIONS_ON_REQUEST" (IBM MQ, "MQSUBRQ - Subscription
+    request"). The topic names no reason for other subscriptions: of those that it lists, MQRC_OPTIONS_ERROR fits best.
+    """
     handle = hconn.handles.get(hobj)
     if not isinstance(handle, SubscriptionHandle):
         raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj} is not of a subscription")
@@ -277,6 +283,9 @@ def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Un
         raise MQError(cmqc.MQRC_ACTION_ERROR, f"action {action}")
     if options & ~cmqc.MQSRO_FAIL_IF_QUIESCING:
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQSRO options 0x{options:x}")
+    if not handle.subscription.on_request:
+        detail = f"subscription {handle.subscription.name!r} was made without MQSO_PUBLICATIONS_ON_REQUEST"
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, detail)
     unit = Unit()
     name = handle.subscription.name
     queue_manager = hconn.queue_manager

@@ -21,7 +21,7 @@ from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.security.privileged import user_of_this_process
 from bridge.wire import cmqc
@@ -283,6 +283,49 @@ def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_que
     grant(app, "PRINCIPAL('app')", "MQB1", "SETALL", "QMGR")
     connection.close(connection.open(MQOD(ObjectName="MINE"), setting))
     connection.disconnect()
+
+
+def test_who_removes_a_subscription(app: Manager) -> None:
+    """Its creator, and others who may subscribe to the topic: RESUME alone lets nobody remove it."""
+    app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
+    app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)")
+    grant(app, "PRINCIPAL('app')", "PLANT", "SUB", "TOPIC")
+    grant(app, "PRINCIPAL('bob')", "PLANT", "RESUME", "TOPIC")
+    durable = cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_ANY_USERID
+    names = ("S1", "S2")
+    creator = EmbeddedConnection(app.itself, "app", "app")
+    made = [
+        creator.subscribe(MQSD(Options=durable | cmqc.MQSO_CREATE, ObjectString="plant/a", SubName=name))[0] for name in names
+    ]
+    grant(app, "PRINCIPAL('app')", "PLANT", "RESUME", "TOPIC")
+    app.ok("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHRMV(SUB)")
+    creator.close(made[0], cmqc.MQCO_REMOVE_SUB)
+    creator.close(made[1])
+    other = EmbeddedConnection(app.itself, "app", "bob")
+    handle, _ = other.subscribe(MQSD(Options=durable | cmqc.MQSO_RESUME, SubName="S2"))
+    with pytest.raises(MQError, match=r"PLANT or SYSTEM.BASE.TOPIC \(SUB\)"):
+        other.close(handle, cmqc.MQCO_REMOVE_SUB)
+    grant(app, "PRINCIPAL('bob')", "PLANT", "SUB,RESUME", "TOPIC")
+    other.close(handle, cmqc.MQCO_REMOVE_SUB)
+
+
+def test_subscribing_with_identity_context(app: Manager) -> None:
+    """SETID for the queue manager and for the topic."""
+    app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
+    options = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_SET_IDENTITY_CONTEXT
+    connection = EmbeddedConnection(app.itself, "app", "app")
+
+    def subscribe() -> None:
+        connection.subscribe(MQSD(Options=options, ObjectString="plant/a"))
+
+    grant(app, "PRINCIPAL('app')", "PLANT", "SUB", "TOPIC")
+    with pytest.raises(MQError, match=r"queue manager MQB1 \(SETID\)"):
+        subscribe()
+    app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('app') AUTHADD(SETID)")
+    with pytest.raises(MQError, match=r"SYSTEM.BASE.TOPIC \(SETID\)"):
+        subscribe()
+    grant(app, "PRINCIPAL('app')", "PLANT", "SUB,SETID", "TOPIC")
+    subscribe()
 
 
 def test_commands_are_for_administrators(app: Manager) -> None:

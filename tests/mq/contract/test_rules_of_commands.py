@@ -1,0 +1,59 @@
+"""What the command server does with replies that their queue cannot take."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.config.queues import COMMAND_QUEUE
+from bridge.mapping.message import Message
+from bridge.mq.mqi import MQOD
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
+
+
+@pytest.fixture(autouse=True)
+def command_server(request):
+    if request.node.callspec.params["connect"] in ("local", "remote"):
+        pytest.skip("it has no command server")
+
+
+def ask(app, reply_queue, command, *parameters):
+    body = encode_pcf(MQCFH(Command=command), parameters)
+    md = MQMD(Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=reply_queue.encode(), CodedCharSetId=1208)
+    app.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT)
+
+
+def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq, app):
+    """MAXDEPTH is that of the model queue (IBM MQ documentation, "DeadLetterQName")."""
+    dead, done = mq.queue(), mq.queue()
+    mq.alter(DEADQ=dead)
+    prefix = mq.name("MANY")
+    for number in range(6):
+        mq.queue(name=f"{prefix}.{number}")
+    od = MQOD(ObjectName=mq.model_queue("MAXDEPTH(4)"), DynamicQName="RULES.*")
+    replies = app.connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+    every = MQCFST(cmqc.MQCA_Q_NAME, f"{prefix}.*".encode()), MQCFIN(cmqc.MQIA_Q_TYPE, cmqc.MQQT_LOCAL)
+    ask(app, od.ObjectName, cmqcfc.MQCMD_INQUIRE_Q, *every)
+    # Commands are run in order: with this reply, all replies to the first are put.
+    ask(app, done, cmqcfc.MQCMD_PING_Q_MGR)
+    app.take(done, cmqc.MQGMO_WAIT, WaitInterval=30_000)
+    assert len(app.drain(replies)) == 4
+    assert len(app.all(dead)) == 2
+
+
+def test_a_persistent_command_has_persistent_replies(mq, app):
+    """A temporary dynamic queue takes none ("Retrieving replies to your commands", "Dynamic queues")."""
+    dead, done = mq.queue(), mq.queue()
+    mq.alter(DEADQ=dead)
+    od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="RULES.*")
+    replies = app.connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+    body = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), ())
+    for queue in (od.ObjectName, done):
+        md = MQMD(
+            Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=queue.encode(), Persistence=cmqc.MQPER_PERSISTENT
+        )
+        app.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT)
+    assert app.take(done, cmqc.MQGMO_WAIT, WaitInterval=30_000).md.Persistence == cmqc.MQPER_PERSISTENT
+    assert app.drain(replies) == []
+    assert len(app.all(dead)) == 1

@@ -1,0 +1,125 @@
+"""What becomes of open handles when definitions change: MQRC_OBJECT_CHANGED (2041).
+
+Source: IBM MQ documentation, "MQOPEN - Open object" (attributes that affect handles), "Some cases where the put calls fail",
+"ALTER queues" and "ALTER QMGR" (FORCE).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mapping.message import Message
+from bridge.mq.mqi import GetOptions
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+CHANGED = cmqc.MQRC_OBJECT_CHANGED
+
+
+def put(app, handle):
+    app.connection.put(handle, Message(MQMD(), b"x"))
+
+
+def test_an_alias_that_is_open_gets_another_target_with_force_only(mq, app, refused):
+    first, second = mq.queue(), mq.queue()
+    alias = mq.alias(f"TARGET('{first}')")
+    handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
+    target = f"ALTER QALIAS('{alias}') TARGET('{second}')"
+    assert mq.refuses(target)
+    put(app, handle)
+    mq.command(f"{target} FORCE")
+    for _ in range(2):
+        with refused(CHANGED):
+            put(app, handle)
+    app.close(handle)
+    put(app, app.open_queue(alias, cmqc.MQOO_OUTPUT))
+    assert (app.all(first), app.all(second)) == ([b"x"], [b"x"])
+
+
+def test_a_handle_of_the_target_stays_valid(mq, app):
+    queue = mq.queue()
+    alias = mq.alias(f"TARGET('{queue}')")
+    handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
+    mq.command(f"ALTER QALIAS('{alias}') TARGET('{mq.queue()}')")
+    put(app, handle)
+
+
+def test_attributes_that_resolve_nothing_change_without_force(mq, app):
+    queue = mq.queue()
+    alias = mq.alias(f"TARGET('{queue}')")
+    handles = [app.open_queue(name, cmqc.MQOO_OUTPUT) for name in (queue, alias)]
+    mq.command(f"ALTER QALIAS('{alias}') DESCR('another')")
+    mq.command(f"ALTER QLOCAL('{queue}') MAXDEPTH(10) PUT(ENABLED)")
+    for handle in handles:
+        put(app, handle)
+
+
+def test_a_remote_queue_that_is_open_changes_with_force_only(mq, app, refused):
+    transmission = mq.queue("USAGE(XMITQ)")
+    remote = mq.remote_queue(f"RNAME(A) RQMNAME(ELSEWHERE) XMITQ('{transmission}')")
+    handle = app.open_queue(remote, cmqc.MQOO_OUTPUT)
+    assert mq.refuses(f"ALTER QREMOTE('{remote}') RNAME(B)")
+    mq.command(f"ALTER QREMOTE('{remote}') RNAME(B) FORCE")
+    with refused(CHANGED):
+        put(app, handle)
+
+
+def test_the_default_transmission_queue_changes_with_force_only(mq, app, refused):
+    """Handles that resolve to it become invalid, others do not."""
+    first, second, queue = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ)"), mq.queue()
+    mq.alter(DEFXMITQ=first)
+    by_default = app.open_queue("A", cmqc.MQOO_OUTPUT, manager="ELSEWHERE")
+    local = app.open_queue(queue, cmqc.MQOO_OUTPUT)
+    assert mq.refuses(f"ALTER QMGR DEFXMITQ('{second}')")
+    put(app, by_default)
+    mq.command(f"ALTER QMGR DEFXMITQ('{second}') FORCE")
+    with refused(CHANGED):
+        put(app, by_default)
+    put(app, local)
+    app.close(by_default)
+    put(app, app.open_queue("A", cmqc.MQOO_OUTPUT, manager="ELSEWHERE"))
+    assert [mq.attribute(f"QLOCAL('{name}')", "CURDEPTH") for name in (first, second)] == [1, 1]
+
+
+def test_noshare_with_two_readers_needs_force(mq, app, other, refused):
+    queue = mq.queue()
+    handles = [(one, one.open_queue(queue)) for one in (app, other)]
+    assert mq.refuses(f"ALTER QLOCAL('{queue}') NOSHARE")
+    mq.command(f"ALTER QLOCAL('{queue}') NOSHARE FORCE")
+    for one, handle in handles:
+        with refused(CHANGED):
+            one.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
+
+
+def test_usage_of_an_open_queue_changes_with_force_only(mq, app, refused):
+    queue = mq.queue()
+    handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
+    assert mq.refuses(f"ALTER QLOCAL('{queue}') USAGE(XMITQ)")
+    mq.command(f"ALTER QLOCAL('{queue}') USAGE(XMITQ) FORCE")
+    with refused(CHANGED):
+        put(app, handle)
+
+
+def test_what_was_put_by_a_handle_that_became_invalid_can_be_committed(mq, app, refused):
+    first = mq.queue()
+    alias = mq.alias(f"TARGET('{first}')")
+    handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
+    app.connection.put(handle, Message(MQMD(), b"before"), cmqc.MQPMO_SYNCPOINT)
+    mq.command(f"ALTER QALIAS('{alias}') TARGET('{mq.queue()}') FORCE")
+    with refused(CHANGED):
+        app.connection.put(handle, Message(MQMD(), b"after"), cmqc.MQPMO_SYNCPOINT)
+    app.commit()
+    assert app.all(first) == [b"before"]
+
+
+@pytest.mark.parametrize("verb", ["inquire", "get", "close"])
+def test_verbs_with_an_invalid_handle(mq, app, refused, verb):
+    """MQCLOSE succeeds."""
+    alias = mq.alias(f"TARGET('{mq.queue()}')")
+    handle = app.open_queue(alias, cmqc.MQOO_INQUIRE | cmqc.MQOO_INPUT_SHARED)
+    mq.command(f"ALTER QALIAS('{alias}') TARGET('{mq.queue()}') FORCE")
+    if verb == "close":
+        app.close(handle)
+        return
+    with refused(CHANGED):
+        app.get(handle, GetOptions()) if verb == "get" else app.connection.inquire(handle, [cmqc.MQIA_INHIBIT_PUT])
