@@ -197,7 +197,7 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
     """Yield the channel of a bridge that connects as a client; as comments if the configuration has no channel."""
     channel = settings.channel if settings is not None else None
     tls = settings.tls if settings is not None else None
-    has_password = settings is not None and settings.user is not None
+    has_password = settings is not None and (settings.user is not None or settings.token_file is not None)
     asks_certificate = settings is None or (tls is not None and tls.certificate_label is not None) or not has_password
     name = channel or "MQTT.BRIDGE"
     threads = settings.publishers + settings.removers if settings is not None else 20
@@ -238,7 +238,7 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
     if has_password:
         commands.append(
             _comment(
-                f"Allow the bridge from its address, with the password of its user.\nReplace {_ADDRESS}. The user's"
+                f"Allow the bridge from its address, with a password or token.\nReplace {_ADDRESS}. The user's"
                 " authorities count if the queue\nmanager's AUTHINFO (CONNAUTH) has ADOPTCTX(YES)."
             )
             + _command(

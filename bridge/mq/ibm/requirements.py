@@ -171,7 +171,7 @@ class MappingQueue(msgspec.Struct, frozen=True):
 class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     """What the bridge of one configuration needs."""
 
-    #: name for setmqaut; blank for the embedded queue manager, which has no such command
+    #: name for setmqaut; blank for the embedded queue manager, which has no such command, and for a queue manager group
     queue_manager: str = ""
     transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE
     #: the bridge's own dead-letter queue; blank if it uses the queue manager's
@@ -519,7 +519,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
     return msgspec.structs.replace(
         common,
-        queue_manager=settings.name,
+        queue_manager="" if settings.name.startswith("*") else settings.name,
         dead_letter_queue=settings.dead_letter_queue,
         user=settings.user or _user(),
         # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps
