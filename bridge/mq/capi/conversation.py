@@ -37,6 +37,8 @@ _MSG_HANDLE_GIVEN = 1
 #: Bytes of a read-ahead buffer that a message takes beside its data: MQMD and MQGMO.
 _READ_AHEAD_OVERHEAD = 500
 _DELETE_PROPERTIES = 1
+#: Seconds that an application has to end after STOP CHANNEL MODE(QUIESCE).
+_QUIESCE_TIMEOUT = 5.0
 
 #: Strings of an MQSD, in the order sent, and the reason for one that is none.
 _MQSD_STRINGS = {
@@ -118,6 +120,7 @@ class MqiConversation(Conversation):
             alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
             self._leave_channel()
             self._instance = self._queue_manager.channel_instances.join(
+                self,
                 channel,
                 self._queue_manager.server_channels.get(channel),
                 self.address,
@@ -141,9 +144,18 @@ class MqiConversation(Conversation):
             self._leave_channel()
         super().connection_lost(error)
 
+    def stop(self, *, force: bool) -> None:
+        if force:
+            self._loop.call_soon_threadsafe(self.abort)
+            return
+        if self._application is not None:
+            self._application.hconn.channel_quiescing = True
+        self._loop.call_soon_threadsafe(self.quiesce)
+        self._loop.call_soon_threadsafe(self._loop.call_later, _QUIESCE_TIMEOUT, self.abort)
+
     def _leave_channel(self) -> None:
         if self._instance is not None:
-            self._queue_manager.channel_instances.leave(self._instance)
+            self._queue_manager.channel_instances.leave(self._instance, self)
             self._instance = None
 
     def _mqdisc(self, application: Application, reader: Reader) -> None:

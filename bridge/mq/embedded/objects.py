@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,6 +38,13 @@ class Destination(msgspec.Struct):
     name: str = ""
 
 
+class StoppableConversation(Protocol):
+    """A conversation of a server-connection channel, as STOP CHANNEL sees it."""
+
+    def stop(self, *, force: bool) -> None:
+        """Break the connection: at once, or after the application has had time to end. Any thread may call it."""
+
+
 class ChannelInstance(msgspec.Struct, eq=False):
     """A running server-connection channel: one network connection, which conversations of one client may share."""
 
@@ -45,7 +52,7 @@ class ChannelInstance(msgspec.Struct, eq=False):
     address: str
     #: the client's process and its channel definition; conversations share an instance if theirs are equal
     client: tuple[object, ...]
-    conversations: int = 0
+    conversations: list[StoppableConversation] = []
 
 
 class ChannelInstances:
@@ -59,15 +66,39 @@ class ChannelInstances:
         #: MaxChannels of qm.ini; None: not limited
         self.max_channels: int | None = None
         self._running: list[ChannelInstance] = []
+        #: names of channels that STOP CHANNEL has stopped
+        self._stopped: set[str] = set()
+
+    def start(self, channel: str) -> bool:
+        """Let clients connect by a channel that was stopped; return whether it was."""
+        stopped = channel in self._stopped
+        self._stopped.discard(channel)
+        return stopped
+
+    def stop(self, channel: str, *, force: bool) -> None:
+        """Let no client connect by a channel, and end its conversations (IBM MQ, "Stopping MQI channels")."""
+        self._stopped.add(channel)
+        for one in self._running:
+            if one.channel == channel:
+                for conversation in one.conversations:
+                    conversation.stop(force=force)
 
     def join(
-        self, channel: str, attributes: dict[str, Value] | None, address: str, client: tuple[object, ...], sharing: int
+        self,
+        conversation: StoppableConversation,
+        channel: str,
+        attributes: dict[str, Value] | None,
+        address: str,
+        client: tuple[object, ...],
+        sharing: int,
     ) -> ChannelInstance:
-        """Count a conversation in an instance that has room for it, or start an instance. Raises MQError."""
+        """Add a conversation to an instance that has room for it, or start an instance. Raises MQError."""
+        if channel in self._stopped:
+            raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel} is stopped")
         key = channel, address, client
         for one in self._running:
-            if (one.channel, one.address, one.client) == key and one.conversations < sharing:
-                one.conversations += 1
+            if (one.channel, one.address, one.client) == key and len(one.conversations) < sharing:
+                one.conversations.append(conversation)
                 return one
         of_channel = [one for one in self._running if one.channel == channel]
         limits: list[tuple[str, int, int]] = []
@@ -80,13 +111,13 @@ class ChannelInstances:
         for name, running, limit in limits:
             if running >= limit:
                 raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel}: {name} {limit} is reached")
-        made = ChannelInstance(channel, address, client, 1)
+        made = ChannelInstance(channel, address, client, [conversation])
         self._running.append(made)
         return made
 
-    def leave(self, instance: ChannelInstance) -> None:
-        """Count a conversation no longer; the last one ends its instance."""
-        instance.conversations -= 1
+    def leave(self, instance: ChannelInstance, conversation: StoppableConversation) -> None:
+        """Remove a conversation; the last one ends its instance."""
+        instance.conversations.remove(conversation)
         if not instance.conversations:
             self._running.remove(instance)
 
