@@ -19,10 +19,10 @@ from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
-from bridge.mq.embedded.objects import ChannelInstance
 from bridge.mq.embedded.server.admission import Place
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
+from bridge.mq.embedded.server_channels import ChannelAgreement, ChannelInstance, agreed
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.get_options import BROWSES
 from bridge.mq.errors import MQError
@@ -112,20 +112,20 @@ class MqiConversation(Conversation):
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
         process = reader.long()
-        max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
+        wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
-        agreed = self._queue_manager.agreed(channel, max_message_length, sharing, heartbeat)
+        attributes = self._queue_manager.server_channels.get(channel)
+        found = agreed(attributes, int(self._queue_manager.attributes["MAXMSGL"]), wanted)
         if client:
-            definition = process, max_message_length, sharing, heartbeat, connection_name
-            alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
+            sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
             self._leave_channel()
             self._instance = self._queue_manager.channel_instances.join(
                 self,
                 channel,
-                self._queue_manager.server_channels.get(channel),
+                attributes,
                 self.address,
-                definition,
-                0 if alone else agreed.sharing_conversations,
+                (process, wanted, connection_name),
+                sharing,
             )
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
@@ -134,8 +134,8 @@ class MqiConversation(Conversation):
 
         def answer() -> None:
             writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
-            writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations)
-            self._answer(writer.long(agreed.heartbeat_interval))
+            writer.long(found.max_message_length if client else 0).long(found.sharing_conversations)
+            self._answer(writer.long(found.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 
