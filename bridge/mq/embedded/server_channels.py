@@ -24,8 +24,8 @@ def agreed(channel: dict[str, Value] | None, longest: int, client: ChannelAgreem
     """Return what a channel and a client agree on: the lower limits, and the longer heartbeat interval.
 
     A maximum message length of 0 is `longest`, that of the queue manager. A channel that is not defined (None) limits
-    nothing. Source: IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)", "Heartbeat interval
-    (HBINT)".
+    nothing. Source: IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)",
+    "Heartbeat interval (HBINT)".
     """
     wanted = client.max_message_length or longest
     if channel is None:
