@@ -24,7 +24,7 @@ from bridge.archive.events import (
 from bridge.archive.publish_properties import json_of
 from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
 from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.telemetry.folders import HEADER_FORMATS, Properties, is_set
+from bridge.mapping.telemetry.folders import DISCARDED_FORMATS, Properties, is_set
 from bridge.mapping.telemetry.publish_properties import properties_in
 from bridge.mapping.telemetry.qos import publication_qos, subscription_qos
 from bridge.wire import cmqc
@@ -71,11 +71,12 @@ class Provenance(NamedTuple):
 
 def original_publication_of(message: Message) -> OriginalPublication:
     """Return what the folders of its RFH2 tell of the publication that a message was made of."""
-    if message.md.Format not in HEADER_FORMATS:
+    if message.md.Format not in DISCARDED_FORMATS:
         found = Properties(message.data, format=message.md.Format, ccsid=message.md.CodedCharSetId or CCSID_UTF8)
         return OriginalPublication(body=message.data, properties=properties_in(found, message.md.CorrelId))
     try:
-        chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
+        md = message.md
+        chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, discard_others=True)
     except MalformedHeader:
         return OriginalPublication()
     folders: dict[str, dict[str, Value]] = {"mqtt": {}, "usr": {}, "mqps": {}}

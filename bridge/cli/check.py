@@ -106,6 +106,8 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
                 raise
             findings.queue_manager_lacks = failure.text.splitlines()
         if not findings.queue_manager_lacks:
-            findings.description.append(f"queue manager {configuration.queue_manager.name} has all that the bridge needs")
+            but = ", except for the notes" if findings.queue_manager_notes else ""
+            name = configuration.queue_manager.name
+            findings.description.append(f"queue manager {name} has all that the bridge needs{but}")
     findings.ok = not findings.missing and not findings.queue_manager_lacks
     return findings, 0 if findings.ok else FAILED

@@ -33,6 +33,11 @@ EXAMPLES = {
     "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
     "mappings": ("mqbridge mappings /etc/mqbridge/bridge.yaml", "mqbridge mappings bridge.yaml --json"),
     "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
+    "mqsc-script": (
+        "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml > bridge.mqsc",
+        "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml --user mqbridge > bridge.mqsc",
+    ),
+    "ibm-acceptance": ("mqbridge ibm-acceptance --config /etc/mqbridge/bridge.yaml",),
     "passwd": ("mqbridge passwd clients.passwd pump-7", "mqbridge passwd clients.passwd pump-7 --delete"),
     "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
     "install-service": (

@@ -40,7 +40,7 @@ class BridgeCommands(Commands):
     """`mqbridge`."""
 
     SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Run a bridge": ("run", "check", "try", "passwd", "schema", "install-service"),
+        "Run a bridge": ("run", "check", "mqsc-script", "ibm-acceptance", "try", "passwd", "schema", "install-service"),
         "Look after a bridge that runs": (
             "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
             "dlq", "backup", "restore", "explain",
@@ -57,6 +57,8 @@ class BridgeCommands(Commands):
         "reload": "bridge.cli.administration.running:reload",
         "mappings": "bridge.cli.administration.running:mappings",
         "check": "bridge.cli.check:check",
+        "mqsc-script": "bridge.cli.ibm_mq:print_mqsc_script",
+        "ibm-acceptance": "bridge.cli.ibm_mq:ibm_acceptance",
         "passwd": "bridge.cli.passwd:passwd",
         "explain": "bridge.cli.explain:explain",
         "install-service": "bridge.cli.install_service:install_service",

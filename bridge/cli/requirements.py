@@ -1,27 +1,22 @@
-"""`mqbridge check --connect`: a look at the queue manager."""
+"""`mqbridge check --connect`: what the queue manager of a configuration lacks."""
 
 from __future__ import annotations
 
 import contextlib
 
-import msgspec
-
 from bridge.cli.failures import FAILED, Failure
 from bridge.cli.queue_manager import connect
 from bridge.config import Configuration
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.requirements import mapping_queues_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
 
 
 def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:
-    """Return what the queue manager of a configuration lacks, and notes: what only clients with certain topics need.
+    """Return what the queue manager of a configuration lacks, and notes: what the bridge can do without.
 
-    Raises Failure or MQError where it cannot be asked.
+    Raises Failure or MQError if the queue manager cannot be reached.
     """
-    requirements = msgspec.structs.replace(
-        requirements_of(configuration), mapping_queues=tuple(mapping_queues_of(configuration))
-    )
+    requirements = requirements_of(configuration)
     name = configuration.queue_manager.name
     try:
         connection = connect(None, configuration)

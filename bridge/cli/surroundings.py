@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from bridge.extras import install
 
 if TYPE_CHECKING:
-    from bridge.config import AdminConfig, ChannelConfig, Configuration, LinkConfig, ListenerConfig
+    from bridge.config import (
+        AdminConfig,
+        ChannelConfig,
+        Configuration,
+        IbmQueueManagerConfig,
+        LinkConfig,
+        ListenerConfig,
+    )
     from bridge.config.traces import TracesConfig
 
 
@@ -42,8 +49,17 @@ def lacking(configuration: Configuration) -> Iterator[str]:
                 yield f"queue_manager.scripts: {script} cannot be read"
         if settings.listener is not None:
             yield from _of_listener(settings.listener)
-    elif settings.password_file is not None and not os.access(settings.password_file, os.R_OK):
-        yield f"queue_manager.password_file: {settings.password_file} cannot be read"
+    else:
+        yield from _of_ibm_mq(settings)
+
+
+def _of_ibm_mq(settings: IbmQueueManagerConfig) -> Iterator[str]:
+    named = {"password_file": settings.password_file, "token_file": settings.token_file}
+    if settings.tls is not None:
+        named |= {f"tls.{option}": file for option, file in settings.tls.files.items()}
+    for option, file in named.items():
+        if file is not None and not os.access(file, os.R_OK):
+            yield f"queue_manager.{option}: {file} cannot be read"
 
 
 def _of_traces(traces: TracesConfig) -> Iterator[str]:

@@ -141,12 +141,16 @@ def _ibm(queue_manager: IbmQueueManagerConfig) -> list[str]:
         f" {values.duration_text(batch.time)}; {puts} puts",
         f"messages that can be delivered to nobody go to {queue_manager.dead_letter_queue}",
     ]
-    if queue_manager.mode == "client" and queue_manager.ccdt_url is None:
+    if queue_manager.client_identifiers == "escaped":
+        lines.append("client identifiers are escaped in queue manager names: dev-1 is dev%2D1")
+    if queue_manager.mode == "client" and (queue_manager.ccdt_url is None or queue_manager.tls is not None):
         lines.insert(1, _tls(queue_manager.tls))
     return lines
 
 
 def _user(queue_manager: IbmQueueManagerConfig) -> str:
+    if queue_manager.token_file is not None:
+        return f"the user of the token in {queue_manager.token_file}"
     if queue_manager.user is None:
         return "the user that the bridge runs as, without a password"
     if queue_manager.password_file is not None:
@@ -159,7 +163,9 @@ def _tls(tls: TlsConfig | None) -> str:
         return "no TLS: what it sends can be read on the way"
     certificate = f", certificate {tls.certificate_label}" if tls.certificate_label is not None else ""
     peer = f", only to {tls.peer_name}" if tls.peer_name is not None else ""
-    return f"TLS with {tls.cipher_spec}, key repository {tls.key_repository}{certificate}{peer}"
+    cipher_spec = tls.cipher_spec or "the CipherSpec of the CCDT"
+    fips = ", FIPS-certified cryptography only" if tls.fips else ""
+    return f"TLS with {cipher_spec}, key repository {tls.key_repository}{certificate}{peer}{fips}"
 
 
 def _channel(channel: ChannelConfig) -> str:

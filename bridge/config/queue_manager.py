@@ -1,24 +1,42 @@
 """The queue manager that the bridge serves: the embedded one, or one of IBM MQ."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
 from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once
+from bridge.config.distinguished_name import name_pattern
 from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.config.password import PASSWORD_VARIABLE
 from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
+ClientIdentifiers = Literal["as-is", "escaped"]
 Authorities = Literal["ignored", "enforced"]
 OverlappingSubscriptions = Literal["each", "once"]
 
 MOST_CONNECTIONS = 264
 """Characters of a list of connection names (MQ_CONN_NAME_LENGTH)."""
+MAX_KEY_REPOSITORY = 256
+"""Bytes of the path of a key repository (MQ_SSL_KEY_REPOSITORY_LENGTH)."""
+_UPPER_CASE = "attribute types in upper case without a blank before =, such as CN=QM1"
+
+
+def _peer_name(text: str) -> None:
+    """Check a peer name as IBM's client reads it (IBM MQ, "IBM MQ rules for SSLPEER values"). Raises ValueError."""
+    name_pattern(text)
+    unquoted = re.sub(r'"[^"]*"|\\.', "", text)
+    for attribute in re.split("[,;]", unquoted):
+        if not re.fullmatch(r"[A-Z]+", attribute.partition("=")[0].lstrip()):
+            raise ValueError(_UPPER_CASE)
+
+
+_VARIABLE = values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
 
 
 class ListenerConfig(Section):
@@ -118,16 +136,66 @@ class EmbeddedQueueManagerConfig(Section):
 class TlsConfig(Section):
     """TLS of the connection to the queue manager."""
 
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "key_repository_password": "no password in this file, because too many read it (write it into a file that only the"
+        " bridge may read, and name that file as key_repository_password_file)",
+    }
+
     key_repository: FilePath
-    """Key repository (MQSCO KeyRepository): what holds the certificates. Relative paths count from the file."""
-    cipher_spec: Annotated[str, values.text(r"[A-Z0-9_]{1,32}", "a CipherSpec of 1 to 32 of the characters A-Z 0-9 _")]
-    """CipherSpec, as the channel has it (SSLCIPH)."""
+    """The key repository with the certificates (MQSCO KeyRepository): a PKCS#12 file or a `.kdb` file. A name without an
+    extension means a `.kdb` file. Relative paths are relative to the directory of this file."""
+    key_repository_password_file: FilePath | None = None
+    """File whose first line is the password of the key repository. None: the client library uses the stash file (`.sth`)
+    next to the key repository."""
+    key_repository_password_variable: Annotated[str, _VARIABLE] | None = None
+    """Environment variable that contains that password."""
+    cipher_spec: (
+        Annotated[str, values.text(r"[A-Z0-9_]{1,32}", "a CipherSpec of 1 to 32 of the characters A-Z 0-9 _")] | None
+    ) = None
+    """CipherSpec of the channel (SSLCIPH). Required unless `ccdt_url` is set: then the CCDT contains it."""
     certificate_label: (
         Annotated[str, values.text(r"[ -~]{1,64}", "a certificate label of 1 to 64 ASCII characters")] | None
     ) = None
-    """Label of the bridge's own certificate; None: the default one, or none where the channel asks for none."""
-    peer_name: Annotated[str, values.text(r".{1,1024}", "a distinguished name of 1 to 1024 characters")] | None = None
-    """What the queue manager's certificate has to say (SSLPEER); None: any that is trusted."""
+    """Label of the bridge's own certificate. None: `ibmwebspheremq` followed by the user that runs the bridge, in lower case.
+    If the key repository has no certificate with that default label, the bridge presents no certificate."""
+    peer_name: (
+        Annotated[
+            str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")
+        ]
+        | None
+    ) = None
+    """Distinguished name that the queue manager's certificate must match (SSLPEER). None: any certificate that the key
+    repository trusts. The host name is never compared with the certificate."""
+    fips: Truth = False
+    """Whether only FIPS-certified cryptography is used (MQSCO FipsRequired)."""
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that the client library and the bridge read, by the option that names them."""
+        password = self.key_repository_password_file
+        has_password = password is not None or self.key_repository_password_variable is not None
+        repository, *stash = key_repository_files(self.key_repository, has_password=has_password)
+        password = stash[0] if stash else password
+        found = {"key_repository": repository}
+        return found if password is None else found | {"key_repository_password_file": password}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(bytes(self.key_repository)) > MAX_KEY_REPOSITORY:
+            raise values.refusal(f"a path of at most {MAX_KEY_REPOSITORY} bytes", "key_repository")
+        if self.key_repository_password_file is not None and self.key_repository_password_variable is not None:
+            both = "key_repository_password_file or key_repository_password_variable, not both"
+            raise values.refusal(both, "key_repository_password_variable")
+        return self
+
+
+def key_repository_files(key_repository: Path, *, has_password: bool) -> list[Path]:
+    """Return the files that the client library reads: the key repository, and its stash file unless there is a password.
+
+    Source: IBM MQ, "Supplying the key repository password for an IBM MQ MQI client on AIX, Linux, and Windows".
+    """
+    repository = key_repository if key_repository.suffix else key_repository.with_suffix(".kdb")
+    return [repository] if has_password else [repository, repository.with_suffix(".sth")]
 
 
 class BatchConfig(Section):
@@ -151,13 +219,21 @@ class IbmQueueManagerConfig(Section):
     REFUSED: ClassVar[Mapping[str, str]] = {
         "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
         f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
+        "token": "no token in this file, because too many read it (write it into a file that only the bridge may read, and"
+        " name that file as token_file)",
         "c_programs": "no such key with type ibm, because programs in C connect to IBM MQ by themselves",
     }
 
     type: Literal["ibm"] = "ibm"
     """What kind of queue manager it is."""
-    name: ObjectName
-    """Its name (QMNAME)."""
+    name: Annotated[
+        str,
+        values.text(
+            r"\*?[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %, or * and such a name"
+        ),
+    ]
+    """Its name (QMNAME). With `ccdt_url` also `*` and the name of a queue manager group: the CCDT entries with that name
+    are tried. All of them must lead to the same queue manager, because it stores the sessions of the clients."""
     library: Annotated[Library, values.choice(Library)] = "auto"
     """The package to reach it through; `auto` takes the one that can be imported."""
     # These two stand before what depends on them: pydantic validates in the order of definition.
@@ -166,7 +242,8 @@ class IbmQueueManagerConfig(Section):
     ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(
         default=None, validate_default=True
     )
-    """A client channel definition table, which says channel, connections and TLS."""
+    """URL of a client channel definition table (CCDT), which contains channel, connections and CipherSpec. With `pymqi` all
+    connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)
     """The server-connection channel of a client."""
     connections: Annotated[list[str], values.connections(MOST_CONNECTIONS)] | None = Field(
@@ -177,25 +254,35 @@ class IbmQueueManagerConfig(Section):
     """Who the bridge says that it is; None: the user that it runs as, and no password."""
     password_file: FilePath | None = None
     """File whose first line is the user's password. Relative paths count from the file; it wins over the variable."""
-    password_variable: Annotated[
-        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-    ] = PASSWORD_VARIABLE
+    password_variable: Annotated[str, _VARIABLE] = PASSWORD_VARIABLE
     """Environment variable that has the user's password."""
+    token_file: FilePath | None = None
+    """File that contains an authentication token (JSON Web Token), instead of `user` and a password. The bridge reads it
+    again for each connection, so that it can be renewed. Needs `ibmmq`, IBM MQ 9.4 on Linux or AIX, and mode client."""
     tls: TlsConfig | None = None
-    """TLS of a client; None: none, or what the CCDT says."""
+    """TLS of a client. None: no TLS. With `ccdt_url`, its key repository is used for channels that have a CipherSpec."""
     application_name: Annotated[
         str, values.text(r"[!-~](?:[ -~]{0,26}[!-~])?", "an application name of 1 to 28 ASCII characters")
     ] = "mqbridge"
     """What the queue manager shows as APPLTAG."""
     dead_letter_queue: ObjectName = "SYSTEM.DEAD.LETTER.QUEUE"
     """Where the bridge puts messages that can be delivered to nobody."""
+    client_identifiers: Annotated[ClientIdentifiers, values.choice(ClientIdentifiers)] = "as-is"
+    """The queue manager names of clients: `as-is` are their identifiers. `escaped` writes every byte that such a name cannot
+    have as `%` and two hexadecimal digits (`dev-1` is `dev%2D1`). Change it only while no durable session exists."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
+    subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
+    """Maximum number of connections that hold subscriptions of clean sessions. Each holds MAXHANDS less 56 of them. The
+    queue manager's MaxChannels and the channel's MAXINST must allow these connections and about ten more."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
     """What one unit of work of a publisher holds at most."""
     asynchronous_puts: Truth = True
     """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
 
+    outage_timeout: Annotated[float, values.duration(0, 3600)] = 10.0
+    """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones,
+    so that they connect to a standby; 0: never."""
     probe_interval: Annotated[float, values.duration(0.1, 600)] = 10.0
     """Seconds after which a connection that nobody uses is looked at: how long a loss may stay unnoticed."""
 
@@ -209,17 +296,42 @@ class IbmQueueManagerConfig(Section):
     def _empty_section(cls, data: Any) -> Any:
         return without_empty(data, "batch")
 
-    @field_validator("ccdt_url", "tls")
+    @field_validator("ccdt_url", "token_file", "tls")
     @classmethod
     def _for_clients(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("mode") == "bindings":
             raise values.refusal("no value, because mode bindings connects without a channel")
-        if value is not None and info.field_name == "tls" and info.data.get("ccdt_url") is not None:
-            raise values.refusal(
-                "no value, because the CCDT that ccdt_url names says what TLS is used (for the key repository, set"
-                " MQSSLKEYR in the environment)"
-            )
         return value
+
+    @field_validator("ccdt_url")
+    @classmethod
+    def _group(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is None and info.data.get("name", "").startswith("*"):
+            raise values.refusal("the URL of a CCDT, because name is a queue manager group")
+        return url
+
+    @field_validator("token_file")
+    @classmethod
+    def _token(cls, file: Path | None, info: ValidationInfo) -> Path | None:
+        if file is not None and (info.data.get("user") is not None or info.data.get("password_file") is not None):
+            raise values.refusal("no value beside user and password_file, because a token replaces both")
+        if file is not None and info.data.get("library") == "pymqi":
+            raise values.refusal("no value with library: pymqi, which cannot send a token (use ibmmq)")
+        return file
+
+    @field_validator("tls")
+    @classmethod
+    def _channel_tls(cls, tls: TlsConfig | None, info: ValidationInfo) -> TlsConfig | None:
+        if tls is None or "ccdt_url" not in info.data:
+            return tls
+        if info.data["ccdt_url"] is None:
+            if tls.cipher_spec is None:
+                raise values.refusal("a CipherSpec, because without ccdt_url the bridge defines the channel", "cipher_spec")
+            return tls
+        for name in ("cipher_spec", "peer_name"):
+            if getattr(tls, name) is not None:
+                raise values.refusal("no value, because the CCDT that ccdt_url names contains it", name)
+        return tls
 
     @field_validator("channel", "connections")
     @classmethod

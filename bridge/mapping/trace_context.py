@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.mapping.telemetry.folders import HEADER_FORMATS, properties_of
+from bridge.mapping.telemetry.folders import DISCARDED_FORMATS, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.publish_properties import properties_in
 from bridge.wire.mq import MalformedHeader
@@ -95,7 +95,7 @@ def context_of(message: AnyMessage) -> TraceContext | None:
         if properties is None or not properties.user_property:
             return None
         return context_in(properties.user_property)
-    if message.md.Format not in HEADER_FORMATS or message.data.find(b"traceparent", 0, _SEARCHED) < 0:
+    if message.md.Format not in DISCARDED_FORMATS or message.data.find(b"traceparent", 0, _SEARCHED) < 0:
         return None
     try:
         found = properties_in(properties_of(message), message.md.CorrelId)

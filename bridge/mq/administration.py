@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
+from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
-MODEL_QUEUE = "SYSTEM.DEFAULT.MODEL.QUEUE"
+#: The model of reply queues, which deploy/mq/bridge.mqsc defines. IBM MQ's own model, used if it is not defined, has
+#: MAXDEPTH(5000): a reply has one message for each subscription.
+MODEL_QUEUE, DEFAULT_MODEL_QUEUE = "SYSTEM.MQTT.REPLY.MODEL", "SYSTEM.DEFAULT.MODEL.QUEUE"
 #: Milliseconds that the command server has to answer.
 REPLY_WAIT = 30_000
 
@@ -38,8 +40,15 @@ class Administration:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
-        self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
-        self._reply_queue = od.ObjectName
+        try:
+            self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                raise
+            od.ObjectName = DEFAULT_MODEL_QUEUE
+            self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+        #: the name of the reply queue
+        self.reply_queue = od.ObjectName
 
     def run(self, command: int, *parameters: PCFParameter, most: int | None = None) -> list[PcfResponse]:
         """Run a command. Raises CommandFailed with the reason of the first message of the reply that failed.
@@ -48,8 +57,10 @@ class Administration:
         """
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
+            # Without it, text is in the code page of the client, which its locale decides.
+            CodedCharSetId=CCSID_UTF8,
             MsgType=cmqc.MQMT_REQUEST,
-            ReplyToQ=self._reply_queue.encode(),
+            ReplyToQ=self.reply_queue.encode(),
             Expiry=REPLY_WAIT // 100,
         )
         body = encode_pcf(MQCFH(Command=command, Version=cmqcfc.MQCFH_VERSION_1), parameters)
@@ -65,6 +76,7 @@ class Administration:
                     Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_CONVERT,
                     WaitInterval=REPLY_WAIT,
                     CorrelId=put.MsgId,
+                    CodedCharSetId=CCSID_UTF8,
                 ),
             )
             header, found = decode_pcf(got.data)

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.telemetry.client_names import ClientNames
 from bridge.mapping.telemetry.session_record import StateRecord
 from bridge.mapping.telemetry.subscription import SubscriptionData
 from bridge.mapping.telemetry.transmission import Transmission
@@ -66,6 +67,8 @@ class Backend(Protocol):
     hands_over_at_once: bool
     #: `refuse` works: the queue manager can reject publications because of one of their subscribers
     refuses_for_clients: bool
+    #: the queue manager names of clients
+    client_names: ClientNames
     #: name of the queue where messages for clients wait
     transmission_queue: str
     #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good
@@ -76,6 +79,10 @@ class Backend(Protocol):
     @property
     def available(self) -> bool:
         """Return whether the queue manager answers, and takes what is persistent."""
+
+    @property
+    def outage(self) -> bool:
+        """Whether the queue manager has been unreachable for so long that clients are better off with a standby."""
 
     @property
     def failures(self) -> Sequence[str]:
@@ -164,12 +171,14 @@ class Backend(Protocol):
         self,
         client_id: str,
         filters: Sequence[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
     ) -> None:
-        """Remove subscriptions of a client; filters that it did not subscribe to are no error.
+        """Remove subscriptions of a client; `done` gets a reason code for each, MQRC_NONE if the subscription is gone.
+
+        A filter that the client did not subscribe to is not an error.
 
         With `handed_over`, `done` is called only after the last message for these subscriptions has been handed over.
 

@@ -6,6 +6,7 @@ Source: IBM MQ documentation, "MQDLH - Dead-letter header", "Dead-letter queues"
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 import msgspec
@@ -47,11 +48,32 @@ class OriginContext(msgspec.Struct, frozen=True):
         return cls(cmqc.MQAT_UNIX, application.encode()[:28], time.strftime("%Y%m%d", seconds).encode(), clock.encode())
 
 
+class _Count:
+    """Counts on all threads."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.value += 1
+
+
+_count = _Count()
+
+
+def dead_letters_made() -> int:
+    """Return how many dead letters this process has made. Units of work that hold them may be under way or backed out."""
+    return _count.value
+
+
 def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: OriginContext) -> Message:
     """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go.
 
     Fields of the MQMD that are too long are cut. Older releases stored such messages, and they must not stay for ever.
     """
+    _count.add()
     md = fitted_mqmd(md)
     header = MQDLH(
         Reason=reason,

@@ -27,6 +27,8 @@ class Events:
     fenced: Callable[[str], None]
     #: another bridge is at work; this one waits for it to end
     standing_by: Callable[[str], None]
+    #: the queue manager has been unreachable for too long
+    outage: Callable[[], None]
 
 
 class HostError(Exception):

@@ -20,12 +20,16 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     oldest_message_age: float | None
     input_handles: int
     output_handles: int
+    #: PUT(DISABLED)
+    put_inhibited: bool = False
 
 
 class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a look has found."""
 
     queues: Sequence[QueueStatus]
+    #: the dead-letter queue, if the queue manager puts messages there without a line in the log of the bridge
+    dead_letter_queue: str = ""
     #: local queues that are not among them, for they are too many
     left_out: int = 0
     #: of an embedded queue manager: retained publications, bytes of its files by what they hold, and whether the disk is full
@@ -40,8 +44,11 @@ class QueueManagerInquiry(Protocol):
     #: seconds between looks, at least: a look costs the queue manager something
     interval: float
 
-    def look(self, queues: Sequence[str]) -> QueueManagerStatus:
-        """Look at these queues, those left out that are not there, and at others where that is cheap. Raises MQError."""
+    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
+        """Look at these queues, those left out that are not there, and at others where that is cheap. Raises MQError.
+
+        `ages` asks for the ages of messages, too, which cost a command.
+        """
 
     def close(self) -> None:
         """End: there are no more looks."""

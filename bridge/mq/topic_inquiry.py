@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
 from bridge.mapping.telemetry.subscription import subscription_name
 from bridge.mapping.topic import matches, overlap
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
@@ -52,8 +53,9 @@ class PcfTopicInquiry:
     it does not tell from the root: that is left out.
     """
 
-    def __init__(self, connect: Callable[[str], Connection]) -> None:
+    def __init__(self, connect: Callable[[str], Connection], client_names: ClientNames = AS_IS) -> None:
         self._connect = connect
+        self._client_names = client_names
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
         begin = "" if topic is None else f"{topic}/"
@@ -83,7 +85,9 @@ class PcfTopicInquiry:
         name = MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*")
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND))
         subscriptions = [
-            one for one in map(_subscription, responses) if overlap(one.topic_filter, topic_filter)
+            one
+            for response in responses
+            if overlap((one := _subscription(response, self._client_names)).topic_filter, topic_filter)
         ]
         return TopicDetails(
             topic_filter=topic_filter,
@@ -115,7 +119,7 @@ class PcfTopicInquiry:
         return responses
 
 
-def _subscription(response: PcfResponse) -> TopicSubscription:
+def _subscription(response: PcfResponse, names: ClientNames) -> TopicSubscription:
     name, topic_filter = _text(response, cmqcfc.MQCACF_SUB_NAME), _text(response, cmqc.MQCA_TOPIC_STRING)
     manager = _text(response, cmqcfc.MQCACF_DESTINATION_Q_MGR)
     return TopicSubscription(
@@ -123,7 +127,7 @@ def _subscription(response: PcfResponse) -> TopicSubscription:
         topic_filter=topic_filter,
         user_data=_text(response, cmqcfc.MQCACF_SUB_USER_DATA),
         durable=_number(response, cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES,
-        client_id=manager if name == subscription_name(manager, topic_filter) else "",
+        client_id=names.client_of(manager) if name == subscription_name(manager, topic_filter) else "",
         destination=_text(response, cmqcfc.MQCACF_DESTINATION),
     )
 

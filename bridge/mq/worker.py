@@ -44,8 +44,13 @@ LOST = frozenset(
         cmqc.MQRC_RECONNECT_QMID_MISMATCH,
         cmqc.MQRC_RECONNECT_INCOMPATIBLE,
         cmqc.MQRC_RECONNECT_FAILED,
+        # Handles that are stale (ALTER ... FORCE, REFRESH CLUSTER): a new connection opens every object again.
+        cmqc.MQRC_OBJECT_CHANGED,
+        cmqc.MQRC_HOBJ_ERROR,
     )
 )
+#: The reasons in LOST for which only handles have to be opened again.
+STALE = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_HOBJ_ERROR))
 #: Seconds: first and longest pause between attempts to connect, doubling, with jitter.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
@@ -100,9 +105,13 @@ class Worker(ABC, Generic[Job]):
         self._hint = False
         #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not
         self.busy_since = 0.0
+        #: time.monotonic() when the connection was lost; 0.0 while there is one, and before the first
+        self.lost_since = 0.0
         #: what failed last though the queue manager answers, in words, and when (time.monotonic())
         self.failure = ""
         self.failed_at = -FAILURE_KEPT
+        #: Seconds: the longest pause between attempts to connect.
+        self.longest_pause = LONGEST_PAUSE
         self._connect = connect
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -179,6 +188,11 @@ class Worker(ABC, Generic[Job]):
         return not self._thread.is_alive()
 
     @property
+    def unanswered_since(self) -> float:
+        """time.monotonic() since when the queue manager owes this worker an answer or a connection; 0.0 if it does not."""
+        return self.lost_since or self.busy_since
+
+    @property
     def ended(self) -> bool:
         """Return whether it was told to end, and its thread has."""
         return self._ending and not self._thread.is_alive()
@@ -230,14 +244,19 @@ class Worker(ABC, Generic[Job]):
             while not self.ending:
                 connection = self._reconnect()
                 self.connection = connection
+                self.lost_since = 0.0
                 self._probed = time.monotonic()
                 self.on_back()
                 try:
                     while not self.ending:
                         self._round(connection)
                 except MQError as error:
-                    self._loss_logged = True
-                    log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
+                    if error.reason in STALE:
+                        log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)
+                    else:
+                        self._loss_logged = True
+                        log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
+                    self.lost_since = time.monotonic()
                     self.lost()
                     self.on_lost()
                 finally:
@@ -297,7 +316,7 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE)
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.longest_pause)
             + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=log_retry,
             sleep=pause,

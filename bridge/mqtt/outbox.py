@@ -255,7 +255,8 @@ class Outbox:
             protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
             return True
         except MalformedHeader as error:
-            refusal = Refusal(transmission, cmqc.MQRC_RFH_ERROR, str(error))
+            reason = cmqc.MQRC_RFH_ERROR if error.structure == "MQRFH2" else cmqc.MQRC_HEADER_ERROR
+            refusal = Refusal(transmission, reason, str(error))
         except MalformedPacket as error:
             refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
         except Exception as error:

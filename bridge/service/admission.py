@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from bridge.config import ChannelConfig, LimitsConfig
+from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
 from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
@@ -29,17 +30,19 @@ PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT"
 #: Longest client identifier of MQTT 3.1, in characters.
 CLIENT_ID_LENGTH_3_1 = 23
 NO_CERTIFICATE = Certificate()
-#: A client identifier is a queue manager name to MQ: MQ_Q_MGR_NAME_LENGTH bytes.
-CLIENT_ID_BYTES = 48
 
 
 def refusal_of(
-    packet: Connect, config: ChannelConfig, queue_manager_name: str, methods: Collection[str] = ()
+    packet: Connect,
+    config: ChannelConfig,
+    queue_manager_name: str,
+    methods: Collection[str] = (),
+    names: ClientNames = AS_IS,
 ) -> tuple[ConnackCode, str, ReasonCode | None] | None:
     """Return the CONNACK code that refuses a client, and the reason in words; None for a client that may come in.
 
-    `methods` are those of enhanced authentication that the channel has. A reason code of MQTT 5 goes with the refusal where
-    it says more than the CONNACK code.
+    `methods` are those of enhanced authentication that the channel has, `names` the queue manager names of clients. A reason
+    code of MQTT 5 goes with the refusal where it says more than the CONNACK code.
     """
     # The dialect of little-endian words is older than MQTT 5.
     spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
@@ -53,11 +56,11 @@ def refusal_of(
     if method is not None and method not in methods:
         why = f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
         return ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD
-    fault = _identifier_error(packet, queue_manager_name)
+    fault = _identifier_error(packet, queue_manager_name, names)
     return None if fault is None else (ConnackCode.IDENTIFIER_REJECTED, fault, None)
 
 
-def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
+def _identifier_error(packet: Connect, queue_manager_name: str, names: ClientNames) -> str | None:
     client_id = packet.client_id
     if not client_id:
         if packet.protocol_level == 3:
@@ -67,14 +70,11 @@ def _identifier_error(packet: Connect, queue_manager_name: str) -> str | None:
         return "an empty client identifier needs a clean session"
     if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
         return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
-    if len(client_id.encode()) > CLIENT_ID_BYTES:
-        return f"a client identifier has at most {CLIENT_ID_BYTES} bytes (it is a queue manager name to MQ)"
-    if client_id.endswith(" "):
-        # MQ pads names with blanks: the messages of `a ` would be those of client `a`.
-        return "a client identifier must not end with a blank (it is a queue manager name to MQ)"
+    if (error := names.error(client_id)) is not None:
+        return error
     if is_shared(client_id) or is_remote_queue_manager(client_id):
         return "a client identifier of this form is kept for shared subscriptions"
-    if client_id == queue_manager_name:
+    if names.name_of(client_id) == queue_manager_name:
         return "the client identifier is the name of the queue manager itself"
     return None
 

@@ -48,9 +48,11 @@ def connect(service: Sessions, client: Client, packet: Connect) -> None:
     client.transport.peer = Peer(client.transport.peer.address, packet.client_id)
     authentication = service.authentication.get(config.name, BELIEVED)
     admit = partial(_admit, service, client, packet)
-    refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods)
+    refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods, service.backend.client_names)
     if refusal is not None:
         refuse(service, client, *refusal)
+    elif service.backend.outage:
+        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, "the queue manager is unreachable")
     elif blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
         refuse(service, client, ConnackCode.NOT_AUTHORIZED, blocked)
     elif client.protocol.authentication_method is not None:

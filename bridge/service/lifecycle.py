@@ -36,12 +36,14 @@ from bridge.service.host import host_of
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.observers import Observer
+from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
 from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing.tracing import TracesError, Tracing, tracing_of
 from bridge.service.watch import Watch
+from bridge.wire.mqtt import ReasonCode
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
@@ -99,6 +101,8 @@ class Bridge:
         self.archive: Recorder | None = None
         #: None without an admin port: nothing is counted then
         self.metrics: Metrics | None = None
+        #: None until the queue manager is there
+        self.queue_manager_watch: QueueManagerWatch | None = None
         #: None where nothing is traced
         self.traces: Tracing | None = None
         self.status = 0
@@ -146,12 +150,13 @@ class Bridge:
             authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
             authenticators.admin = authenticators.of_admin(self.configuration.admin)
             self.authenticators = authenticators
-            for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by)):
+            for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by, self._outage)):
                 self.announce(line)
             self.archive = self._recorder()
             self.traces = tracing_of(self.configuration.traces, loop.time)
+            self.queue_manager_watch = QueueManagerWatch(self.host, lambda: self.configuration)
             if self.metrics is not None:
-                self.metrics.begin(self.host)
+                self.metrics.begin(self.host, self.queue_manager_watch)
             self.service = TelemetryService(
                 self.host.backend,
                 self.configuration.limits,
@@ -166,6 +171,7 @@ class Bridge:
             if self.traces is not None:
                 self.service.units.traces = self.traces.publications
             await self.service.start()
+            self.queue_manager_watch.begin()
             for line in await self.host.listen():
                 self.announce(line)
         except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
@@ -189,6 +195,7 @@ class Bridge:
             channels=self.channels,
             mappings=self.mappings,
             watch=self._watch,
+            queue_manager_watch=self.queue_manager_watch,
             reload=self._reload,
             started_at=self.started_at,
         )
@@ -271,6 +278,10 @@ class Bridge:
             log.critical("MQB0002S %s; this bridge lets go of its clients and stands by", why)
             self.status = STAND_BY
             self._ended.set()
+
+    def _outage(self) -> None:
+        """Close the connections of all clients: the queue manager is unreachable, and a standby may serve them."""
+        self.service.disconnect_all("the queue manager is unreachable", ReasonCode.SERVER_BUSY)
 
     def _standing_by(self, why: str) -> None:
         self.state = BridgeState.STANDING_BY
@@ -372,6 +383,8 @@ class Bridge:
                 await self._admin_port.stop()
             if self.metrics is not None:
                 self.metrics.stop()
+            if self.queue_manager_watch is not None:
+                self.queue_manager_watch.stop()
             if self.archive is not None:
                 # Off the loop: what is still waiting may take a while to write.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)

@@ -244,15 +244,22 @@ class Authorization:
         if not self._current or not denied:
             self._end()
             return
-        for topic_filter in denied:
-            del session.filters[topic_filter]
-            if topic_filter == DEFAULT_QOS_TOPIC:
-                session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+        user_data = {topic_filter: session.filters.pop(topic_filter) for topic_filter in denied}
         self._service.quotas.update_subscriptions(session)
+
+        def unsubscribed(reasons: list[int]) -> None:
+            if reason := next(filter(None, reasons), cmqc.MQRC_NONE):
+                session.filters |= user_data
+                self._service.quotas.update_subscriptions(session)
+                self._failure = f"subscriptions cannot be removed: {cmqc.reason_name(reason)}"
+                self._end()
+                return
+            if DEFAULT_QOS_TOPIC in user_data:
+                session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+            self._service.units.turns.run(partial(self._discard, self._end))
+
         # What was on its way arrives first, and is discarded as well.
-        discard = partial(self._discard, self._end)
-        ended = partial(self._service.units.turns.run, discard)
-        self._service.backend.unsubscribe(session.client_id, denied, ended, handed_over=True)
+        self._service.backend.unsubscribe(session.client_id, denied, unsubscribed, handed_over=True)
 
     def _end(self) -> None:
         session = self._session

@@ -99,10 +99,12 @@ def leave_all(service: Sessions, session: Session) -> None:
     session.shares.clear()
 
 
-def end_without_members(service: Sessions, share: Share, done: Callable[[], None] = lambda: None) -> None:
-    """Remove the subscription of a share that nobody is a member of, and what waits in it; then call `done`."""
+def end_without_members(
+    service: Sessions, share: Share, done: Callable[[list[int]], None] = lambda _reasons: None
+) -> None:
+    """Remove the subscription of a share without members, and its messages; then call `done` with the reason, in a list."""
     if not service.units.shares.drop(share):
-        done()
+        done([cmqc.MQRC_NONE])
         return
     name, written = share.subscription.remote_queue_manager, share.subscription.written
     service.backend.unsubscribe(name, [written], done, ended=True)

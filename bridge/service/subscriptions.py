@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bridge.archive.events import now_us
@@ -176,17 +176,24 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
             codes.append(ReasonCode.TOPIC_FILTER_INVALID)
         else:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-    for topic_filter in packet.topics:
-        session.filters.pop(topic_filter, None)
+    removed = {one: data for one in packet.topics if (data := session.filters.pop(one, None)) is not None}
     service.quotas.update_subscriptions(session)
     received = now_us()
 
     client.hold(REQUEST_WEIGHT * len(packet.topics))
 
-    def done() -> None:
+    def done(reasons: list[int]) -> None:
         client.release(REQUEST_WEIGHT * len(packet.topics))
-        if DEFAULT_QOS_TOPIC in packet.topics:
+        failed = {one: reason for one, reason in zip(packet.topics, reasons, strict=True) if reason and one in removed}
+        if DEFAULT_QOS_TOPIC in removed.keys() - failed.keys():
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+        if failed:
+            _keep_subscribed(service, client, session, removed, failed)
+            for position, topic_filter in enumerate(packet.topics):
+                if reason := failed.pop(topic_filter, 0):
+                    codes[position] = reason_code_of(reason, PacketType.UNSUBACK)
+            if client.protocol.level != LEVEL_MQTT_5:
+                return  # UNSUBACK cannot say so: the connection is closed without one
         if not client.protocol.unsuback(packet.message_id, codes):
             client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
@@ -196,12 +203,17 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
         service.backend.unsubscribe(session.client_id, packet.topics, done)
         return
     awaited = 1 + len(shares)
+    answer = [cmqc.MQRC_NONE] * len(packet.topics)
 
-    def one_done() -> None:
+    def one_done(_reasons: list[int]) -> None:
         nonlocal awaited
         awaited -= 1
         if not awaited:
-            done()
+            done(answer)
+
+    def all_done(reasons: list[int]) -> None:
+        answer[:] = reasons
+        one_done(reasons)
 
     def recorded(_failure: int) -> None:
         for share in shares:
@@ -211,4 +223,18 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
         leave(service, session, share)
     # The record first: a share that nobody is a member of by it ends with the next start at the latest.
     put_on_record(service, session, recorded)
-    service.backend.unsubscribe(session.client_id, packet.topics, one_done)
+    service.backend.unsubscribe(session.client_id, packet.topics, all_done)
+
+
+def _keep_subscribed(
+    service: Sessions, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
+) -> None:
+    """Keep the filters of a session whose subscriptions the queue manager still has, and tell the client."""
+    if service.sessions.get(session.client_id) is session:
+        session.filters |= {one: removed[one] for one in failed}
+        service.quotas.update_subscriptions(session)
+    topic_filter, reason = next(iter(failed.items()))
+    why = f"unsubscribing from {topic_filter[:200]!r} failed: {cmqc.reason_name(reason)} ({reason})"
+    log.warning("MQB2204W client %s: %s", client.peer, why)
+    if client.protocol.level != LEVEL_MQTT_5:
+        client.close(f"{why}; it is not acknowledged")

@@ -163,6 +163,11 @@ class TelemetryService:
         self.limits = self.quotas.limits = limits
         self.units.use_limits(limits)
 
+    def disconnect_all(self, why: str, reason_code: ReasonCode) -> None:
+        """Close the connections of all clients, a few in each turn of the event loop."""
+        for client in list(self.clients.values()):
+            self._turns.run(partial(client.close, why, reason_code))
+
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
         self.delivery.retired = True
@@ -304,7 +309,7 @@ class TelemetryService:
         self.wills.publish_now(client_id)
         leave_all(self, session)
         if session.filters:
-            self.backend.unsubscribe(client_id, list(session.filters), lambda: None, ended=True)
+            self.backend.unsubscribe(client_id, list(session.filters), lambda _reasons: None, ended=True)
         records: dict[StateKey, StateRecord | None] = {}
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}

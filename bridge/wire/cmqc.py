@@ -1027,6 +1027,7 @@ MQCNO_RECONNECT: Final = 0x1000000
 MQCNO_RECONNECT_DISABLED: Final = 0x2000000
 MQCNO_RECONNECT_Q_MGR: Final = 0x4000000
 MQCHT_CLNTCONN: Final = 6
+MQCHT_SVRCONN: Final = 7
 MQCHT_MQTT: Final = 10
 MQSCA_REQUIRED: Final = 0
 MQSCA_OPTIONAL: Final = 1
@@ -1039,8 +1040,13 @@ MQUCI_YES: Final = 1
 MQXPT_TCP: Final = 2
 MQCD_VERSION_7: Final = 7
 MQSCO_VERSION_5: Final = 5
+MQSCO_VERSION_6: Final = 6
+MQSSL_FIPS_YES: Final = 1
 MQCSP_AUTH_NONE: Final = 0
 MQCSP_AUTH_USER_ID_AND_PWD: Final = 1
+MQCSP_AUTH_ID_TOKEN: Final = 2
+MQCSP_VERSION_3: Final = 3
+MQ_CSP_TOKEN_LENGTH: Final = 8192
 
 # Message properties: types, options of the property verbs, property control of a queue.
 MQTYPE_AS_SET: Final = 0

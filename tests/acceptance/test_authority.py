@@ -266,7 +266,8 @@ def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -
     with LineProcess(command, env=bridge.env | {"MQBRIDGE_PASSWORD": "x"}) as check:
         lines = check.rest()
         assert check.process.wait() == 0, lines
-    assert any(line.startswith("note: user reader, as whom clients act, lacks authority") for line in lines), lines
+    note = "note: user reader lacks authority PUB,SUB for topic object SYSTEM.BASE.TOPIC"
+    assert any(line.startswith(note) for line in lines), lines
     assert any("has all that the bridge needs" in line for line in lines)
 
 
@@ -287,9 +288,12 @@ def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> No
             lines = check.rest()
             assert check.process.wait() == 1, lines
         remedies = [
-            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHADD(BROWSE)",
-            f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHADD(ALTUSR)",
-            f"SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHADD(CLR)",
+            f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHADD(ALTUSR)"
+            f" (or setmqaut -m MQB1 -t qmgr -p {BRIDGE_USER} +altusr)",
+            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHADD(BROWSE)"
+            f" (or setmqaut -m MQB1 -n {XMITQ} -t queue -p {BRIDGE_USER} +browse)",
+            f"SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHADD(CLR)"
+            f" (or setmqaut -m MQB1 -n SYSTEM.BASE.TOPIC -t topic -p {BRIDGE_USER} +clr)",
         ]
         assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
     finally:

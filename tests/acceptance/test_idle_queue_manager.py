@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bridge.wire.mqtt import Puback, Publish
+from bridge.wire.mqtt import ConnackCode, Puback, Publish
 from tests.support.bridge_process import MQBRIDGE
 from tests.support.line_process import LineProcess
 from tests.support.patience import until
@@ -71,6 +71,25 @@ def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridge
             assert bridge.stop() == 0
         finally:
             bridge.queue_manager.resume()
+
+
+def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
+    remote: Callable[..., RemoteBridgeProcess],
+) -> None:
+    """A standby, or nobody, serves them meanwhile. Their sessions go on afterwards."""
+    bridge = remote(settings=PROBED + "  outage_timeout: 1 s\n").start()
+    with RawClient.connected(bridge.port, "device", clean=False) as device:
+        device.subscribe(("t", 1))
+        bridge.queue_manager.pause()
+        device.expect_closed()
+    until(lambda: "MQB4012E" in bridge.log)
+    with RawClient(bridge.port, "device", clean=False) as rejected:
+        assert rejected.connect().return_code == ConnackCode.SERVER_UNAVAILABLE
+    bridge.queue_manager.resume()
+    until(lambda: "MQB4013I" in bridge.log)
+    with RawClient.connected(bridge.port, "device", clean=False) as device:
+        device.publish("t", b"after", 1)
+        assert device.take().payload == b"after"
 
 
 @pytest.fixture

@@ -98,11 +98,11 @@ def test_connections_cut_in_the_middle_of_a_unit_of_work(
     happened = tmp_path / "cuts"
     bridge = remote(env={"MQI_STANDIN_CUT": cuts, "MQI_STANDIN_CUT_FILE": str(happened)}).start()
     Traffic(bridge, qos).finish()
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
     # How many units of work there are, and so which of the later cuts are reached, is the machine's to decide.
     struck, planned = set(happened.read_text().split()), cuts.split(",")
     assert set(planned[:2]) <= struck <= set(planned)
     assert "reconnecting" in bridge.log
-    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
     assert bridge.stop() == 0
 

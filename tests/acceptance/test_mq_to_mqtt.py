@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import struct
 import time
 
 import pytest
 
+from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQOD
+from bridge.wire.mq import MQMD, RFH2, Folder, Header, Typed, encode_chain
 from bridge.wire.mqtt import Publish
 from tests.support import mosquitto
 from tests.support.bridge_process import BridgeProcess
@@ -49,6 +54,50 @@ def test_default_qos(bridge: BridgeProcess, unique: str, qos: int) -> None:
         bridge.mq("put", "cmd", "two", "--to", unique, "--persistent")
         publish = client.take()
         assert (publish.topic, publish.payload, publish.qos) == ("cmd", b"two", 2)
+
+
+def forward(bridge: BridgeProcess, client_id: str, queue: str, *headers: Header, body: bytes = b"forwarded") -> None:
+    """Put a message behind these headers to a queue name of a client."""
+    format_, encoding, ccsid, data = encode_chain(headers, body)
+    md = MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1)
+    connection = RemoteConnection(bridge.data_directory, application="forwarder")
+    try:
+        connection.put1(MQOD(ObjectName=queue, ObjectQMgrName=client_id), Message(md, data))
+    finally:
+        connection.disconnect()
+
+
+def test_a_forwarded_publication_arrives_on_the_queue_name_that_it_was_put_to(
+    bridge: BridgeProcess, unique: str
+) -> None:
+    """The folders mqtt and mqps that the application copied describe an earlier delivery."""
+    published = Folder.build("mqtt", {"clientId": "publisher", "qos": Typed(1, "i4")})
+    delivered = Folder.build("mqps", {"Top": "original/topic", "Sud": "0"})
+    with RawClient.connected(bridge.port, unique) as client:
+        for folders in ((published, delivered), (published,)):
+            forward(bridge, unique, "commands", RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=folders))
+            publish = client.take()
+            assert publish == Publish("commands", b"forwarded", 2, False, False, publish.message_id)
+
+
+def test_a_cics_header_is_no_part_of_the_payload(bridge: BridgeProcess, unique: str) -> None:
+    """Table 4: any other headers are discarded."""
+    header = b"CIH " + struct.pack("<4i", 2, 180, 0, 0) + b"MQSTR   " + bytes(152)
+    with RawClient.connected(bridge.port, unique) as client:
+        rfh2 = RFH2(Format=b"MQCICS", CodedCharSetId=1208, folders=(Folder.build("usr", {"a": "1"}),))
+        forward(bridge, unique, "reply", rfh2, body=header + b"from CICS")
+        assert client.take().payload == b"from CICS"
+
+
+def test_segments_arrive_as_one_publication(bridge: BridgeProcess, unique: str) -> None:
+    with RawClient.connected(bridge.port, unique) as client:
+        connection = RemoteConnection(bridge.data_directory, application="segments")
+        for offset, flags, data in ((0, 2, b"one "), (4, 2, b"two "), (8, 4, b"three")):
+            md = MQMD(Version=2, GroupId=b"1" * 24, Offset=offset, MsgFlags=flags, Persistence=1)
+            connection.put1(MQOD(ObjectName="long", ObjectQMgrName=unique), Message(md, data))
+        connection.disconnect()
+        publish = client.take()
+        assert (publish.topic, publish.payload) == ("long", b"one two three")
 
 
 def test_default_qos_of_a_durable_session_outlives_the_bridge(own_bridge: BridgeProcess) -> None:

@@ -1,10 +1,11 @@
-"""The bridge on a queue manager behind a network: publications a second when every MQI call costs a round trip.
+"""The bridge on a queue manager behind a network: messages a second when every MQI call costs a round trip.
 
 The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (tests/mqi), which adds a delay to each
 round trip; behind it is an embedded queue manager in a process of its own. One run compares units of work that hold many
-publications with one unit of work for each publication.
+publications with one unit of work for each publication. With `--deliver`, an MQ application without the delay publishes,
+and the clients receive with QoS 0, 1 and 2, without and with the delay.
 
-    python -m tests.bench.remote [--delay-us 1000] [--clients 50] [--seconds 5] [--library ibmmq]
+    python -m tests.bench.remote [--deliver] [--delay-us 1000] [--clients 50] [--seconds 5] [--library ibmmq]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bridge.mapping.message import Message
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQOD
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from bridge.wire.mqtt import Decoder, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
 from tests.bench.channel import Channel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,31 +134,125 @@ def load(port: int, clients: int, seconds: float, payload: int, window: int) -> 
     return acknowledged, time.perf_counter() - begun
 
 
+@contextmanager
+def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: int) -> Iterator[int]:
+    """A queue manager and a bridge with an empty directory; yields the bridge's port."""
+    build = ROOT / "build" / "mqi"
+    (directory / "host.mqsc").write_text(SCRIPT)
+    (directory / "host.yaml").write_text(HOST)
+    text = BRIDGE.replace("LIBRARY", options.library)
+    for word, value in MODES[mode][0].items():
+        text = text.replace(word, value)
+    (directory / "bridge.yaml").write_text(text)
+    environment = {
+        "LD_LIBRARY_PATH": str(build / "lib64"),
+        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{build / options.library}",
+        "MQI_STANDIN_DELAY_US": str(delay_us),
+    }
+    log = directory / "bridge.log"
+    with started(directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log") as place:
+        environment["MQI_STANDIN"] = f"unix:{place}"
+        with started(directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as port:
+            try:
+                yield int(port)
+            except RuntimeError as error:
+                raise RuntimeError(f"{error}; the end of its log: {log.read_text()[-2000:]}") from error
+
+
+class Publishing(threading.Thread):
+    """An MQ application that publishes to the topics of the clients in turn, as long as they keep up."""
+
+    def __init__(self, directory: Path, clients: int, payload: int) -> None:
+        super().__init__(name="MQ application", daemon=True)
+        self._connection = RemoteConnection(directory / "data")
+        self._clients, self._body = clients, b"x" * payload
+        #: Messages that the clients have received, and when the application is to end.
+        self.received, self.ending = 0, False
+
+    def run(self) -> None:
+        """Publish units of work of 50, at most 2,000 messages ahead of the clients."""
+        connection = self._connection
+        handles = [
+            connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=f"deliver/{number}"), cmqc.MQOO_OUTPUT)
+            for number in range(self._clients)
+        ]
+        published, options = 0, cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
+        while not self.ending:
+            if published - self.received > 2_000:
+                time.sleep(0.001)
+                continue
+            for _ in range(50):
+                handle = handles[published % self._clients]
+                connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), self._body), options)
+                published += 1
+            connection.commit()
+        connection.disconnect()
+
+
+def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -> float:
+    """Subscribe with many clients, and return the messages a second that they receive and acknowledge."""
+    channels = [Channel(port, f"bench-{number}") for number in range(options.clients)]
+    decoders = {}
+    for number, channel in enumerate(channels):
+        channel.subscribe(f"deliver/{number}", qos)
+        channel.socket.setblocking(False)
+        decoders[channel.socket] = Decoder(server=False)
+    application = Publishing(directory, options.clients, options.payload)
+    application.start()
+    begun, counted = time.perf_counter() + 1.0, 0
+    while time.perf_counter() < begun + options.seconds:
+        for one in select.select(list(decoders), [], [], 0.05)[0]:
+            data = one.recv(262_144)
+            if not data:
+                raise RuntimeError("the bridge closed a connection")
+            answers = bytearray()
+            for packet in decoders[one].feed(data):
+                if isinstance(packet, Publish):
+                    application.received += 1
+                    counted += time.perf_counter() >= begun
+                    if packet.qos:
+                        assert packet.message_id is not None
+                        answers += encode(Puback(packet.message_id) if packet.qos == 1 else Pubrec(packet.message_id))
+                elif isinstance(packet, Pubrel):
+                    answers += encode(Pubcomp(packet.message_id))
+            if answers:
+                one.sendall(answers)
+    seconds = time.perf_counter() - begun
+    application.ending = True
+    application.join()
+    for channel in channels:
+        channel.socket.close()
+    return counted / seconds
+
+
+def deliver(options: argparse.Namespace) -> None:
+    """Measure deliveries without and with the delay, print a table, write JSON."""
+    delays = (0, options.delay_us)
+    rates: dict[int, list[float]] = {}
+    for qos in (0, 1, 2):
+        for delay_us in delays:
+            with (
+                tempfile.TemporaryDirectory(prefix="bench-remote-") as folder,
+                bridge(Path(folder), options, "batched", delay_us) as port,
+            ):
+                rates.setdefault(qos, []).append(receive(port, Path(folder), options, qos))
+    table = Table(title=f"Deliveries to {options.clients} clients, {options.library} on the stand-in")
+    for heading in ("QoS", *(f"{delay} µs: messages/s" for delay in delays), "ratio"):
+        table.add_column(heading, justify="right")
+    for qos, (near, far) in rates.items():
+        table.add_row(str(qos), f"{near:,.0f}", f"{far:,.0f}", f"{far / near:.2f}")
+    Console(width=120).print(table)
+    options.json.write_text(json.dumps({"parameters": vars(options) | {"json": str(options.json)}, "deliveries": rates}))
+
+
 def measure(options: argparse.Namespace, mode: str) -> dict[str, object]:
     """One bridge, one load."""
-    build = ROOT / "build" / "mqi"
+    window = MODES[mode][1]
     with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
         directory = Path(folder)
-        (directory / "host.mqsc").write_text(SCRIPT)
-        (directory / "host.yaml").write_text(HOST)
-        text = BRIDGE.replace("LIBRARY", options.library)
-        words, window = MODES[mode]
-        for word, value in words.items():
-            text = text.replace(word, value)
-        (directory / "bridge.yaml").write_text(text)
-        environment = {
-            "LD_LIBRARY_PATH": str(build / "lib64"),
-            "PYTHONPATH": str(build / options.library),
-            "MQI_STANDIN_DELAY_US": str(options.delay_us),
-        }
         log = directory / "bridge.log"
-        with started(directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log") as place:
-            environment["MQI_STANDIN"] = f"unix:{place}"
-            with started(directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as port:
-                try:
-                    count, seconds = load(int(port), options.clients, options.seconds, options.payload, window)
-                except RuntimeError as error:
-                    raise RuntimeError(f"{error}; the end of its log: {log.read_text()[-2000:]}") from error
+        with bridge(directory, options, mode, options.delay_us) as port:
+            count, seconds = load(port, options.clients, options.seconds, options.payload, window)
             shown = subprocess.run(
                 [MQBRIDGE, "mq", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json", "--config", directory / "host.yaml"],
                 capture_output=True,
@@ -185,7 +287,11 @@ def main() -> None:
     parser.add_argument("--payload", type=int, default=100)
     parser.add_argument("--library", choices=("ibmmq", "pymqi"), default="ibmmq")
     parser.add_argument("--json", type=Path, default=Path("bench-remote-results.json"))
+    parser.add_argument("--deliver", action="store_true", help="measure deliveries instead of publications")
     options = parser.parse_args()
+    if options.deliver:
+        deliver(options)
+        return
     results = [measure(options, mode) for mode in MODES]
     table = Table(
         title=f"QoS 1 publications, {options.clients} clients, {options.delay_us} µs added to a round trip, "

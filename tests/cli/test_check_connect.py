@@ -63,7 +63,7 @@ def test_a_bridge_that_has_all_it_needs(invoke: Any, config: Path) -> None:
             f"DELETE QLOCAL({DLQ})",
             f"DEFINE QLOCAL({DLQ}) MAXDEPTH(10000000) MAXMSGL(104857600) DEFPSIST(YES)",
             f"dead-letter queue {DLQ} is not defined:"
-            f" DEFINE QLOCAL('{DLQ}') USAGE(NORMAL) MAXDEPTH(10000000) MAXMSGL(104857600)",
+            f" DEFINE QLOCAL('{DLQ}') USAGE(NORMAL) MAXDEPTH(10000000) MAXMSGL(104857600) DEFPSIST(YES) MONQ(LOW)",
         ),
         (
             f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)",
@@ -73,8 +73,8 @@ def test_a_bridge_that_has_all_it_needs(invoke: Any, config: Path) -> None:
         (
             "ALTER QMGR DEFXMITQ(' ')",
             f"ALTER QMGR DEFXMITQ({XMITQ})",
-            f"the queue manager's default transmission queue (DEFXMITQ) is blank, and has to be {XMITQ}, by which messages"
-            f" reach MQTT clients: ALTER QMGR DEFXMITQ('{XMITQ}')",
+            f"the queue manager's default transmission queue (DEFXMITQ) is blank, and has to be {XMITQ}, through which"
+            f" messages reach MQTT clients: ALTER QMGR DEFXMITQ('{XMITQ}')",
         ),
     ],
     ids=["deleted", "usage", "DEFXMITQ"],
@@ -104,7 +104,7 @@ def test_another_transmission_queue(invoke: Any, config: Path) -> None:
     assert result.exit_code == 1
     assert [line.rpartition(": ")[2] for line in result.stderr.splitlines()] == [
         "ALTER QMGR DEFXMITQ('XMIT')",
-        "DEFINE QLOCAL('XMIT') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600)",
+        "DEFINE QLOCAL('XMIT') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600) MONQ(LOW)",
     ]
 
 
@@ -113,11 +113,11 @@ def test_another_transmission_queue(invoke: Any, config: Path) -> None:
     [
         (
             "from: {mqtt: a}, to: {queue: NOWHERE}",
-            "queue NOWHERE, which mapping m puts to, is not defined: DEFINE QLOCAL('NOWHERE')",
+            "queue NOWHERE is not defined, and is needed to put messages (mapping m): DEFINE QLOCAL('NOWHERE')",
         ),
         (
             "from: {queue: NOWHERE}, to: {mqtt: a}",
-            "queue NOWHERE, which mapping m takes from, is not defined: DEFINE QLOCAL('NOWHERE')",
+            "queue NOWHERE is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('NOWHERE')",
         ),
         ("from: {mqtt: '{a}'}, to: {queue: 'Q.{a}'}", ""),
         ("from: {mqtt: a}, to: {queue: NOWHERE, queue_manager: QM2}", ""),
@@ -156,6 +156,16 @@ def test_a_file_with_mistakes_is_not_connected_to(invoke: Any, tmp_path: Path) -
     assert (result.exit_code, result.stdout) == (2, "")
 
 
+def test_the_script_of_a_configuration_grants_to_the_user_or_group_that_is_named(invoke: Any, tmp_path: Path) -> None:
+    path = file(tmp_path, IBM)
+    by_default, to_user = invoke("mqsc-script", "--config", path), invoke("mqsc-script", "--config", path, "--user", "ours")
+    assert (by_default.exit_code, to_user.exit_code) == (0, 0)
+    assert "DEFINE CHANNEL('C') CHLTYPE(SVRCONN)" in by_default.stdout
+    assert by_default.stdout.replace("GROUP('mqbridge')", "PRINCIPAL('ours')") == to_user.stdout
+    both = invoke("mqsc-script", "--user", "ours", "--group", "ours")
+    assert (both.exit_code, both.stdout) == (2, "")
+
+
 # IBM MQ --------------------------------------------------------------------------------------------------------------
 
 
@@ -183,7 +193,10 @@ def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> FakeIbm:
 def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
     path = file(tmp_path, IBM)
     result = invoke("check", "--connect", path)
-    assert (result.exit_code, result.stderr) == (0, "")
+    # The default MAXMSGL is as long as the longest packet, and messages have headers.
+    assert result.exit_code == 0
+    assert result.stderr.startswith("note: the queue manager has MAXMSGL(4194304), and clients may publish messages of")
+    assert "queue manager QM1 has all that the bridge needs, except for the notes" in result.stdout
     assert ibm.made == [
         ConnectionParameters(queue_manager="QM1", channel="C", connections="mq1(1414)", user="ours", password="hunter2")
     ]
@@ -267,6 +280,7 @@ def test_a_connection_that_ibm_mq_refuses(invoke: Any, tmp_path: Path, monkeypat
     assert result.exit_code == 1
     assert result.stderr == (
         "no connection to queue manager QM1: MQRC_NOT_AUTHORIZED (2035): connect to queue manager QM1 at mq1(1414),"
-        " channel C: SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(CONNECT,INQ)"
+        " channel C; hint: check the password of user ours, CONNAUTH, CHLAUTH, and the user's authority to connect:"
+        " SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(CONNECT,INQ)"
         " (and see CHLAUTH, CONNAUTH and the password)\n"
     )

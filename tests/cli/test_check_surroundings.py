@@ -20,6 +20,11 @@ CHANNEL = f"channels: [{{{{name: A, {TLS}}}}}]\n"
 LISTENER = f"queue_manager: {{{{listener: {{{{{TLS}}}}}}}}}\n"
 ADMIN = f"admin: {{{{port: 0, {TLS}}}}}\n"
 TOKENS = "admin: {{port: 0, token_file: {0}/tokens}}\n"
+IBM = (
+    "queue_manager: {{type: ibm, name: QM1, channel: C, connections: 'a(1)',"
+    " tls: {{key_repository: {0}/key, cipher_spec: ANY}}}}\n"
+)
+TOKEN = "queue_manager: {{type: ibm, name: QM1, channel: C, connections: 'a(1)', token_file: {0}/token}}\n"
 JWKS = "channels: [{{name: A, authentication: [{{method: jwt, jwks_file: {0}/keys.json}}]}}]\n"
 
 Spoil = Callable[[Authority], object]
@@ -34,6 +39,8 @@ def authority(tmp_path: Path) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1()).public_key()
     (tmp_path / "keys.json").write_text(f'{{"keys": [{ECAlgorithm.to_jwk(key)}]}}')
     (tmp_path / "tokens").touch(0o600)
+    for name in ("key.kdb", "key.sth", "token"):
+        (tmp_path / name).touch(0o600)
     return authority
 
 
@@ -43,7 +50,7 @@ def checked(invoke: Any, authority: Authority, config: str) -> Any:
     return invoke("check", path)
 
 
-@pytest.mark.parametrize("config", [CHANNEL, LISTENER, ADMIN, TOKENS, JWKS])
+@pytest.mark.parametrize("config", [CHANNEL, LISTENER, ADMIN, TOKENS, JWKS, IBM, TOKEN])
 def test_all_is_there(invoke: Any, authority: Authority, config: str) -> None:
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -63,6 +70,9 @@ def too_short(authority: Authority) -> None:
         (LISTENER, lambda one: one.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
         (ADMIN, lambda one: (one.directory / "server.key").chmod(0o644), "admin: {0}/server.key, which is secret, can be"),
         (TOKENS, lambda one: (one.directory / "tokens").chmod(0o644), "admin.token_file: {0}/tokens can be read by every"),
+        (IBM, lambda one: (one.directory / "key.kdb").unlink(), "queue_manager.tls.key_repository: {0}/key.kdb cannot be"),
+        (IBM, lambda one: (one.directory / "key.sth").unlink(), "key_repository_password_file: {0}/key.sth cannot be read"),
+        (TOKEN, lambda one: (one.directory / "token").unlink(), "queue_manager.token_file: {0}/token cannot be read"),
         (JWKS, lambda one: (one.directory / "keys.json").unlink(), "{0}/keys.json: No such file"),
         (JWKS, lambda one: (one.directory / "keys.json").write_text("{}"), "{0}/keys.json: "),
         (JWKS, too_short, "an RSA key of 1024 bits is too short"),

@@ -340,6 +340,15 @@ TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
             ],
         ),
         (
+            {"name": "*QMS", "ccdt_url": "file:///c", "tls": TlsConfig(key_repository=Path("/k.p12"), fips=True)}
+            | {"token_file": Path("/t")},
+            [
+                "queue manager *QMS (IBM MQ) as the CCDT file:///c says",
+                "TLS with the CipherSpec of the CCDT, key repository /k.p12, FIPS-certified cryptography only",
+                "connects as the user of the token in /t, application name 'mqbridge'",
+            ],
+        ),
+        (
             {"name": "QM1", "mode": "bindings"},
             [
                 "queue manager QM1 (IBM MQ) on this machine, in bindings mode, through ibmmq or pymqi",

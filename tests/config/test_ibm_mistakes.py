@@ -17,7 +17,8 @@ NO_PASSWORD = (
 )
 IBM_KEYS = (
     "a known key (type, name, library, mode, ccdt_url, channel, connections, user, password_file, password_variable,"
-    " tls, application_name, dead_letter_queue, publishers, batch, asynchronous_puts or probe_interval)"
+    " token_file, tls, application_name, dead_letter_queue, client_identifiers, publishers, subscription_connections,"
+    " batch, asynchronous_puts, outage_timeout or probe_interval)"
 )
 
 #: A client's section that lacks nothing; what a row adds to it stands in its line 6.
@@ -85,7 +86,8 @@ MISTAKES = [
     ),
     (
         CLIENT + "tls: {key_repository: k}",
-        f"6:8: queue_manager.tls.cipher_spec: expected {NO_DEFAULT}, found nothing",
+        "6:8: queue_manager.tls.cipher_spec: expected a CipherSpec, because without ccdt_url the bridge defines the channel,"
+        " found nothing",
     ),
     (
         CLIENT + "tls: {key_repository: k, cipher_spec: any cipher}",
@@ -100,8 +102,48 @@ MISTAKES = [
     ),
     (
         CCDT + "tls: {key_repository: k, cipher_spec: ANY}",
-        "5:8: queue_manager.tls: expected no value, because the CCDT that ccdt_url names says what TLS is used"
-        " (for the key repository, set MQSSLKEYR in the environment), found a mapping",
+        "5:41: queue_manager.tls.cipher_spec: expected no value, because the CCDT that ccdt_url names contains it,"
+        " found 'ANY'",
+    ),
+    (
+        CLIENT + "tls: {key_repository: k, cipher_spec: ANY, peer_name: QM1}",
+        "6:57: queue_manager.tls.peer_name: expected one of SERIALNUMBER, MAIL, UID, CN, T, OU, DC, O, STREET, L, ST, PC, C,"
+        " UNSTRUCTUREDNAME, UNSTRUCTUREDADDRESS, DNQ before = in 'QM1', found 'QM1'",
+    ),
+    *(
+        (
+            CLIENT + f"tls: {{key_repository: k, cipher_spec: ANY, peer_name: '{name}'}}",
+            "6:57: queue_manager.tls.peer_name: expected attribute types in upper case without a blank before =, such as"
+            f" CN=QM1, found '{name}'",
+        )
+        for name in ("cn=QM1", "O=a;CN =QM1")
+    ),
+    (
+        CLIENT + "tls: {key_repository: k, cipher_spec: ANY, key_repository_password: hunter2}",
+        "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because too many read it (write"
+        " it into a file that only the bridge may read, and name that file as key_repository_password_file), found"
+        " 'key_repository_password'",
+    ),
+    (
+        CLIENT + "tls: {key_repository: k, cipher_spec: ANY, key_repository_password_file: p,"
+        " key_repository_password_variable: V}",
+        "6:113: queue_manager.tls.key_repository_password_variable: expected key_repository_password_file or"
+        " key_repository_password_variable, not both, found 'V'",
+    ),
+    (
+        CLIENT + "user: u\n  token_file: t",
+        "7:15: queue_manager.token_file: expected no value beside user and password_file, because a token replaces both,"
+        " found 't'",
+    ),
+    (
+        CLIENT + "library: pymqi\n  token_file: t",
+        "7:15: queue_manager.token_file: expected no value with library: pymqi, which cannot send a token (use ibmmq),"
+        " found 't'",
+    ),
+    (BINDINGS + "token_file: t", f"5:15: queue_manager.token_file: expected {IN_BINDINGS}, found 't'"),
+    (
+        "queue_manager: {type: ibm, name: '*GROUP', channel: C, connections: a(1)}",
+        "1:16: queue_manager.ccdt_url: expected the URL of a CCDT, because name is a queue manager group, found nothing",
     ),
     (BINDINGS + "channel: C", f"5:12: queue_manager.channel: expected {IN_BINDINGS}, found 'C'"),
     (BINDINGS + "connections: a(1)", f"5:16: queue_manager.connections: expected {IN_BINDINGS}, found 'a(1)'"),

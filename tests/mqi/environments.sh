@@ -18,6 +18,7 @@ missing=
 command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
 command -v make >/dev/null 2>&1 || missing="$missing make"
 echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&1 || missing="$missing libc6-dev"
+echo '#include <openssl/ssl.h>' | gcc -E -x c - >/dev/null 2>&1 || missing="$missing libssl-dev"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 [ -f "$headers/Python.h" ] || missing="$missing python3-dev"
 [ -z "$missing" ] || "$root/deploy/packages.sh" $missing

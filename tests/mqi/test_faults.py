@@ -177,7 +177,7 @@ def test_connecting(manager: Manager, package: str) -> None:
 
 
 def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
-    """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec that the other side has not 2393."""
+    """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
     passwords = tmp_path / "passwords"
     passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
     manager = Manager(tmp_path / "qm", ListenerConfig(channels=["DEV.APP"], password_file=passwords))
@@ -207,7 +207,7 @@ def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
             """
         found = manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)
         assert found == {
-            "right": 0, "channel": 2540, "password": 2035, "user": 2035, "empty": 2035, "none": 2035, "cipher": 2393
+            "right": 0, "channel": 2540, "password": 2035, "user": 2035, "empty": 2035, "none": 2035, "cipher": 2381
         }  # fmt: skip
         passwords.write_text("app:changed\n")  # takes effect without a restart
         assert manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)["right"] == 2035

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bridge.config import ChannelConfig
+from bridge.mapping.telemetry.client_names import AS_IS
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.mq.backend import Recovered
@@ -57,6 +58,8 @@ class QueueManager:
 
     hands_over_at_once = True
     refuses_for_clients = False
+    client_names = AS_IS
+    outage = False
     subscriptions = ()
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

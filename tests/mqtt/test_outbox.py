@@ -87,6 +87,8 @@ def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(w
     ("fields", "reason"),
     [
         pytest.param({"format_": b"MQHRF2", "body": b"rubbish"}, 2334, id="MQRC_RFH_ERROR"),
+        pytest.param({"format_": b"MQDEAD", "body": b"rubbish"}, 2142, id="MQRC_HEADER_ERROR: MQDLH"),
+        pytest.param({"format_": b"MQIMS", "body": b"IIH " + bytes(80)}, 2142, id="MQRC_HEADER_ERROR: MQIIH"),
         pytest.param({"remote_queue": "a+b"}, 2425, id="MQRC_TOPIC_STRING_ERROR: wildcard"),
         pytest.param({"remote_queue": ""}, 2425, id="MQRC_TOPIC_STRING_ERROR: empty"),
         pytest.param({"remote_queue": "x" * 70_000}, 2425, id="MQRC_TOPIC_STRING_ERROR: too long for MQTT"),

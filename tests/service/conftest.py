@@ -16,6 +16,7 @@ import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.message import Message
+from bridge.mapping.telemetry.client_names import AS_IS
 from bridge.mapping.telemetry.identity import ClientIdentity
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
@@ -53,7 +54,9 @@ class FakeBackend:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
 
     hands_over_at_once = True
+    outage = False
     refuses_for_clients = True
+    client_names = AS_IS
     subscriptions: Sized = ()
     weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -79,6 +82,8 @@ class FakeBackend:
         self.refused: dict[str, int] = {}
         #: (user, topic filter) -> reason code of subscriptions that are authorized again
         self.unauthorized: dict[tuple[str, str], int] = {}
+        #: Reasons for which subscriptions stay when they are removed, by filter.
+        self.not_removable: dict[str, int] = {}
         #: (client identifier, topic filter, user, whether the user changed) of each that was
         self.authorized: list[tuple[str, str, str, bool]] = []
         #: reason codes of publications that were refused
@@ -200,14 +205,14 @@ class FakeBackend:
         self,
         client_id: str,
         filters: Iterable[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
     ) -> None:
         def take_effect() -> None:
             self.unsubscribed += [(client_id, topic_filter) for topic_filter in filters]
-            done()
+            done([self.not_removable.get(topic_filter, 0) for topic_filter in filters])
 
         self._ask(take_effect)
 

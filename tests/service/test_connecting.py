@@ -15,6 +15,7 @@ from bridge.service.authentication import _begin_after
 from bridge.service.client import Client
 from bridge.wire.mqtt import (
     Connack,
+    ConnackCode,
     Connect,
     ConnectProperties,
     Decoder,
@@ -27,6 +28,7 @@ from bridge.wire.mqtt import (
     Publish,
     Pubrec,
     Pubrel,
+    ReasonCode,
     Suback,
     Subscribe,
     Unsubscribe,
@@ -406,3 +408,17 @@ async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(bridge
         await client.rest()
         await running.until(lambda: "c" not in running.service.clients)
         assert session.expiry_interval == granted
+
+
+async def test_during_an_outage_of_the_queue_manager_clients_are_disconnected_and_rejected(bridge: Any) -> None:
+    async with bridge() as running:
+        device = await running.connect("device", clean_session=False)
+        running.backend.outage = True
+        running.service.disconnect_all("the queue manager is unreachable", ReasonCode.SERVER_BUSY)
+        assert await device.rest() == []
+        late = await running.open()
+        late.send(Connect("late"))
+        assert await late.receive() == Connack(ConnackCode.SERVER_UNAVAILABLE, False)
+        running.backend.outage = False
+        assert "device" in running.service.sessions
+        await running.connect("device", clean_session=False)

@@ -19,6 +19,7 @@ from bridge.mqtt.unsent import NOT_ALLOWED
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.observers import Observer
+from bridge.wire import cmqc
 from bridge.wire.mqtt import (
     Connack,
     Connect,
@@ -479,6 +480,22 @@ async def test_a_resumed_session_loses_what_its_new_user_may_not_receive(
         await bob.publish("devices/bob/alive")
     (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2203W")]
     assert "'devices/alice/#'" in line and "subscribe_topics" in line
+
+
+async def test_a_resumption_is_rejected_while_a_forbidden_subscription_cannot_be_removed(site: Any) -> None:
+    async with site(PASSWORD=RULES | SHARING) as running:
+        backend = running.backend
+        alice = await running.accepted(PASSWORD, "c", "alice")
+        await alice.subscribe("devices/alice/#", "news")
+        await running.leave(alice, "c")
+        backend.not_removable["devices/alice/#"] = cmqc.MQRC_NOT_AUTHORIZED
+        _, answer = await running.connect(PASSWORD, "c", "bob")
+        assert isinstance(answer, Connack) and answer.return_code
+        assert set(running.service.sessions["c"].filters) == {"devices/alice/#", "news"}
+        backend.not_removable.clear()
+        _, answer = await running.connect(PASSWORD, "c", "bob")
+        assert answer == Connack(0, True)
+        assert list(running.service.sessions["c"].filters) == ["news"]
 
 
 async def test_a_client_is_answered_only_after_it_is_unsubscribed(site: Any) -> None:

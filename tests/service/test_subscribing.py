@@ -7,7 +7,21 @@ from typing import Any
 import pytest
 
 from bridge.mapping.topic import TOPIC_LEVELS
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from bridge.wire import cmqc
+from bridge.wire.mqtt import (
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Puback,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    encode,
+)
 
 REFUSED = 0x80
 
@@ -187,3 +201,30 @@ async def test_default_qos_of_a_durable_session_outlives_the_bridge(
         assert await client.receive() == Connack(0, True)
         packet = await client.receive()
         assert isinstance(packet, Publish) and packet.qos == 1
+
+
+async def test_a_client_stays_subscribed_if_the_queue_manager_does_not_remove_the_subscription(bridge: Any) -> None:
+    """Before MQTT 5, UNSUBACK has no reason code. The bridge closes the connection instead."""
+    async with bridge() as running:
+        running.backend.not_removable["a"] = cmqc.MQRC_NOT_AUTHORIZED
+        client = await running.connect(clean_session=False)
+        client.send(Subscribe(1, (("a", 1), ("b", 1))))
+        assert await client.receive() == Suback(1, (1, 1))
+        client.send(Unsubscribe(2, ("b", "a")))
+        assert await client.rest() == []
+        assert list(running.service.sessions["c"].filters) == ["a"]
+
+
+async def test_unsuback_has_the_reason_for_which_a_subscription_is_not_removed(bridge: Any) -> None:
+    async with bridge() as running:
+        running.backend.not_removable["a"] = cmqc.MQRC_NOT_AUTHORIZED
+        client = await running.open()
+        client.decoder = Decoder(server=False, protocol_level=5)
+        client.send(encode(Connect("c", protocol_level=5), "big", 5))
+        assert isinstance(await client.receive(), Connack)
+        client.send(encode(Subscribe(1, (("a", 1), ("b", 1))), "big", 5))
+        assert isinstance(await client.receive(), Suback)
+        client.send(encode(Unsubscribe(2, ("b", "a", "c")), "big", 5))
+        codes = (ReasonCode.SUCCESS, ReasonCode.NOT_AUTHORIZED, ReasonCode.NO_SUBSCRIPTION_EXISTED)
+        assert await client.receive() == Unsuback(2, codes)
+        assert list(running.service.sessions["c"].filters) == ["a"]

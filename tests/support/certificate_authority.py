@@ -8,6 +8,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 HOUR = datetime.timedelta(hours=1)
@@ -82,6 +83,17 @@ class Authority:
     def client(self, name: str, **options: object) -> x509.Certificate:
         """Make the certificate of a client."""
         return self.issue(name, alternative=None, usage=ExtendedKeyUsageOID.CLIENT_AUTH, **options)  # type: ignore[arg-type]
+
+    def key_repository(self, name: str, password: str, *, label: str, trusts: Authority | None = None) -> Path:
+        """Write NAME.p12: a client's certificate and its key with a label, and the certificate of a trusted authority."""
+        key = serialization.load_pem_private_key((self.directory / f"{name}.key").read_bytes(), None)
+        certificate = x509.load_pem_x509_certificate((self.directory / f"{name}.pem").read_bytes())
+        assert isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey)
+        protection = serialization.BestAvailableEncryption(password.encode())
+        trusted = [(trusts or self)._certificate]
+        file = self.directory / f"{name}.p12"
+        file.write_bytes(pkcs12.serialize_key_and_certificates(label.encode(), key, certificate, trusted, protection))
+        return file
 
     def revoke(self, *certificates: x509.Certificate, next_update: float = 24.0) -> None:
         """Write crl.pem, the list of certificates that are revoked; `next_update` is hours from now."""

@@ -35,6 +35,8 @@ queue_manager:
   type: ibm
   name: {name}
   library: {library}
+{reached}"""
+_REACHED = """\
   channel: DEV.APP.SVRCONN
   connections: localhost(1414)
 """
@@ -93,7 +95,7 @@ class QueueManagerProcess:
         line = self.process.line_where(lambda line: "mqi.sock" in line)
         if self._listener != "null":
             tcp = self.process.line_where(lambda line: "connect at 127.0.0.1:" in line)
-            self.port = int(tcp.rpartition(":")[2])
+            self.port = int(tcp.rpartition(":")[2].partition(" ")[0])
         self.place = f"unix:{next(word for word in line.split() if word.endswith('mqi.sock'))}"
         return self
 
@@ -129,7 +131,8 @@ class QueueManagerProcess:
 class RemoteBridgeProcess(BridgeProcess):
     """`mqbridge run` with `type: ibm`. `start` starts its queue manager where none runs; `stop` and `kill` leave it alone.
 
-    MQ applications, `mqbridge mq`, are the queue manager's. Two bridges may share a `queue_manager`.
+    MQ applications, `mqbridge mq`, are the queue manager's. Two bridges may share a `queue_manager`. `reached` is the part of
+    its section that says where the queue manager is.
     """
 
     def __init__(
@@ -140,10 +143,14 @@ class RemoteBridgeProcess(BridgeProcess):
         config: str | None = None,
         env: Mapping[str, str] | None = None,
         settings: str = "",
+        reached: str = _REACHED,
         queue_manager: QueueManagerProcess | None = None,
         **options: Any,
     ) -> None:
-        text = _BRIDGE.format(name=NAME, library=library) + settings + (config or "")
+        if "outage_timeout" not in settings:
+            # However long a busy machine takes to start the queue manager again.
+            settings = "  outage_timeout: 0 s\n" + settings
+        text = _BRIDGE.format(name=NAME, library=library, reached=reached) + settings + (config or "")
         super().__init__(data_directory, config=text, **options)
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory

@@ -10,11 +10,15 @@ from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.remembered import remembered
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, MalformedHeader, Typed, Value, Writable, decode_chain
+from bridge.wire.mq.other_headers import OTHER_KINDS
 
 #: Formats of the headers that stand before the body of a message.
 HEADER_FORMATS = frozenset(
     (cmqc.MQFMT_RF_HEADER_2, cmqc.MQFMT_XMIT_Q_HEADER, cmqc.MQFMT_DEAD_LETTER_HEADER, cmqc.MQFMT_MD_EXTENSION)
 )
+#: Formats of the headers that are removed from messages for MQTT clients (integration tables: "any other headers, are
+#: discarded").
+DISCARDED_FORMATS = HEADER_FORMATS | OTHER_KINDS.keys()
 
 
 def mqtt_content(client_id: str | None, qos: int, message_id: int) -> dict[str, Writable]:
@@ -79,9 +83,9 @@ def properties_of(message: Message) -> Properties:
     Raises MalformedHeader when a header named by the chain of Formats cannot be read.
     """
     md = message.md
-    if md.Format not in HEADER_FORMATS:
+    if md.Format not in DISCARDED_FORMATS:
         return Properties(message.data, format=md.Format, ccsid=md.CodedCharSetId or CCSID_UTF8)
-    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data)
+    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, discard_others=True)
     properties = Properties(chain.body, format=chain.Format, ccsid=chain.CodedCharSetId or CCSID_UTF8)
     for header in chain.headers:
         if not isinstance(header, RFH2):

@@ -10,7 +10,7 @@ import msgspec
 from bridge.mapping.telemetry.folders import properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
-from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, delivered_qos, publication_qos, subscription_qos
+from bridge.mapping.telemetry.qos import DIRECT_MESSAGE_QOS, delivered_qos, publication_qos
 from bridge.mapping.telemetry.reply_address import answer_correl_id
 from bridge.mapping.telemetry.request import Request
 from bridge.wire import cmqc
@@ -91,8 +91,6 @@ def from_mq(
         payload = properties.body
         name = topic or properties.topic or ""
         retained = retained or properties.retained
-        if requested_qos is None:
-            requested_qos = subscription_qos(properties.user_data)
         if with_properties:
             said = properties_in(properties, message.md.CorrelId)
     return OutgoingPublication(name, payload, delivered_qos(source_qos, requested_qos, direct_qos), retained, said)

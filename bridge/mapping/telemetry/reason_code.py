@@ -17,6 +17,13 @@ REASON_CODES: Final = {
     cmqc.MQRC_STORAGE_NOT_AVAILABLE: ReasonCode.QUOTA_EXCEEDED,
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ReasonCode.PACKET_TOO_LARGE,
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ReasonCode.PACKET_TOO_LARGE,
+    # A message above the MAXMSGL of the channel.
+    cmqc.MQRC_DATA_LENGTH_ERROR: ReasonCode.PACKET_TOO_LARGE,
+    # A subscription for which the queue manager or its channel has no connection left (MaxChannels, MAXINST, MAXINSTC).
+    cmqc.MQRC_MAX_CONNS_LIMIT_REACHED: ReasonCode.QUOTA_EXCEEDED,
+    cmqc.MQRC_CHANNEL_NOT_AVAILABLE: ReasonCode.QUOTA_EXCEEDED,
+    cmqc.MQRC_CHANNEL_CONFIG_ERROR: ReasonCode.QUOTA_EXCEEDED,
+    cmqc.MQRC_HANDLE_NOT_AVAILABLE: ReasonCode.QUOTA_EXCEEDED,
     cmqc.MQRC_PUT_INHIBITED: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     cmqc.MQRC_SUB_INHIBITED: ReasonCode.NOT_AUTHORIZED,
     cmqc.MQRC_DURABILITY_NOT_ALLOWED: ReasonCode.NOT_AUTHORIZED,

@@ -27,6 +27,16 @@ _USER_DATA = re.compile(r"([012])( NL)?( RAP)?((?: ID=[1-9][0-9]{0,8})*)")
 _MOST_IDENTIFIER = 268_435_455
 
 
+def is_for_subscription(remote_queue: str) -> bool:
+    """Return whether a message on the transmission queue came for a subscription; False for a direct message.
+
+    The destination of all subscriptions of clients is PUBLICATION_QUEUE at the client. An application that forwards a
+    publication to another queue name at a client sends a direct message: the topic is that queue name, and the folder mqps,
+    which describes an earlier delivery, does not count.
+    """
+    return remote_queue == PUBLICATION_QUEUE
+
+
 def subscription_name(client_id: str, topic_filter: str) -> str:
     """Return the name of an MQTT client's subscription, `ClientIdentifier:Topic name`, or of a share's.
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
+from bridge.config.distinguished_name import matches_name
+from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mapping.message import Message
 from bridge.mq import mqi
 from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
-from bridge.mq.embedded.server.admission import Place
+from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.server.admission import Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.server_channels import ChannelAgreement, ChannelInstance, agreed
@@ -27,8 +32,11 @@ from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.get_options import BROWSES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
+from bridge.security.tls import certificate_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+
+log = logging.getLogger(__name__)
 
 #: Handles of objects have eight digits each: ibmmq takes 100 and 1001 for the same key of its table.
 FIRST_HANDLE = 10_000_000
@@ -112,6 +120,7 @@ class MqiConversation(Conversation):
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
         process = reader.long()
+        self._check_tls(channel)
         wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
         attributes = self._queue_manager.server_channels.get(channel)
@@ -138,6 +147,21 @@ class MqiConversation(Conversation):
             self._answer(writer.long(found.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, channel, answer)
+
+    def _check_tls(self, channel: str) -> None:
+        """Compare TLS over TCP with the definition of the channel, if there is one. Raises MQError.
+
+        Source: IBM MQ documentation, "CipherSpec mismatches", "SSL client authentication (SSLCAUTH)", "SSLPEER (SSL Peer)".
+        Which reason a client gets for SSLPEER is not documented.
+        """
+        attributes = self._queue_manager.server_channels.get(channel)
+        if attributes is None or self.place is None or self._transport is None:
+            return
+        reason, why = _tls_mismatch(attributes, self._transport.get_extra_info("ssl_object"))
+        if reason:
+            log.warning("MQB3316W channel %s: rejected an application at %s: %s", channel, self.address, why)
+            note_refusal(self.address, f"channel {channel}: {why}")
+            raise MQError(reason, why)
 
     def connection_lost(self, error: Exception | None) -> None:
         with self._queue_manager.lock:
@@ -426,6 +450,29 @@ def _following(application: Application, handle: int, options: GetOptions, room:
             found.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD
     return found
+
+
+def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) -> tuple[int, str]:
+    """Return the reason code and the text if TLS does not match the definition of a channel, otherwise 0 and no text."""
+    cipher_spec, peer_name = str(channel["SSLCIPH"]), str(channel["SSLPEER"])
+    cipher = None if stream is None else stream.cipher()
+    if stream is None or cipher is None:
+        reason = cmqc.MQRC_SSL_INITIALIZATION_ERROR if cipher_spec else 0
+        return reason, f"it does not use TLS, and SSLCIPH is {cipher_spec}"
+    name, version, _ = cipher
+    versions = ANY_CIPHER.get(cipher_spec)
+    matches = CIPHER_SPECS.get(cipher_spec, cipher_spec) == name if versions is None else version in versions
+    if not matches:
+        what = f"it uses {version} with {name}, and SSLCIPH is {cipher_spec or 'blank'}"
+        return cmqc.MQRC_SSL_INITIALIZATION_ERROR, what
+    certificate = certificate_of(stream)
+    if certificate is None:
+        required = peer_name or channel["SSLCAUTH"] == "REQUIRED"
+        reason = cmqc.MQRC_SSL_INITIALIZATION_ERROR if required else 0
+        return reason, "it presents no certificate, and the channel has SSLCAUTH(REQUIRED) or SSLPEER"
+    if peer_name and not matches_name(peer_name, certificate.subject):
+        return cmqc.MQRC_SSL_PEER_NAME_MISMATCH, f"SSLPEER is {peer_name}, its certificate {certificate.subject}"
+    return 0, ""
 
 
 def _handle(number: int) -> int:

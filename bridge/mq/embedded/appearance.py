@@ -100,7 +100,7 @@ class Appearance:
 
     def whole(self, stored: StoredMessage) -> tuple[MQMD, bytes]:
         """Return MQMD and data with all properties as an RFH2, and without the MQXQH of a transmission queue."""
-        return _with_properties(stored, self.descriptor(stored), True)
+        return with_properties(stored, self.descriptor(stored), True)
 
     def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
         """Return MQMD and data as a get returns them.
@@ -109,7 +109,7 @@ class Appearance:
         (MQGMO_PROPERTIES_FORCE_MQRFH2).
         """
         md = self.descriptor(stored)
-        md, data = _with_properties(stored, md, properties or stored.queue.is_transmission)
+        md, data = with_properties(stored, md, properties or stored.queue.is_transmission)
         if not stored.queue.is_transmission or not stored.client_id:
             return md, data
         embedded, data = _of_version_1(md, data)
@@ -170,7 +170,11 @@ def _clock(seconds: int) -> tuple[bytes, bytes]:
     return time.strftime("%Y%m%d", at).encode(), time.strftime("%H%M%S", at).encode()
 
 
-def _with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
+def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
+    """Return an MQMD and the data of a message, with an RFH2 for the properties of a publication.
+
+    `forced` asks for the RFH2 also if the putter wrote none.
+    """
     message = stored.message
     if isinstance(message, PublicationMessage):
         return md, message.data_as(retained=stored.retained, user_data=stored.user_data, correl_id=md.CorrelId)

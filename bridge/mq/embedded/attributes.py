@@ -246,14 +246,18 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "TRPTYPE": Choice(("TCP",), "TCP"),
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
-    #: server-connection channels, CHLTYPE(SVRCONN): what they limit for programs in C
+    #: server-connection channels, CHLTYPE(SVRCONN): limits of programs in C. HBINT, MCAUSER and SSL* have no effect.
     "SVRCONN": {
         "DESCR": _DESCR,
         "HBINT": Number(0, 999_999, 300),
         "MAXINST": Number(0, _NUMBER, _NUMBER),
         "MAXINSTC": Number(0, _NUMBER, _NUMBER),
         "MAXMSGL": Number(0, 104_857_600, 4_194_304),
+        "MCAUSER": Text(64),
         "SHARECNV": Number(0, _NUMBER, 10),
+        "SSLCAUTH": Choice(("REQUIRED", "OPTIONAL"), "REQUIRED"),
+        "SSLCIPH": Text(32),
+        "SSLPEER": Text(1_024),
         "TRPTYPE": Choice(("TCP",), "TCP"),
     },
     "TOPIC": {

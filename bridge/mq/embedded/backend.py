@@ -12,6 +12,7 @@ from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
+from bridge.mapping.telemetry.client_names import AS_IS
 from bridge.mapping.telemetry.subscription import topic_string
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
@@ -27,6 +28,7 @@ from bridge.mq.embedded.retained import size_of
 from bridge.mq.embedded.session_records import SessionRecords
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
+from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
@@ -46,6 +48,7 @@ class EmbeddedBackend:
     """`bridge.mq.backend.Backend` on an embedded queue manager; call it on the thread of `loop`."""
 
     hands_over_at_once = True
+    outage = False
     refuses_for_clients = True
 
     def __init__(
@@ -63,6 +66,7 @@ class EmbeddedBackend:
         self.retained_bytes, self.retained_total = retained_bytes, retained_total
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
+        self.client_names = AS_IS
         self._loop = loop
         self._loop_thread = threading.get_ident()
         #: one thread, so that answers come in the order asked; it asks the operating system for the groups of users
@@ -106,7 +110,7 @@ class EmbeddedBackend:
 
     def start(self, consumer: Consumer) -> None:
         queue = self._queue()
-        self._consumer = consumer
+        self._consumer = SegmentJoiner(consumer)
         queue.consumer = self._hand_over
         self._expire()
         waiting = list(queue.messages())
@@ -263,7 +267,7 @@ class EmbeddedBackend:
             if refusals and unit.dead_letters:
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted)
         gets = work.gets
-        for transmission in cast("list[StoredMessage]", unit.removals):  # what it handed over itself
+        for transmission in cast("list[StoredMessage]", separate(unit.removals)):  # what it handed over itself
             if transmission.linked:
                 transmission.queue.take(transmission)
                 gets.append(transmission)
@@ -361,7 +365,7 @@ class EmbeddedBackend:
         self,
         client_id: str,
         filters: Sequence[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
@@ -371,12 +375,12 @@ class EmbeddedBackend:
         with queue_manager.lock:
             for topic_filter in filters:
                 unsubscribe(queue_manager, work, client_id, topic_filter)
-            work.done = lambda _reason: done()
+            work.done = lambda reason: done([reason] * len(filters))
             work.barrier = handed_over
             if ended:
                 fence = self._fences[client_id] = queue_manager.next_number()
                 work.barrier = True
-                work.done = lambda _reason: self._unsubscribed(client_id, fence, done)
+                work.done = lambda reason: self._unsubscribed(client_id, fence, partial(done, [reason] * len(filters)))
             queue_manager.recovery_log.submit(work)
 
     def _unsubscribed(self, client_id: str, fence: int, done: Callable[[], None]) -> None:
@@ -387,15 +391,17 @@ class EmbeddedBackend:
 
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
         queue_manager = self._queue_manager
-        stored = cast(StoredMessage, transmission)
         with queue_manager.lock:
             work = Unit()
-            if not stored.linked or not dead_letter(
-                queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
-            ):
-                return False
-            stored.queue.take(stored)
-            work.gets.append(stored)
+            # Each segment of its own, as they lie here: all of them together may be too long for the dead-letter queue.
+            for stored in cast("list[StoredMessage]", separate([transmission])):
+                if not stored.linked or not dead_letter(
+                    queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
+                ):
+                    queue_manager.back_out(work)
+                    return False
+                stored.queue.take(stored)
+                work.gets.append(stored)
             queue_manager.recovery_log.submit(work)
         return True
 

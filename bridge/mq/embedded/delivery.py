@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from bridge.mapping.message import Message
 from bridge.mapping.telemetry.message import AnyMessage
+from bridge.mq.embedded.appearance import with_properties
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
 from bridge.wire import cmqc
 
 
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
-    """Return the message to put to a subscription's destination; None when its selector passes the publication over.
+    """Return the message to put to a subscription's destination; None if it has expired or its selector does not match.
 
     `number` is that of the message; `publication` says how it was published, or how it is retained. Source: IBM MQ
     documentation, PubPriority,
-    PubAccountingToken, PubApplIdentityData and SelectionString of MQSD.
+    PubAccountingToken, PubApplIdentityData, SelectionString and SubExpiry of MQSD.
     """
+    # "No more publications will match this subscription after this interval has passed": it is removed a little later.
+    if subscription.expires_at and subscription.expires_at <= time.time():
+        return None
     queue = subscription.queue
     priority = publication.priority
     if subscription.priority >= 0:
@@ -42,7 +48,18 @@ def delivery(number: int, subscription: Subscription, publication: StoredMessage
         publication.persistent and not subscription.ephemeral,
         put_application=publication.put_application,
     )
-    return stored if subscription.selection is None or subscription.selection(stored) else None
+    if subscription.selection is not None and not subscription.selection(stored):
+        return None
+    if subscription.direct:
+        _make_direct(stored)
+    return stored
+
+
+def _make_direct(stored: StoredMessage) -> None:
+    """Make the copy for a subscription that an administrator sent to another queue name of a client a direct message."""
+    stored.message = Message(*with_properties(stored, stored.message.md, True))
+    stored.topic = stored.user_data = None
+    stored.retained = False
 
 
 def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:

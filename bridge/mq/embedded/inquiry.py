@@ -23,7 +23,7 @@ class EmbeddedInquiry:
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
 
-    def look(self, queues: Sequence[str]) -> QueueManagerStatus:
+    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         queue_manager = self._queue_manager
         # Names of dynamic queues are made up: each would be another one.
         defined = {name: one for name, one in list(queue_manager.queues.items()) if "DEFTYPE" not in one.attributes}
@@ -58,4 +58,5 @@ def _status(queue: Queue, now: float) -> QueueStatus:
         oldest_message_age=max(now - min(firsts), 0.0) if firsts else None,
         input_handles=queue.inputs,
         output_handles=queue.outputs,
+        put_inhibited=not queue.put_enabled,
     )

@@ -7,6 +7,8 @@ from typing import Final
 
 from bridge.config.queues import COMMAND_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mapping.message import Message
+from bridge.mapping.telemetry.folders import properties_of
+from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.objects import Destination, Objects
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
@@ -15,6 +17,7 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.wire import cmqc
+from bridge.wire.mq import MalformedHeader
 
 #: Bytes of messages of which the memory watermark is told at once.
 COUNTED_BYTES: Final = 256 * 1024
@@ -106,6 +109,18 @@ class Messages(Objects):
             durable=persistent and not queue.temporary,
             put_application=application,
         )
+        if destination.client_id and is_for_subscription(destination.remote_queue):
+            _read_delivery(stored)
         queue.depth += 1
         unit.puts.append(stored)
         return stored
+
+
+def _read_delivery(stored: StoredMessage) -> None:
+    """Read from its headers what a message for a subscription was published as, such as one that was dead-lettered."""
+    assert isinstance(stored.message, Message)
+    try:
+        properties = properties_of(stored.message)
+    except MalformedHeader:
+        return  # the session reads the headers again and has the message dead-lettered
+    stored.topic, stored.user_data, stored.retained = properties.topic, properties.user_data, properties.retained

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mapping.topic import matches
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.queue import Queue
@@ -75,5 +76,14 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     def selective(self) -> bool:
         """Return whether the subscription does not take every publication just as it was published."""
         return (
-            self.selection is not None or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED or self.identity is not None
+            self.selection is not None
+            or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED
+            or self.identity is not None
+            or self.direct
+            or bool(self.expires_at)
         )
+
+    @property
+    def direct(self) -> bool:
+        """Return whether its copies are direct messages: the destination is another queue name of an MQTT client."""
+        return bool(self.client_id) and not is_for_subscription(self.remote_queue)

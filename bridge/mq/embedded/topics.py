@@ -64,7 +64,7 @@ class Route:
         self.weight = weight
         #: those that take every publication just as it is published
         self.subscriptions = tuple(one for one in subscriptions if not one.selective)
-        #: those with a selector or a priority or identity of their own
+        #: those with a selector, a priority or an identity of their own, or with direct messages as copies
         self.selective = tuple(one for one in subscriptions if one.selective)
         #: bytes, about, that a publication takes in addition to its payload
         self.memory = MESSAGE_OVERHEAD * (1 + len(self.subscriptions))

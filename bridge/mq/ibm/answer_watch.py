@@ -1,33 +1,53 @@
-"""A watch over workers that wait for the queue manager, which neither answers nor breaks the connection."""
+"""A watch over the workers: which of them wait for the queue manager in vain, and whether it is unreachable."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridge.mq.worker import Worker
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which the log says that the queue manager does not answer, and between looks.
+#: Seconds after which the log reports that the queue manager does not answer, and between looks.
 ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
+#: Seconds without an answer after which the connections of the other vital workers are probed.
+SUSPICION = 2.0
 
 
 class AnswerWatch:
-    """Looks at workers on the event loop, and says in the log which of them the queue manager keeps waiting."""
+    """Looks at the workers on the event loop.
 
-    def __init__(self, workers: Sequence[Worker[Any]], loop: asyncio.AbstractEventLoop) -> None:
+    The queue manager is unreachable when none of the `vital` workers has had an answer for `outage_timeout` seconds: neither
+    over the connection that it had, nor by connecting again. One worker alone proves nothing, because it may be busy with a
+    long message.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker[Any]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        vital: Sequence[Worker[Any]] = (),
+        outage_timeout: float | None = None,
+    ) -> None:
         self._workers = workers
         self._loop = loop
-        #: names of the workers that wait in vain
+        self._vital = vital
+        self._outage_timeout = outage_timeout
+        #: Names of the workers that wait in vain.
         self.silent: set[str] = set()
+        #: Whether the queue manager is unreachable.
+        self.outage = False
+        #: Called on the loop when an outage begins.
+        self.on_outage: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look at the workers now, and again and again."""
+        """Look at the workers now, and again at intervals."""
         now = time.monotonic()
         for worker in self._workers:
             since = worker.busy_since
@@ -43,9 +63,32 @@ class AnswerWatch:
             elif worker.name in self.silent and not (since and now - since > ANSWER_TIMEOUT):
                 self.silent.discard(worker.name)
                 log.warning("MQB4007W %s: the queue manager answers again", worker.name)
+        if self._outage_timeout is not None and self._vital:
+            self._look_for_outage(now, self._outage_timeout)
         self._timer = self._loop.call_later(ANSWER_LOOK, self.start)
 
+    def _look_for_outage(self, now: float, timeout: float) -> None:
+        unanswered = [worker.unanswered_since for worker in self._vital]
+        waiting = [since for since in unanswered if since and now - since >= min(SUSPICION, timeout)]
+        if not waiting:
+            if self.outage:
+                self.outage = False
+                log.info("MQB4013I the queue manager is reachable again; clients can connect")
+            return
+        if len(waiting) < len(self._vital):
+            for worker, since in zip(self._vital, unanswered, strict=True):
+                if not since:
+                    worker.look()
+        elif not self.outage and now - min(waiting) >= timeout:
+            self.outage = True
+            log.error(
+                "MQB4012E the queue manager has been unreachable for %d s; closing the connections of all clients, so that "
+                "they can connect to a standby",
+                now - min(waiting),
+            )
+            self.on_outage()
+
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()

@@ -15,6 +15,9 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, cast
 
+import msgspec
+
+from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
 from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
 from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
@@ -26,12 +29,13 @@ from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
 from bridge.mq.ibm.remover import Removal, Remover
 from bridge.mq.ibm.subscriber import Subscriber
-from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.subscription_request import Admit, Inquire, Subscribe, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
+from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got
+from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
 from bridge.wire import cmqc
@@ -63,13 +67,18 @@ class IbmBackend:
         probe_interval: float = PROBE_INTERVAL,
         stop_timeout: float = 30.0,
         memory: MemoryWatermark | None = None,
+        client_names: ClientNames = AS_IS,
+        subscription_connections: int = 50,
+        outage_timeout: float | None = None,
+        read_ahead: bool = False,
     ) -> None:
         self._memory = memory or MemoryWatermark(None)
         self.transmission_queue = transmission_queue
+        self.client_names = client_names
         self._stop_timeout = stop_timeout
         #: time.monotonic() when workers that are to end are given up; 0.0 before
         self._stop_until = 0.0
-        barrier = SubscriptionBarrier()
+        barrier, passes = SubscriptionBarrier(), BrowsePasses()
         self._loop = loop
         self._identifiers = Identifiers()
         self._publishers = [
@@ -80,6 +89,7 @@ class IbmBackend:
                 limits=limits,
                 asynchronous=asynchronous,
                 barrier=barrier,
+                passes=passes,
                 dead_letter_queue=dead_letter_queue,
             )
             for number in range(1, publishers + 1)
@@ -103,13 +113,19 @@ class IbmBackend:
             self._hand_over,
             self._reject,
             caught_up=lambda: self._call(self._caught_up.set_result, None),
+            passes=passes if read_ahead else None,
         )
-        self._subscriber = Subscriber(lambda: connect("subscriptions"), barrier)
+        self._subscriber = Subscriber(
+            lambda: connect("subscriptions"), barrier, max_connections=subscription_connections
+        )
         #: called on the loop with client identifier, filter and reason where a subscription is lost for good
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: called on the loop with units of work that have ended
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
-        self._subscriber.on_dropped = lambda *what: self._call(lambda: self.on_dropped(*what))
+        # The subscriber and the queues know clients by their queue manager names.
+        self._subscriber.on_dropped = lambda name, *what: self._call(
+            lambda: self.on_dropped(client_names.client_of(name), *what)
+        )
         self._consumer: Consumer | None = None
         #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
         self._fences: dict[str, int] = {}
@@ -126,7 +142,12 @@ class IbmBackend:
         self.on_fenced: Callable[[str], None] = log.critical
         #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
         self.on_standing_by: Callable[[str], None] = lambda _why: None
-        self._watch = AnswerWatch(self._workers, loop)
+        self._watch = AnswerWatch(
+            self._workers, loop, vital=(self._browser, self._remover), outage_timeout=outage_timeout
+        )
+        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
+        self.on_outage: Callable[[], None] = lambda: None
+        self._watch.on_outage = lambda: self.on_outage()
         for worker in self._workers:
             worker.probe_interval = probe_interval
             worker.on_crash = lambda why: self._call(self.on_crash, why)
@@ -160,9 +181,16 @@ class IbmBackend:
         return not self._watch.silent and all(worker.connection is not None for worker in self._workers)
 
     @property
+    def outage(self) -> bool:
+        return self._watch.outage
+
+    @property
     def failures(self) -> Sequence[str]:
         since = time.monotonic() - FAILURE_KEPT
-        return [worker.failure for worker in self._workers if worker.failed_at > since]
+        failures = [worker.failure for worker in self._workers if worker.failed_at > since]
+        if self._browser.unreadable:
+            failures.append(f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)")
+        return failures
 
     def count_commits(self) -> Sequence[Commits]:
         workers: list[Worker[Any]] = [*self._publishers, self._remover]
@@ -187,19 +215,32 @@ class IbmBackend:
             publisher.take_receipt(receipt)
             publisher.start()
         self._watch.start()
-        return Recovered(found, await subscriptions)
+        recovered = Recovered(found, [])
+        for one in await subscriptions:
+            one.client_id = self.client_names.client_of(one.client_id)
+            if one.client_id:
+                recovered.subscriptions.append(one)
+        return recovered
 
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
 
     def start(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+        self._consumer = SegmentJoiner(consumer)
         self._browser.start()
 
     async def caught_up(self) -> None:
         await self._caught_up
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
+        if any(one.replay for one in batch):
+            # The subscription that requested retained publications again also got the new ones, as duplicates.
+            duplicates = [one.msg_id for one in batch if one.replay and not one.retained]
+            if duplicates:
+                self._remover.submit(Removal(duplicates, {}, log_failure("removing duplicates of a retained replay")))
+                batch = [one for one in batch if one.retained or not one.replay]
+        for one in batch if self.client_names.escaped else ():
+            one.client_id = self.client_names.client_of(one.client_id)
         fences = self._fences
         if fences:
             late = [one.msg_id for one in batch if one.user_data is not None and one.client_id in fences]
@@ -219,6 +260,10 @@ class IbmBackend:
         if unit.publications and (client_id := unit.publications[0][0].client_id) in self._subscribing:
             self._behind.setdefault(client_id, []).append(unit)
             return NONE_REFUSED
+        for message, _ in unit.publications if self.client_names.escaped else ():
+            if message.md.ReplyToQMgr == message.client_id.encode():
+                name = self.client_names.name_of(message.client_id).encode()
+                message.md = msgspec.structs.replace(message.md, ReplyToQMgr=name)
         divided = DividedUnit(unit)
 
         def ended(reason: int) -> None:
@@ -252,7 +297,7 @@ class IbmBackend:
         for publisher, part in parts.items():
             publisher.submit(part)
         if removing:
-            msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", unit.removals)]
+            msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
             self._remover.submit(Removal(msg_ids, sent, ended))
         return NONE_REFUSED
 
@@ -282,7 +327,8 @@ class IbmBackend:
                 del self._admitting[client_id]
             done(reason)
 
-        self._subscriber.submit(Admit(client_id, user, lambda reason: self._call(answered, reason)))
+        name = self.client_names.name_of(client_id)
+        self._subscriber.submit(Admit(name, user, lambda reason: self._call(answered, reason)))
 
     def subscribe(
         self,
@@ -301,7 +347,8 @@ class IbmBackend:
             done(reasons)
             self._release_publications(asking)
 
-        request = Subscribe(client_id, requests, durable, user, lambda reasons: self._call(answered, reasons))
+        name = self.client_names.name_of(client_id)
+        request = Subscribe(name, requests, durable, user, lambda reasons: self._call(answered, reasons))
         if client_id in self._fences:
             self._fenced.setdefault(client_id, []).append(request)
         else:
@@ -348,23 +395,27 @@ class IbmBackend:
         self,
         client_id: str,
         filters: Sequence[str],
-        done: Callable[[], None],
+        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
     ) -> None:
+        name = self.client_names.name_of(client_id)
         if not ended:
             # MQTT-3.10.4-2: publications that the client sent after UNSUBSCRIBE come after it.
             self._hold_publications(client_id)
 
-            def unsubscribed() -> None:
-                done()
+            def unsubscribed(reasons: list[int]) -> None:
+                done(reasons)
                 self._release_publications(client_id)
 
-            # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
-            passed = partial(self._browser.when_passed, lambda: self._call(unsubscribed))
-            after = partial(self._under_way.when_published, passed) if handed_over else unsubscribed
-            self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(after)))
+            def wait_for_messages(reasons: list[int]) -> None:
+                # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
+                then = partial(self._call, unsubscribed, reasons)
+                self._under_way.when_published(partial(self._browser.when_passed, then))
+
+            after = wait_for_messages if handed_over else unsubscribed
+            self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, after)))
             return
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # What a session that has ended before it was answered subscribed to is wanted by nobody.
@@ -374,13 +425,13 @@ class IbmBackend:
         def lift() -> None:
             self._browser.when_passed(lambda: self._call(self._lift, client_id))
 
-        def removed() -> None:
+        def removed(reasons: list[int]) -> None:
             # Nothing more is put for these subscriptions. What was put before and is not committed, the browser does not
             # see yet; when it is, the browser has yet to come by.
             self._under_way.when_published(lift)
-            done()
+            done(reasons)
 
-        self._subscriber.submit(Unsubscribe(client_id, filters, lambda: self._call(removed)))
+        self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, removed), ended=True))
 
     def _lift(self, client_id: str) -> None:
         """Lift a fence: the queue holds no message any more for subscriptions of a session that has ended."""
@@ -394,10 +445,10 @@ class IbmBackend:
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
-        queued = cast(QueuedMessage, transmission)
-        md, data = queued.undelivered
-        letter = (queued.got, md, data, queued.remote_queue, queued.client_id, reason)
-        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
+        # Each segment of its own, as they lie there: all of them together may be too long for the dead-letter queue.
+        queued = cast("list[QueuedMessage]", separate([transmission]))
+        letters = [(one.got, *one.undelivered, one.remote_queue, one.queue_manager, reason) for one in queued]
+        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True
 
     def flush(self, done: Callable[[], None]) -> None:

@@ -25,6 +25,8 @@ def load_library(choice: Library) -> Any:
     # Where OpenTelemetry is installed, ibmmq would have each put add a trace context of its own. The bridge sees to that
     # itself (bridge/service/tracing), and its structures are not those that ibmmq looks into then.
     os.environ["MQIPY_NOOTEL"] = "1"
+    # Text is UTF-8 in every locale: the client library takes its code page from here ("MQCCSID").
+    os.environ.setdefault("MQCCSID", "1208")
     names = ("ibmmq", "pymqi") if choice == "auto" else (choice,)
     failures = []
     for name in names:
@@ -50,6 +52,26 @@ def load_library(choice: Library) -> Any:
 _MQSTS = struct.Struct("<4s7i48s48s48s48s")
 _MQSRO = struct.Struct("<4s3i")
 _MQDMHO = struct.Struct("<4s2i")
+#: The end of version 6 of MQSCO, from its byte 632 on: KeyRepoPasswordPtr, KeyRepoPasswordOffset, KeyRepoPasswordLength.
+_KEY_REPOSITORY_PASSWORD = struct.Struct("@P2i")
+_KEY_REPOSITORY_PASSWORD_OFFSET = 632
+
+
+class TlsOptionsWithPassword:
+    """An MQSCO with the password of its key repository, which pymqi's SCO has no fields for: version 6."""
+
+    def __init__(self, sco: Any, password: str) -> None:
+        self._sco = sco
+        #: kept as long as the address is used
+        self._password = password.encode()
+
+    def pack(self) -> bytes:
+        """Return the structure."""
+        self._sco.Version = cmqc.MQSCO_VERSION_6
+        packed: bytes = self._sco.pack()
+        text = ctypes.cast(ctypes.c_char_p(self._password), ctypes.c_void_p).value
+        end = _KEY_REPOSITORY_PASSWORD.pack(text, 0, len(self._password))
+        return packed.ljust(_KEY_REPOSITORY_PASSWORD_OFFSET, b"\0") + end
 
 
 def client_status(library: Any, connection: int, type: int) -> MQSTS:

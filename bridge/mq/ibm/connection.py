@@ -7,6 +7,8 @@ handle closes it when it is collected, so all of them are kept until `close`.
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +17,7 @@ from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.client_library import (
     LibraryMissing,
+    TlsOptionsWithPassword,
     client_delete_message_handle,
     client_status,
     client_subscription_request,
@@ -39,6 +42,8 @@ from bridge.wire.mq import MQMD
 
 __all__ = ["ConnectionParameters", "IbmConnection", "LibraryMissing", "Tls", "load_library", "parameters"]
 
+#: Longest message in bytes that the client's end of the channel accepts: IBM MQ's maximum (MAXMSGL).
+MAX_MESSAGE_LENGTH = 104_857_600
 #: What the first attempt of a get has room for; a longer message costs a second call.
 _FIRST_BUFFER = 65_536
 
@@ -56,7 +61,9 @@ class IbmConnection:
         try:
             self._connect()
         except library.MQMIError as error:
-            raise MQError(error.reason, f"connect to {parameters.place}") from error
+            hint = parameters.hint(error.reason)
+            detail = f"connect to {parameters.place}" + (f"; hint: {hint}" if hint else "")
+            raise MQError(error.reason, detail) from error
 
     @contextmanager
     def _saying(self, what: str) -> Iterator[None]:
@@ -72,11 +79,18 @@ class IbmConnection:
             raise MQError(reason, f"{what}: {error}") from error
 
     def _connect(self) -> None:
+        """Connect (MQCONNX).
+
+        The client library never reconnects by itself (MQCNO_RECONNECT_DISABLED, whatever DEFRECON or mqclient.ini say): the
+        bridge reconnects, and restores its handles and units of work itself.
+        """
         parameters, library = self._parameters, self._library
         # Shared handles let one thread have several connections: subscriptions are spread over them.
-        remote = parameters.connections or parameters.ccdt_url
-        binding = cmqc.MQCNO_CLIENT_BINDING if remote else cmqc.MQCNO_LOCAL_BINDING
-        arguments: dict[str, Any] = {"opts": cmqc.MQCNO_HANDLE_SHARE_BLOCK | binding}
+        options = cmqc.MQCNO_HANDLE_SHARE_BLOCK
+        options |= cmqc.MQCNO_CLIENT_BINDING if parameters.is_client else cmqc.MQCNO_LOCAL_BINDING
+        options |= cmqc.MQCNO_RECONNECT_DISABLED if parameters.is_client else 0
+        arguments: dict[str, Any] = {"opts": options}
+        peer_name = ctypes.create_string_buffer(b"")
         if parameters.connections:
             cd = library.CD()
             cd.ChannelName = parameters.channel.encode()
@@ -84,14 +98,19 @@ class IbmConnection:
             cd.ChannelType = cmqc.MQCHT_CLNTCONN
             cd.TransportType = cmqc.MQXPT_TCP
             cd.HeartbeatInterval = parameters.heartbeat_interval
-            arguments["cd"] = cd
+            cd.MaxMsgLength = MAX_MESSAGE_LENGTH
             if parameters.tls is not None:
-                self._secure(parameters.tls, cd, arguments)
+                cd.Version = max(cd.Version, cmqc.MQCD_VERSION_7)
+                cd.SSLCipherSpec = parameters.tls.cipher_spec.encode()
+                peer_name = ctypes.create_string_buffer(parameters.tls.peer_name.encode())
+            arguments["cd"] = cd
+        if parameters.tls is not None:
+            arguments["sco"] = self._secure(parameters.tls)
         if parameters.user:
             arguments["user"] = parameters.user
             arguments["password"] = parameters.password
         if hasattr(library, "CNO"):
-            # ibmmq alone knows the application name and the CCDT in the connect options.
+            # ibmmq alone knows the application name, the CCDT and tokens.
             cno = library.CNO()
             cno.Options = arguments.pop("opts")
             cno.Version = cmqc.MQCNO_VERSION_7
@@ -99,28 +118,39 @@ class IbmConnection:
             if parameters.ccdt_url:
                 cno.CCDTUrl = parameters.ccdt_url
             arguments["cno"] = cno
-        elif parameters.ccdt_url:
-            raise MQError(
-                cmqc.MQRC_FUNCTION_NOT_SUPPORTED,
-                "pymqi takes no CCDT URL: use ibmmq, or set MQCCDTURL in the environment",
-            )
+            if parameters.token_file:
+                arguments["token"] = parameters.token()
+            if peer_name.value:
+                arguments["cd"].SSLPeerNamePtr = peer_name.value
+        else:
+            if parameters.token_file:
+                raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "pymqi cannot send a token; hint: install and use ibmmq")
+            if parameters.ccdt_url:
+                os.environ["MQCCDTURL"] = parameters.ccdt_url
+            if peer_name.value:
+                # A pointer, which pymqi packs as it is; the buffer has to last until the call is over.
+                arguments["cd"].SSLPeerNamePtr = ctypes.addressof(peer_name)
+                arguments["cd"].SSLPeerNameLength = len(peer_name.value)
         self._manager.connect_with_options(parameters.queue_manager, **arguments)
 
-    def _secure(self, tls: Tls, cd: Any, arguments: dict[str, Any]) -> None:
+    def _secure(self, tls: Tls) -> Any:
+        """Return the MQSCO."""
         sco = self._library.SCO()
         sco.KeyRepository = tls.key_repository.encode()
+        sco.FipsRequired = cmqc.MQSSL_FIPS_YES if tls.fips else 0
         if tls.certificate_label:
             sco.Version = cmqc.MQSCO_VERSION_5
             sco.CertificateLabel = tls.certificate_label.encode()
-        cd.Version = max(cd.Version, cmqc.MQCD_VERSION_7)
-        cd.SSLCipherSpec = tls.cipher_spec.encode()
-        if tls.peer_name and not hasattr(self._library, "CNO"):
-            raise MQError(
-                cmqc.MQRC_SSL_PEER_NAME_ERROR, "pymqi cannot pass tls.peer_name on: use ibmmq, or a CCDT with SSLPEER"
-            )
-        if tls.peer_name:
-            cd.SSLPeerNamePtr = tls.peer_name
-        arguments["sco"] = sco
+        if not tls.password:
+            return sco
+        if hasattr(sco, "KeyRepoPassword"):
+            sco.Version = cmqc.MQSCO_VERSION_6
+            sco.KeyRepoPassword = tls.password
+            return sco
+        if hasattr(self._library, "CNO"):  # ibmmq on a client library of before 9.3
+            hint = self._parameters.hint(cmqc.MQRC_SCO_ERROR)
+            raise MQError(cmqc.MQRC_SCO_ERROR, f"the client library takes no key repository password; hint: {hint}")
+        return TlsOptionsWithPassword(sco, tls.password)
 
     def _keep(self, held: Any) -> int:
         number = self._next

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, IbmQueueManagerConfig, LimitsConfig
+from bridge.mapping.telemetry.client_names import ClientNames
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.ibm.backend import IbmBackend
@@ -40,7 +41,7 @@ class IbmHost:
         self.telemetry_channels.use_file(configuration.channels)
         self.channel_authentication = ChannelAuthenticationRegister(PrivilegedUsers(settings.user or "").include)
         self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
-        self._requirements = requirements_of(configuration)
+        self._requirements = requirements_of(configuration).to_start
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
@@ -49,7 +50,8 @@ class IbmHost:
             self._parameters = parameters(settings, os.environ)
         except (LibraryMissing, MQError, OSError) as error:
             raise HostError(str(error)) from error
-        self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect)
+        names = ClientNames(settings.client_identifiers == "escaped")
+        self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, names)
         self.backend = IbmBackend(
             self.connect,
             loop,
@@ -63,6 +65,10 @@ class IbmHost:
             probe_interval=settings.probe_interval,
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
+            client_names=names,
+            subscription_connections=settings.subscription_connections,
+            outage_timeout=settings.outage_timeout or None,
+            read_ahead=settings.mode == "client",
         )
 
     def _examine(self) -> list[Missing]:
@@ -93,13 +99,15 @@ class IbmHost:
         return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
 
     def check_password(self, user: str, password: bytes) -> None:
-        as_user = msgspec.structs.replace(self._parameters, user=user, password=password.decode("utf-8", "replace"))
+        given = password.decode("utf-8", "replace")
+        as_user = msgspec.structs.replace(self._parameters, user=user, password=given, token_file="")
         IbmConnection(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
         self.backend.on_crash = events.failed
         self.backend.on_fenced = events.fenced
         self.backend.on_standing_by = events.standing_by
+        self.backend.on_outage = events.outage
         self.memory.start()
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)

@@ -24,6 +24,7 @@ _ATTRIBUTES = (
     cmqc.MQIA_MAX_Q_DEPTH,
     cmqc.MQIA_OPEN_INPUT_COUNT,
     cmqc.MQIA_OPEN_OUTPUT_COUNT,
+    cmqc.MQIA_INHIBIT_PUT,
 )
 
 
@@ -41,18 +42,19 @@ class IbmInquiry:
         self._ageless: set[str] = set()
         self._answered = True
 
-    def look(self, queues: Sequence[str]) -> QueueManagerStatus:
+    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         try:
             if self._connection is None:
                 self._connection = self._connect()
             connection = self._connection
-            dead_letter_queue = self._dead_letter_queue or _dead_letter_queue(connection)
-            names = dict.fromkeys(filter(None, [*queues, dead_letter_queue]))
-            found = [self._queue(connection, name) for name in names]
+            # The queue manager's own, which need not be the one that the bridge uses.
+            dead_letter_queue = _dead_letter_queue(connection) or self._dead_letter_queue
+            names = dict.fromkeys(filter(None, [*queues, self._dead_letter_queue, dead_letter_queue]))
+            found = [one for name in names if (one := self._queue(connection, name, ages)) is not None]
         except MQError:
             self.close()
             raise
-        return QueueManagerStatus(queues=[one for one in found if one is not None])
+        return QueueManagerStatus(queues=found, dead_letter_queue=dead_letter_queue)
 
     def close(self) -> None:
         connection, self._connection, self._administration = self._connection, None, None
@@ -62,12 +64,12 @@ class IbmInquiry:
             with contextlib.suppress(MQError):
                 connection.disconnect()
 
-    def _queue(self, connection: Connection, name: str) -> QueueStatus | None:
+    def _queue(self, connection: Connection, name: str, ages: bool) -> QueueStatus | None:
         """Return the status of a queue; None for one that is not local, not there, or that the bridge may not inquire."""
         try:
             handle = connection.open(MQOD(ObjectName=name), _INQUIRE)
             try:
-                (kind, usage, depth, max_depth, inputs, outputs), _ = connection.inquire(handle, _ATTRIBUTES)
+                (kind, usage, depth, max_depth, inputs, outputs, inhibited), _ = connection.inquire(handle, _ATTRIBUTES)
             finally:
                 connection.close(handle)
         except MQError as error:
@@ -82,9 +84,10 @@ class IbmInquiry:
             transmission=usage == cmqc.MQUS_TRANSMISSION,
             depth=depth,
             max_depth=max_depth,
-            oldest_message_age=self._age(connection, name) if depth else None,
+            oldest_message_age=self._age(connection, name) if depth and ages else None,
             input_handles=inputs,
             output_handles=outputs,
+            put_inhibited=inhibited == cmqc.MQQA_PUT_INHIBITED,
         )
 
     def _age(self, connection: Connection, name: str) -> float | None:
@@ -108,7 +111,13 @@ class IbmInquiry:
 
 
 def _dead_letter_queue(connection: Connection) -> str:
-    handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), _INQUIRE)
+    try:
+        handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), _INQUIRE)
+    except MQError as error:
+        if error.reason in LOST:
+            raise
+        log.debug("the name of the dead-letter queue cannot be inquired: %s", error)
+        return ""
     try:
         _, (name,) = connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME,))
     finally:

@@ -16,7 +16,7 @@ from bridge.mq.administration import Administration
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
-from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
+from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mq.worker import LOST, Stopped, Worker
@@ -107,10 +107,14 @@ class Publisher(Worker[Part]):
         limits: BatchLimits,
         asynchronous: bool,
         barrier: SubscriptionBarrier,
+        passes: BrowsePasses,
         dead_letter_queue: str,
     ) -> None:
         super().__init__(name, connect)
         self._assurance = barrier
+        self._passes = passes
+        #: The pass of the browser during which the last unit of work was committed.
+        self._last_pass = 0
         self._dead_letter_queue = dead_letter_queue
         #: the number of the loss after which the subscriptions have to stand before anything is put
         self._loss = 0
@@ -202,6 +206,7 @@ class Publisher(Worker[Part]):
     def serve(self, connection: Connection) -> None:
         if not self.wait_for_jobs(1.0):
             return
+        self._passes.want(self._last_pass)
         limits, careful = self._limits, self._careful
         batch = self._batch = Batch(parts=[], changes={}, cleared=[])
         options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
@@ -237,7 +242,9 @@ class Publisher(Worker[Part]):
         batch.receipt = self._state.receipt(options)
         if options:
             self._check_unanswered(connection)
+        self._passes.before_commit(self._last_pass, lambda: self._ending)
         self.commit_units(connection, len(batch.parts))
+        self._last_pass = self._passes.after_commit()
         self._committed(batch)
         self._batch = None
 

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Removals in one unit of work.
 REMOVALS = 500
+#: Seconds between the attempts of a standby to open the transmission queue: how long a takeover waits for it.
+STANDBY_PAUSE = 1.0
 
 
 class Removal(msgspec.Struct, eq=False):
@@ -55,6 +57,7 @@ class Remover(Worker[Removal]):
         standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
         super().__init__("transmit-queue remover", connect)
+        self.longest_pause = STANDBY_PAUSE
         self._tell_standing_by = standing_by
         #: workers that write to the state queue, this one included
         self._workers = workers
@@ -68,6 +71,8 @@ class Remover(Worker[Removal]):
         self._dead_letter_queue = dead_letter_queue
         self.records = Records()
         self._batch: list[Removal] = []
+        #: Removals at the front of the queue that get a unit of work each, because one with all of them failed.
+        self._separate = 0
         self._changes: dict[StateKey, bytes | None] = {}
         self._receipt = b""
         #: of the last unit of work committed; the next takes it away
@@ -157,11 +162,16 @@ class Remover(Worker[Removal]):
         self._receipt = b""
 
     def failed(self, error: MQError) -> None:
-        log.error("MQB4207E %s: a unit of work is backed out: %s", self.name, error)
         assert self.connection is not None
-        # Where that fails, the connection is lost, and the batch under way when it was.
+        # If backing out fails, the connection is lost, and this batch is in doubt like any other.
         self.connection.backout()
         batch, self._batch = self._batch, []
+        if len(batch) > 1:
+            # One message that cannot be removed must not keep the others from being removed.
+            self._separate = len(batch)
+            self.give_back(batch)
+            return
+        log.error("MQB4207E %s: a unit of work is backed out: %s", self.name, error)
         for removal in batch:
             removal.done(error.reason)
 
@@ -172,7 +182,11 @@ class Remover(Worker[Removal]):
         self._receipt = b""
         states: dict[StateKey, StateRecord | None] = {}
         count = 0
-        while count < REMOVALS and (removal := self.next_job()) is not None:
+        limit = REMOVALS
+        if self._separate:
+            self._separate -= 1
+            limit = 1
+        while count < limit and (removal := self.next_job()) is not None:
             batch.append(removal)
             for msg_id in removal.msg_ids:
                 self._remove(connection, msg_id)

@@ -1,173 +1,62 @@
-"""What the bridge needs of its queue manager, as tables: objects, attributes, and the authorities to open them.
+"""What the bridge needs at its queue manager, as tables of objects, attributes and authorities.
 
-`bridge.mq.ibm.requirements_check` looks whether a queue manager has it all.
+`bridge.mq.ibm.requirements_check` compares a queue manager with the tables, and `bridge.mq.ibm.mqsc_script` prints the MQSC
+that creates everything in them.
 """
 
 from __future__ import annotations
 
+import enum
 import getpass
 import os
 from collections.abc import Iterator
 
 import msgspec
 
-from bridge.config import Configuration, IbmQueueManagerConfig, ToMqMapping
-from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.config import LOCAL, Configuration, IbmQueueManagerConfig, ToMqMapping
+from bridge.config.queues import COMMAND_QUEUE, DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mapping.rules.template import Template
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
+from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD
 from bridge.security.privileged import NOBODY
 from bridge.wire import cmqc
 
-#: A client identifier that no client has: what is sent to it shows whether clients can be reached.
+#: A client identifier that no client has. Opening a queue at it shows whether messages can be put to clients.
 PROBE_CLIENT = "mqbridge.check"
+BASE_TOPIC = "SYSTEM.BASE.TOPIC"
+DEFAULT_DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 #: Handles of one connection: the cached topics of a publisher, or the subscriptions held by a subscriber, and a few more.
 HANDLES = 256
+#: The longest message that IBM MQ allows.
+MAX_MESSAGE_LENGTH = 104_857_600
+#: Room for the headers in front of a payload: MQXQH, RFH2 with topic and properties.
+HEADERS = 65_536
+#: MAXDEPTH of the replies to one command, each of which is one message for each subscription or topic.
+MIN_REPLY_DEPTH, REPLY_DEPTH = 100_000, 999_999_999
 
+_INQUIRE = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _EXCLUSIVE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
 _SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
 _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
-
-
-class MappingQueue(msgspec.Struct, frozen=True):
-    """A queue of this queue manager that an enabled mapping names."""
-
-    mapping: str
-    name: str
-    #: the mapping takes messages from it; else it puts them there
-    taken_from: bool
-
-
-class Requirements(msgspec.Struct, kw_only=True, frozen=True):
-    """What one bridge needs, as its configuration has it."""
-
-    transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE
-    #: where the bridge puts what it can deliver to nobody; blank where it leaves that to the queue manager
-    dead_letter_queue: str = ""
-    #: who the bridge is to the queue manager
-    user: str = "mqbridge"
-    #: who its clients act as; blank is the bridge itself
-    identities: tuple[str, ...] = ()
-    #: messages put and got in one unit of work
-    uncommitted: int = 3 * REMOVALS
-    #: a mapping is to move messages exactly once
-    mapping_state: bool = False
-    #: queues that mappings name, for a look at these too: a mapping whose queue is not there waits, and the bridge runs
-    mapping_queues: tuple[MappingQueue, ...] = ()
-
-    def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
-        """Return the local queues that are needed, beside those of the command server.
-
-        `dead_letter_queue` is the queue manager's own, blank for none.
-        """
-        transmission = MQOD(ObjectName=self.transmission_queue)
-        found = [
-            QueueRequirement(
-                "transmission queue",
-                self.transmission_queue,
-                (_XMITQ, _PUT, _GET),
-                (
-                    Probe(transmission, _EXCLUSIVE, "GET"),
-                    Probe(transmission, _BROWSE, "BROWSE"),
-                    Probe(client_destination(), _OUTPUT, "PUT"),
-                ),
-            ),
-            _state_queue("state queue", STATE_QUEUE),
-        ]
-        if self.mapping_state:
-            found.append(_state_queue("state queue of exactly-once mappings", MAPPING_STATE_QUEUE))
-        for name in dict.fromkeys(filter(None, (dead_letter_queue, self.dead_letter_queue))):
-            put = Probe(MQOD(ObjectName=name), _OUTPUT, "PUT")
-            found.append(QueueRequirement("dead-letter queue", name, (_NORMAL, _PUT), (put,)))
-        return found
-
-
-def client_destination(user: str = "") -> MQOD:
-    """Return the destination that the publications of a client's subscription go to, opened as `user`."""
-    return MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=PROBE_CLIENT, AlternateUserId=user)
-
-
-def requirements_of(configuration: Configuration) -> Requirements:
-    """Return the requirements of the bridge of a configuration."""
-    settings = configuration.queue_manager
-    mappings = configuration.mappings.values()
-    exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
-    identities = tuple(channel.mcauser or "" for channel in configuration.channels if not channel.use_client_id)
-    if not isinstance(settings, IbmQueueManagerConfig):
-        # The embedded queue manager does not take a client that has no identity for the bridge.
-        nobody = NOBODY if settings.authorities == "enforced" else ""
-        return Requirements(
-            transmission_queue=configuration.transmission_queue,
-            identities=tuple(one or nobody for one in identities),
-            user=_user(),
-            mapping_state=exactly_once,
-        )
-    return Requirements(
-        transmission_queue=configuration.transmission_queue,
-        dead_letter_queue=settings.dead_letter_queue,
-        user=settings.user or _user(),
-        identities=identities,
-        # Of each publication there may be a record, which takes the place of another. A mapping gets, puts, and saves one;
-        # of requests there is what is kept, too.
-        uncommitted=max(
-            3 * max(REMOVALS, settings.batch.messages), *(3 * one.batch.messages + 2 for one in mappings), 0
-        ),
-        mapping_state=exactly_once,
-    )
-
-
-def mapping_queues_of(configuration: Configuration) -> Iterator[MappingQueue]:
-    """Yield each queue whose name stands in a mapping; what a template makes shows with the message alone."""
-    for name, mapping in configuration.mappings.items():
-        if not mapping.enabled:
-            continue
-        if not isinstance(mapping, ToMqMapping):
-            for queue in filter(None, (mapping.source.queue, mapping.source.requests_queue)):
-                yield MappingQueue(name, queue, True)
-            continue
-        to = mapping.destination
-        if to.requests_queue is not None:
-            yield MappingQueue(name, to.requests_queue, False)
-        if to.queue is not None and to.queue_manager is None and (literal := Template(to.queue).literal):
-            yield MappingQueue(name, literal, False)
-
-
-def _user() -> str:
-    """Return the user of this process, by its number where it has no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
-class Missing(msgspec.Struct, frozen=True):
-    """One thing that is missing. Its text is a sentence: what, and the MQSC that mends it."""
-
-    what: str
-    remedy: str = ""
-    #: False: the bridge can do without, for clients that need it not
-    needed: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.remedy}" if self.remedy else self.what
+_ALTERNATE = cmqc.MQOO_ALTERNATE_USER_AUTHORITY
 
 
 class Attribute(msgspec.Struct, frozen=True):
-    """An attribute of a queue that has to have one value, as numbers and as MQSC has them."""
+    """An attribute of a queue with the value that it must have, as number and as MQSC."""
 
     selector: int
     value: int
     mqsc: str
 
 
-class Probe(msgspec.Struct, frozen=True):
-    """An MQOPEN that the bridge does, and the authority that the queue manager asks for it."""
-
-    od: MQOD
-    options: int
-    authority: str
+_XMITQ = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_TRANSMISSION, "USAGE(XMITQ)")
+_NORMAL = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_NORMAL, "USAGE(NORMAL)")
+_SHARE = Attribute(cmqc.MQIA_SHAREABILITY, cmqc.MQQA_SHAREABLE, "SHARE")
+_PUT = Attribute(cmqc.MQIA_INHIBIT_PUT, cmqc.MQQA_PUT_ALLOWED, "PUT(ENABLED)")
+_GET = Attribute(cmqc.MQIA_INHIBIT_GET, cmqc.MQQA_GET_ALLOWED, "GET(ENABLED)")
 
 
 class QueueRequirement(msgspec.Struct, frozen=True):
@@ -176,27 +65,527 @@ class QueueRequirement(msgspec.Struct, frozen=True):
     purpose: str
     name: str
     attributes: tuple[Attribute, ...]
-    probes: tuple[Probe, ...]
+    #: attributes of a new queue that an existing one may have otherwise
+    recommended: str
+    #: DESCR of a new queue
+    description: str
+
+    @property
+    def words(self) -> list[str]:
+        """The attributes of a new queue, as MQSC."""
+        checked = [one.mqsc for one in self.attributes if not one.mqsc.endswith("(ENABLED)")]
+        return [*checked, *self.recommended.split()]
 
     @property
     def definition(self) -> str:
-        """Return the MQSC that defines the queue."""
-        words = [one.mqsc for one in self.attributes if not one.mqsc.endswith("(ENABLED)")]
-        return " ".join([f"DEFINE QLOCAL('{self.name}')", *words, "MAXDEPTH(10000000) MAXMSGL(104857600)"])
+        """The MQSC command that defines the queue."""
+        return " ".join([f"DEFINE QLOCAL('{self.name}')", *self.words])
 
 
-def _state_queue(purpose: str, name: str) -> QueueRequirement:
-    od = MQOD(ObjectName=name)
-    return QueueRequirement(
-        purpose,
-        name,
-        (_NORMAL, _SHARE, _PUT, _GET),
-        (Probe(od, _SHARED, "GET"), Probe(od, _BROWSE, "BROWSE"), Probe(od, _OUTPUT, "PUT")),
+class DryRun(enum.Enum):
+    """Dry runs that are more than one MQOPEN."""
+
+    #: nothing to do: there is a connection
+    CONNECT = enum.auto()
+    PING = enum.auto()
+    LIST_SUBSCRIPTIONS = enum.auto()
+    CLEAR_RETAINED = enum.auto()
+    QUEUE_STATUS = enum.auto()
+    #: create a subscription
+    SUBSCRIBE = enum.auto()
+    #: create a durable subscription, alter it, resume it, and remove it
+    RESUME = enum.auto()
+    #: open a topic as a client's user, and set the user in the message
+    SET_IDENTITY = enum.auto()
+
+
+class Open(msgspec.Struct, frozen=True):
+    """A dry run by MQOPEN. Without `od`, it opens the temporary dynamic queue of the check itself.
+
+    The user who created a dynamic queue has all authorities for it (IBM MQ documentation, "Authorizations for MQI calls"),
+    so that MQOPEN with a context option then depends on the authority for the queue manager alone.
+    """
+
+    options: int
+    od: MQOD | None = None
+
+
+#: An authority as a key: user (blank is the bridge), object type, profile, authority.
+Key = tuple[str, str, str, str]
+
+
+class Authority(msgspec.Struct, kw_only=True, frozen=True):
+    """An authority that a user needs, with the dry run that shows whether the user has it."""
+
+    #: OBJTYPE of SET AUTHREC
+    kind: str
+    #: PROFILE of SET AUTHREC; blank for the queue manager
+    name: str = ""
+    #: AUTHADD of SET AUTHREC; two words with a comma for authorities that only work together
+    word: str
+    #: what the user needs it for, after "to"
+    purpose: str
+    #: a user of clients; blank is the bridge's own
+    user: str = ""
+    dry_run: Open | DryRun
+    #: False: the bridge runs without it, and only some clients or functions need it
+    needed: bool = True
+    #: authorities without which the dry run does not show anything
+    after: tuple[Key, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """What identifies the authority."""
+        return (self.user, self.kind, self.name, self.word)
+
+
+class MappingQueue(msgspec.Struct, frozen=True):
+    """A queue that an enabled mapping names."""
+
+    mapping: str
+    name: str
+    #: INQ, GET, PUT, SETID
+    words: tuple[str, ...]
+    #: the mapping takes messages from it alone
+    exclusive: bool = False
+    #: the queue manager of a queue elsewhere; blank is this one
+    queue_manager: str = ""
+    #: the transmission queue to that queue manager. It usually has the same name.
+    transmission_queue: str = ""
+
+    @property
+    def profile(self) -> str:
+        """The object whose authority counts: for a queue at another queue manager, the transmission queue.
+
+        Source: IBM MQ documentation, "Authorizations for MQI calls".
+        """
+        return self.transmission_queue or self.name
+
+
+class Requirements(msgspec.Struct, kw_only=True, frozen=True):
+    """What the bridge of one configuration needs."""
+
+    #: name for setmqaut; blank for the embedded queue manager, which has no such command
+    queue_manager: str = ""
+    transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE
+    #: the bridge's own dead-letter queue; blank if it uses the queue manager's
+    dead_letter_queue: str = ""
+    #: the bridge's user at the queue manager
+    user: str = "mqbridge"
+    #: the users that clients act as; blank is the bridge itself
+    identities: tuple[str, ...] = ()
+    #: messages put and got in one unit of work
+    uncommitted: int = 3 * REMOVALS
+    #: whether a mapping moves messages exactly once
+    mapping_state: bool = False
+    #: queues that mappings name. A mapping whose queue is missing waits, and the bridge runs.
+    mapping_queues: tuple[MappingQueue, ...] = ()
+    #: queues of mappings whose names depend on the message: mapping, template
+    mapping_templates: tuple[tuple[str, str], ...] = ()
+    #: whether mappings put to topics as the bridge itself
+    mapping_publishes: bool = False
+    #: longest message that clients may publish, with headers; 0 if that is not compared
+    message_length: int = 0
+    #: whether to include what the bridge can do without
+    optional: bool = True
+
+    @property
+    def to_start(self) -> Requirements:
+        """The requirements without which the bridge does not start."""
+        return msgspec.structs.replace(self, mapping_queues=(), message_length=0, optional=False)
+
+    def dead_letter_queues(self, of_queue_manager: str) -> list[str]:
+        """Return the names of the dead-letter queues; `of_queue_manager` is the queue manager's DEADQ."""
+        return list(dict.fromkeys(filter(None, (of_queue_manager, self.dead_letter_queue))))
+
+    def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
+        """Return the local queues that the bridge needs; `dead_letter_queue` is the queue manager's DEADQ."""
+        long = f"MAXDEPTH(10000000) MAXMSGL({MAX_MESSAGE_LENGTH})"
+        state = (_NORMAL, _SHARE, _PUT, _GET)
+        found = [
+            QueueRequirement(
+                "transmission queue",
+                self.transmission_queue,
+                (_XMITQ, _PUT, _GET),
+                f"{long} MONQ(LOW)",
+                "Messages for MQTT clients",
+            ),
+            QueueRequirement(
+                "state queue",
+                STATE_QUEUE,
+                state,
+                f"DEFSOPT(SHARED) {long} DEFPSIST(YES)",
+                "Session state of MQTT clients",
+            ),
+        ]
+        if self.mapping_state:
+            found.append(
+                QueueRequirement(
+                    "state queue of exactly-once mappings",
+                    MAPPING_STATE_QUEUE,
+                    state,
+                    f"DEFSOPT(SHARED) MAXDEPTH(100000) MAXMSGL({MAX_MESSAGE_LENGTH}) DEFPSIST(YES)",
+                    "State of exactly-once mappings",
+                )
+            )
+        found += [
+            QueueRequirement(
+                "dead-letter queue",
+                name,
+                (_NORMAL, _PUT),
+                f"{long} DEFPSIST(YES) MONQ(LOW)",
+                "Messages that could not be delivered",
+            )
+            for name in self.dead_letter_queues(dead_letter_queue)
+        ]
+        return found
+
+    def authorities(self, dead_letter_queue: str) -> list[Authority]:
+        """Return the authorities that the bridge and its clients need; `dead_letter_queue` is the queue manager's DEADQ.
+
+        Source: IBM MQ documentation, "Authorizations for MQI calls", "Authorizations for MQSC commands in escape PCFs".
+        """
+        found = [
+            *self._queue_manager_authorities(),
+            *self._own_queues(dead_letter_queue),
+            *self._commands(),
+            *self._topics(),
+            *self._mappings(dead_letter_queue),
+            *self._clients(),
+        ]
+        unique: dict[Key, Authority] = {}
+        for one in found:
+            if one.needed or self.optional:
+                unique.setdefault(one.key, one)
+        return list(unique.values())
+
+    def _queue_manager_authorities(self) -> Iterator[Authority]:
+        inquire = Open(_INQUIRE, MQOD(ObjectType=cmqc.MQOT_Q_MGR))
+        yield Authority(kind="QMGR", word="CONNECT", purpose="connect", dry_run=DryRun.CONNECT)
+        yield Authority(kind="QMGR", word="INQ", purpose="inquire its attributes", dry_run=inquire)
+        yield Authority(
+            kind="QMGR",
+            word="DSP",
+            purpose="run commands",
+            dry_run=DryRun.PING,
+            after=(_PUT_COMMANDS, _GET_REPLIES),
+        )
+        yield Authority(
+            kind="QMGR",
+            word="ALTUSR",
+            purpose="open objects as the users of MQTT clients",
+            # Authorities of the alternate user are checked as well, so the bridge's own user is that one here.
+            dry_run=Open(_OUTPUT | _ALTERNATE, client_destination(self.user[:12])),
+            after=(self._put_to_clients(),),
+        )
+        yield Authority(
+            kind="QMGR",
+            word="SETID",
+            purpose="put the users of MQTT clients into messages",
+            dry_run=Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT),
+            after=(_GET_REPLIES,),
+        )
+
+    def _put_to_clients(self, user: str = "") -> Key:
+        return (user, "QUEUE", self.transmission_queue, "PUT")
+
+    def _own_queues(self, dead_letter_queue: str) -> Iterator[Authority]:
+        name, od = self.transmission_queue, MQOD(ObjectName=self.transmission_queue)
+        yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
+        yield _queue(name, "GET", "remove delivered messages", Open(_EXCLUSIVE, od))
+        yield _queue(name, "BROWSE", "read messages for MQTT clients", Open(_BROWSE, od))
+        yield _queue(name, "PUT", "subscribe for MQTT clients", Open(_OUTPUT, client_destination()))
+        yield _status(name)
+        for name in (STATE_QUEUE, *([MAPPING_STATE_QUEUE] if self.mapping_state else [])):
+            od = MQOD(ObjectName=name)
+            yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
+            yield _queue(name, "GET", "replace records", Open(_SHARED, od))
+            yield _queue(name, "BROWSE", "read records", Open(_BROWSE, od))
+            yield _queue(name, "PUT", "write records", Open(_OUTPUT, od))
+            yield _status(name)
+        for name in self.dead_letter_queues(dead_letter_queue):
+            od = MQOD(ObjectName=name)
+            yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
+            yield _queue(name, "PUT", "put undeliverable messages", Open(_OUTPUT, od))
+            yield _status(name)
+
+    @staticmethod
+    def _commands() -> Iterator[Authority]:
+        yield _queue(COMMAND_QUEUE, "PUT", "run commands", Open(_OUTPUT, MQOD(ObjectName=COMMAND_QUEUE)))
+        # DSP as well as GET: "Authorizations for MQI calls", note on model queues.
+        model = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
+        yield _queue(MODEL_QUEUE, "GET,DSP", "create queues for the replies to commands", Open(_EXCLUSIVE, model))
+
+    def _topics(self) -> Iterator[Authority]:
+        yield _topic("DSP", "list subscriptions", DryRun.LIST_SUBSCRIPTIONS, after=_COMMANDS)
+        yield _topic("CLR", "clear retained publications", DryRun.CLEAR_RETAINED, after=_COMMANDS)
+        # The publication must be possible for the user of a client, so that SETID alone decides.
+        yield _topic("SETID", "put the users of MQTT clients into publications", DryRun.SET_IDENTITY, after=(_SET_IDENTITY,))
+        if "" in self.identities or self.mapping_publishes:
+            whose = "MQTT clients without a user" if "" in self.identities else "mappings"
+            yield _topic("PUB", f"publish for {whose}", Open(_OUTPUT, probe_topic()), needed=False)
+        # MQCO_REMOVE_SUB takes SUB of whoever did not create the subscription: "Not Authorized (type 3)".
+        yield _topic(
+            "SUB",
+            "subscribe, and remove subscriptions of MQTT clients",
+            DryRun.SUBSCRIBE,
+            needed=False,
+            after=(self._put_to_clients(),),
+        )
+        yield _topic(
+            "RESUME",
+            "remove the subscriptions of MQTT clients that unsubscribe or end their session",
+            DryRun.RESUME,
+            needed=False,
+            after=(_SUBSCRIBE,),
+        )
+
+    def _mappings(self, dead_letter_queue: str) -> Iterator[Authority]:
+        for queue in self.mapping_queues:
+            od = MQOD(ObjectName=queue.name, ObjectQMgrName=queue.queue_manager)
+            put = ("", "QUEUE", queue.profile, "PUT")
+            dry_runs = {
+                "INQ": Open(_INQUIRE, od),
+                "GET": Open(_EXCLUSIVE if queue.exclusive else _SHARED, od),
+                "PUT": Open(_OUTPUT, od),
+                "SETID": Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT, od),
+            }
+            purposes = {
+                "INQ": "inquire its attributes",
+                "GET": "take messages",
+                "PUT": "put messages",
+                "SETID": "put the users of MQTT clients into messages",
+            }
+            for word in queue.words:
+                after = (_SET_IDENTITY, put) if word == "SETID" else ()
+                yield _queue(
+                    queue.profile, word, f"{purposes[word]} (mapping {queue.mapping})", dry_runs[word], after=after
+                )
+            if not queue.queue_manager:
+                yield _status(queue.name)
+        if not self.mapping_queues and not self.mapping_templates and not self.mapping_publishes:
+            return
+        keep = "keep the put date and application of messages that mappings cannot process"
+        yield Authority(
+            kind="QMGR",
+            word="SETALL",
+            purpose=keep,
+            dry_run=Open(_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT),
+            needed=False,
+            after=(_GET_REPLIES,),
+        )
+        for name in self.dead_letter_queues(dead_letter_queue):
+            yield _queue(
+                name,
+                "SETALL",
+                keep,
+                Open(_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT, MQOD(ObjectName=name)),
+                needed=False,
+                after=(("", "QMGR", "", "SETALL"), ("", "QUEUE", name, "PUT")),
+            )
+
+    def _clients(self) -> Iterator[Authority]:
+        for user in dict.fromkeys(filter(None, self.identities)):
+            put = self._put_to_clients(user)
+            yield Authority(
+                kind="QUEUE",
+                name=self.transmission_queue,
+                word="PUT",
+                user=user,
+                purpose="connect and subscribe for the MQTT clients that act as this user",
+                dry_run=Open(_OUTPUT | _ALTERNATE, client_destination(user)),
+                needed=False,
+                after=(_ALTERNATE_USER,),
+            )
+            yield _topic(
+                "PUB",
+                "publish for the MQTT clients that act as this user",
+                Open(_OUTPUT | _ALTERNATE, probe_topic(user)),
+                user=user,
+                needed=False,
+                after=(_ALTERNATE_USER,),
+            )
+            yield _topic(
+                "SUB",
+                "subscribe for the MQTT clients that act as this user",
+                DryRun.SUBSCRIBE,
+                user=user,
+                needed=False,
+                after=(_ALTERNATE_USER, put),
+            )
+
+
+_PUT_COMMANDS: Key = ("", "QUEUE", COMMAND_QUEUE, "PUT")
+_GET_REPLIES: Key = ("", "QUEUE", MODEL_QUEUE, "GET,DSP")
+#: Each PCF command takes DSP for the queue manager.
+_COMMANDS: tuple[Key, ...] = (_PUT_COMMANDS, _GET_REPLIES, ("", "QMGR", "", "DSP"))
+_SET_IDENTITY: Key = ("", "QMGR", "", "SETID")
+_ALTERNATE_USER: Key = ("", "QMGR", "", "ALTUSR")
+_SUBSCRIBE: Key = ("", "TOPIC", BASE_TOPIC, "SUB")
+
+
+def _queue(
+    name: str, word: str, purpose: str, dry_run: Open | DryRun, *, needed: bool = True, after: tuple[Key, ...] = ()
+) -> Authority:
+    return Authority(
+        kind="QUEUE", name=name, word=word, purpose=purpose, dry_run=dry_run, needed=needed, after=after
     )
 
 
-_XMITQ = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_TRANSMISSION, "USAGE(XMITQ)")
-_NORMAL = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_NORMAL, "USAGE(NORMAL)")
-_SHARE = Attribute(cmqc.MQIA_SHAREABILITY, cmqc.MQQA_SHAREABLE, "SHARE")
-_PUT = Attribute(cmqc.MQIA_INHIBIT_PUT, cmqc.MQQA_PUT_ALLOWED, "PUT(ENABLED)")
-_GET = Attribute(cmqc.MQIA_INHIBIT_GET, cmqc.MQQA_GET_ALLOWED, "GET(ENABLED)")
+def _status(name: str) -> Authority:
+    purpose = "report the age of its oldest message in metrics"
+    return _queue(name, "DSP", purpose, DryRun.QUEUE_STATUS, needed=False, after=_COMMANDS)
+
+
+def _topic(
+    word: str,
+    purpose: str,
+    dry_run: Open | DryRun,
+    *,
+    user: str = "",
+    needed: bool = True,
+    after: tuple[Key, ...] = (),
+) -> Authority:
+    return Authority(
+        kind="TOPIC",
+        name=BASE_TOPIC,
+        word=word,
+        purpose=purpose,
+        dry_run=dry_run,
+        user=user,
+        needed=needed,
+        after=after,
+    )
+
+
+#: A topic that no application uses.
+PROBE_TOPIC = "mqbridge/check"
+
+
+def client_destination(user: str = "") -> MQOD:
+    """Return the destination of the publications of a client's subscription, opened as `user`."""
+    return MQOD(ObjectName=PUBLICATION_QUEUE, ObjectQMgrName=PROBE_CLIENT, AlternateUserId=user)
+
+
+def probe_topic(user: str = "") -> MQOD:
+    """Return PROBE_TOPIC, opened as `user`."""
+    return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=PROBE_TOPIC, AlternateUserId=user)
+
+
+def set_authrec(kind: str, name: str, grantee: str, words: str) -> str:
+    """Return the MQSC command that grants authorities; `grantee` is PRINCIPAL('user') or GROUP('group')."""
+    profile = f"PROFILE('{name}') " if name else ""
+    return f"SET AUTHREC {profile}OBJTYPE({kind}) {grantee} AUTHADD({words})"
+
+
+def setmqaut(queue_manager: str, kind: str, name: str, user: str, words: str) -> str:
+    """Return the control command that grants authorities to a user."""
+    profile = f" -n {name}" if name else ""
+    granted = " ".join(f"+{word.lower()}" for word in words.split(","))
+    return f"setmqaut -m {queue_manager}{profile} -t {kind.lower()} -p {user} {granted}"
+
+
+def requirements_of(configuration: Configuration) -> Requirements:
+    """Return what the bridge of a configuration needs."""
+    settings = configuration.queue_manager
+    mappings = configuration.mappings.values()
+    exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
+    common = Requirements(
+        transmission_queue=configuration.transmission_queue,
+        identities=tuple(_identities(configuration)),
+        user=_user(),
+        mapping_state=exactly_once,
+        mapping_queues=tuple(_mapping_queues(configuration)),
+        mapping_templates=tuple(_mapping_templates(configuration)),
+        mapping_publishes=any(
+            one.enabled and isinstance(one, ToMqMapping) and one.destination.topic is not None for one in mappings
+        ),
+    )
+    if not isinstance(settings, IbmQueueManagerConfig):
+        # The embedded queue manager does not take a client that has no identity for the bridge.
+        nobody = NOBODY if settings.authorities == "enforced" else ""
+        identities = tuple(one or nobody for one in common.identities)
+        return msgspec.structs.replace(common, identities=identities)
+    lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
+    return msgspec.structs.replace(
+        common,
+        queue_manager=settings.name,
+        dead_letter_queue=settings.dead_letter_queue,
+        user=settings.user or _user(),
+        # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps
+        # one for each request.
+        uncommitted=max(
+            3 * max(REMOVALS, settings.batch.messages), *(3 * one.batch.messages + 2 for one in mappings), 0
+        ),
+        message_length=min(MAX_MESSAGE_LENGTH, max(lengths, default=0)),
+    )
+
+
+def _identities(configuration: Configuration) -> Iterator[str]:
+    """Yield the users that clients act as, as far as the configuration names them; blank is the bridge itself."""
+    for channel in configuration.channels:
+        if not channel.use_client_id:
+            yield channel.mcauser or ""
+    for record in configuration.channel_authentication:
+        if record.mcauser is not None:
+            yield record.mcauser
+
+
+def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
+    """Yield the queues that mappings name."""
+    for name, mapping in configuration.mappings.items():
+        if not mapping.enabled:
+            continue
+        if not isinstance(mapping, ToMqMapping):
+            if mapping.source.queue is not None:
+                yield MappingQueue(name, mapping.source.queue, ("INQ", "GET"), exclusive=True)
+            if mapping.source.requests_queue is not None:
+                yield MappingQueue(name, mapping.source.requests_queue, ("GET",))
+            continue
+        to = mapping.destination
+        # A message from a client has the client's user; one from a link only if the mapping gives it one.
+        identity = mapping.source.link == LOCAL or mapping.attributes.user_identifier is not None
+        if to.requests_queue is not None:
+            yield MappingQueue(name, to.requests_queue, ("PUT",))
+        if to.queue is None or not (queue := Template(to.queue).literal):
+            continue
+        manager = "" if to.queue_manager is None else Template(to.queue_manager).literal
+        if manager == configuration.queue_manager.name:
+            manager = ""
+        if manager is not None:
+            words = ("PUT", "SETID") if identity else ("PUT",)
+            yield MappingQueue(name, queue, words, queue_manager=manager, transmission_queue=manager)
+
+
+def _mapping_templates(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """Yield mappings to queues whose name or queue manager depends on the message, with that template."""
+    for name, mapping in configuration.mappings.items():
+        if not mapping.enabled or not isinstance(mapping, ToMqMapping) or mapping.destination.queue is None:
+            continue
+        for template in (mapping.destination.queue, mapping.destination.queue_manager):
+            if template is not None and not Template(template).literal:
+                yield name, template
+
+
+def _user() -> str:
+    """Return the user of this process, by its number if it has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Something that is missing, as a sentence, with the command that adds it."""
+
+    what: str
+    #: MQSC
+    remedy: str = ""
+    #: False: the bridge runs without it, and only some clients or functions need it
+    needed: bool = True
+    #: the control command that does the same as `remedy`
+    shell: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.what}: {self.remedy}" if self.remedy else self.what
+        return f"{text} (or {self.shell})" if self.shell else text

@@ -1,44 +1,68 @@
-"""What of the bridge's requirements a queue manager lacks, each thing with the MQSC that would create it.
+"""Compares a queue manager with the bridge's requirements, and names the MQSC command for everything that is missing.
 
-Objects and attributes are inquired; authorities are asked for by opening each object as the bridge does.
+Objects and attributes are inquired. Authorities are tested by dry runs, which do what the bridge does and leave nothing
+behind. A bridge that runs on the same queue manager is not disturbed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from bridge.config.queues import COMMAND_QUEUE
-from bridge.mq.administration import MODEL_QUEUE, Administration
+from bridge.mapping.message import Message
+from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements import (
+    DEFAULT_DEAD_LETTER_QUEUE,
     HANDLES,
+    MAX_MESSAGE_LENGTH,
+    MIN_REPLY_DEPTH,
     PROBE_CLIENT,
+    PROBE_TOPIC,
+    REPLY_DEPTH,
+    Authority,
+    DryRun,
+    Key,
+    MappingQueue,
     Missing,
+    Open,
     QueueRequirement,
     Requirements,
     client_destination,
+    probe_topic,
     requirements_of,
+    set_authrec,
+    setmqaut,
 )
 from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFST
 
 __all__ = ["Missing", "Requirements", "missing", "refused_connection", "requirements_of"]
 
-#: A topic that no application has: what is published to, subscribed to and cleared to see whether that may be.
-PROBE_TOPIC = "mqbridge/check"
-BASE_TOPIC = "SYSTEM.BASE.TOPIC"
+#: Tenths of a second after which the queue manager itself removes the subscription of a dry run that was interrupted.
+PROBE_EXPIRY = 600
 
 _INQUIRE = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-_EXCLUSIVE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
-#: What is asked of a queue that a mapping takes from, or puts to, by authority.
-_TAKING, _PUTTING = {"INQ": _INQUIRE, "GET": _EXCLUSIVE}, {"PUT": _OUTPUT}
-_NONE_FOUND = (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND)
+#: Reasons that show that the user has the authority: a bridge that runs has the object open.
+_GRANTED = frozenset((cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE))
+_NONE_FOUND = frozenset((cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND))
+#: Reasons for which a message is too long for the channel, the queue manager, or the queue.
+_TOO_LONG = frozenset(
+    (
+        cmqc.MQRC_DATA_LENGTH_ERROR,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q,
+    )
+)
+_LABELS = {"QMGR": "the queue manager", "QUEUE": "queue", "TOPIC": "topic object"}
 _TYPES = {
     cmqc.MQQT_ALIAS: ("an alias queue", "DELETE QALIAS"),
     cmqc.MQQT_REMOTE: ("a remote queue", "DELETE QREMOTE"),
@@ -47,70 +71,75 @@ _TYPES = {
 
 
 def missing(connection: Connection, requirements: Requirements) -> list[Missing]:
-    """Return the requirements that the queue manager does not meet, none when the bridge can run.
-
-    Raises MQError when the connection is lost.
-    """
+    """Return the requirements that the queue manager does not meet. Raises MQError when the connection is lost."""
     return _Examination(connection, requirements).run()
 
 
 def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing:
-    """Describe a connection that cannot be made, with what to do about it where that is known."""
+    """Describe a connection that cannot be made, with a remedy if one is known."""
     what = f"no connection to queue manager {queue_manager}: {error}"
     if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
-        return Missing(what, f"{_grant('', 'QMGR', user, 'CONNECT,INQ')} (and see CHLAUTH, CONNAUTH and the password)")
+        grant = set_authrec("QMGR", "", f"PRINCIPAL('{user}')", "CONNECT,INQ")
+        return Missing(what, f"{grant} (and see CHLAUTH, CONNAUTH and the password)")
     return Missing(what)
 
 
-def _grant(profile: str, kind: str, user: str, authorities: str) -> str:
-    named = f"PROFILE('{profile}') " if profile else ""
-    return f"SET AUTHREC {named}OBJTYPE({kind}) PRINCIPAL('{user}') AUTHADD({authorities})"
-
-
 class _Examination:
-    """One look at a queue manager."""
+    """One comparison of a queue manager with requirements."""
 
     def __init__(self, connection: Connection, requirements: Requirements) -> None:
         self._connection = connection
         self._requirements = requirements
         self._found: list[Missing] = []
-        #: whether the users of clients may be put into messages; None: that was not tried
-        self._identity_set: bool | None = None
+        #: queues that are not defined, or cannot be opened, as `_found` reports
+        self._unusable: set[str] = set()
+        #: queues with wrong attributes, as `_found` reports
+        self._misconfigured: set[str] = set()
+        self._table: dict[Key, Authority] = {}
+        #: whether users have authorities. Of those that could not be tested, False.
+        self._granted: dict[Key, bool] = {}
+        self._denied: set[Key] = set()
+        self._administration: Administration | None = None
+        self._subscription = f"mqbridge check {uuid.uuid4()}"
 
     def run(self) -> list[Missing]:
-        dead_letter_queue = self._queue_manager()
-        for queue in self._requirements.queues(dead_letter_queue):
-            self._queue(queue)
-        self._mapping_queues()
-        self._alternate_user()
-        self._command_server()
-        for identity in dict.fromkeys(self._requirements.identities):
-            self._client(identity)
+        try:
+            dead_letter_queue = self._queue_manager()
+            for queue in self._requirements.queues(dead_letter_queue):
+                self._queue(queue)
+            self._resolve_mapping_queues()
+            self._reply_queue()
+            self._table = {one.key: one for one in self._requirements.authorities(dead_letter_queue)}
+            for key in self._table:
+                self._is_granted(key)
+            self._report_authorities()
+            self._message_length(dead_letter_queue)
+        finally:
+            if self._administration is not None:
+                with contextlib.suppress(MQError):
+                    self._administration.close()
         return self._found
 
     def _lacks(self, what: str, remedy: str = "", *, needed: bool = True) -> None:
         self._found.append(Missing(what, remedy, needed))
 
-    def _reason(self, od: MQOD, options: int) -> int:
-        """Open and close an object; the reason for which that fails, or MQRC_NONE."""
+    # Objects and attributes ------------------------------------------------------------------------------------------
+
+    def _inquire(self, od: MQOD, selectors: Sequence[int]) -> tuple[list[int], list[str]] | int:
+        """Inquire attributes of an object (MQINQ), or return the reason why that fails. Raises MQError of LOST."""
         try:
-            self._connection.close(self._connection.open(msgspec.structs.replace(od), options))
+            handle = self._connection.open(msgspec.structs.replace(od), _INQUIRE)
+            try:
+                return self._connection.inquire(handle, selectors)
+            finally:
+                self._connection.close(handle)
         except MQError as error:
             if error.reason in LOST:
                 raise
             return error.reason
-        return cmqc.MQRC_NONE
-
-    def _inquire(self, od: MQOD, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        """Inquire attributes of an object (MQINQ). Raises MQError."""
-        handle = self._connection.open(msgspec.structs.replace(od), _INQUIRE)
-        try:
-            return self._connection.inquire(handle, selectors)
-        finally:
-            self._connection.close(handle)
 
     def _queue_manager(self) -> str:
-        """Look at the queue manager itself; the name of its dead-letter queue."""
+        """Compare the attributes of the queue manager; return the name of its dead-letter queue."""
         needs = self._requirements
         selectors = (
             cmqc.MQCA_DEF_XMIT_Q_NAME,
@@ -118,26 +147,23 @@ class _Examination:
             cmqc.MQIA_MAX_HANDLES,
             cmqc.MQIA_MAX_UNCOMMITTED_MSGS,
         )
-        try:
-            (handles, uncommitted), texts = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
-                raise
-            self._lacks(
-                f"user {needs.user} may not inquire about the queue manager (INQ)",
-                _grant("", "QMGR", needs.user, "INQ"),
-            )
+        found = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors)
+        if isinstance(found, int):
+            if found != cmqc.MQRC_NOT_AUTHORIZED:
+                raise MQError(found, "inquire attributes of the queue manager")
             return ""
+        (handles, uncommitted), texts = found
         transmission_queue, dead_letter_queue = (text.rstrip(" \0") for text in texts)
         if transmission_queue != needs.transmission_queue:
             has = f"is {transmission_queue}" if transmission_queue else "is blank"
             self._lacks(
                 f"the queue manager's default transmission queue (DEFXMITQ) {has},"
-                f" and has to be {needs.transmission_queue}, by which messages reach MQTT clients",
+                f" and has to be {needs.transmission_queue}, through which messages reach MQTT clients",
                 f"ALTER QMGR DEFXMITQ('{needs.transmission_queue}')",
             )
+            self._misconfigured.add(needs.transmission_queue)
         if not dead_letter_queue:
-            name = needs.dead_letter_queue or "SYSTEM.DEAD.LETTER.QUEUE"
+            name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
             self._lacks("the queue manager has no dead-letter queue (DEADQ)", f"ALTER QMGR DEADQ('{name}')")
         for keyword, has_number, wanted in (
             ("MAXHANDS", handles, HANDLES),
@@ -149,185 +175,287 @@ class _Examination:
         return dead_letter_queue
 
     def _queue(self, queue: QueueRequirement) -> None:
-        needs, shown = self._requirements, f"{queue.purpose} {queue.name}"
-        lacking: list[str] = []
-        try:
-            (type_,), _ = self._inquire(MQOD(ObjectName=queue.name), (cmqc.MQIA_Q_TYPE,))
-            if type_ != cmqc.MQQT_LOCAL:
-                is_, deletion = _TYPES.get(type_, (f"of type {type_}", ""))
-                first = f"{deletion}('{queue.name}'), then " if deletion else ""
-                self._lacks(f"{shown} is {is_}, and has to be a local one", first + queue.definition)
+        """Compare type and attributes of a queue."""
+        label = f"{queue.purpose} {queue.name}"
+        found = self._inquire(MQOD(ObjectName=queue.name), (cmqc.MQIA_Q_TYPE,))
+        if found == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+            self._lacks(f"{label} is not defined", queue.definition)
+        elif isinstance(found, int):
+            if found == cmqc.MQRC_NOT_AUTHORIZED:
                 return
-            values, _ = self._inquire(MQOD(ObjectName=queue.name), [one.selector for one in queue.attributes])
+            self._lacks(f"{label} cannot be opened: {_reason(found)}")
+        elif (kind := found[0][0]) != cmqc.MQQT_LOCAL:
+            is_, deletion = _TYPES.get(kind, (f"of type {kind}", ""))
+            first = f"{deletion}('{queue.name}'), then " if deletion else ""
+            self._lacks(f"{label} is {is_}, and has to be a local one", first + queue.definition)
+        else:
+            values = self._inquire(MQOD(ObjectName=queue.name), [one.selector for one in queue.attributes])
+            for attribute, value in zip(queue.attributes, () if isinstance(values, int) else values[0], strict=False):
+                if value != attribute.value:
+                    self._lacks(f"{label} has not {attribute.mqsc}", f"ALTER QLOCAL('{queue.name}') {attribute.mqsc}")
+                    self._misconfigured.add(queue.name)
+            return
+        self._unusable.add(queue.name)
+
+    def _resolve_mapping_queues(self) -> None:
+        """Find the transmission queues of the mappings' queues elsewhere, whose authorities count."""
+        resolved = [self._resolved(queue) for queue in self._requirements.mapping_queues]
+        self._requirements = msgspec.structs.replace(self._requirements, mapping_queues=tuple(resolved))
+
+    def _resolved(self, queue: MappingQueue) -> MappingQueue:
+        if queue.queue_manager:
+            found = self._inquire(MQOD(ObjectName=queue.queue_manager), (cmqc.MQIA_Q_TYPE,))
+            # A queue manager without a transmission queue of its name is reached through the default one.
+            if found == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                return msgspec.structs.replace(queue, transmission_queue=self._requirements.transmission_queue)
+        return queue
+
+    def _reply_queue(self) -> None:
+        """Compare the model of reply queues, by making one."""
+        od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
+        try:
+            handle = self._connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING)
         except MQError as error:
             if error.reason in LOST:
                 raise
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                self._lacks(f"{shown} is not defined", queue.definition)
-                return
-            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
-                self._lacks(f"{shown} cannot be opened: {error}")
-                return
-            lacking.append("INQ")
-        else:
-            for attribute, value in zip(queue.attributes, values, strict=True):
-                if value != attribute.value:
-                    self._lacks(f"{shown} has not {attribute.mqsc}", f"ALTER QLOCAL('{queue.name}') {attribute.mqsc}")
-        already = bool(self._found)
-        for probe in queue.probes:
-            reason = self._reason(probe.od, probe.options)
-            if reason == cmqc.MQRC_NOT_AUTHORIZED:
-                lacking.append(probe.authority)
-            # In use: by the bridge that is at work. Where an attribute is wrong, that is told already.
-            elif reason not in (cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE) and not already:
-                self._lacks(f"{shown} cannot be opened ({probe.authority}): {cmqc.reason_name(reason)} ({reason})")
-        if lacking:
-            authorities = ",".join(lacking)
-            self._lacks(
-                f"user {needs.user} lacks authority for {shown} ({authorities})",
-                _grant(queue.name, "QUEUE", needs.user, authorities),
-            )
-
-    def _mapping_queues(self) -> None:
-        user = self._requirements.user
-        for queue in self._requirements.mapping_queues:
-            does, probes = ("takes from", _TAKING) if queue.taken_from else ("puts to", _PUTTING)
-            shown = f"queue {queue.name}, which mapping {queue.mapping} {does}"
-            reasons = {authority: self._reason(MQOD(ObjectName=queue.name), probes[authority]) for authority in probes}
-            denied = ",".join(one for one, reason in reasons.items() if reason == cmqc.MQRC_NOT_AUTHORIZED)
-            # In use: by the bridge that is at work.
-            wrong = set(reasons.values()) - {cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_NOT_AUTHORIZED}
-            if cmqc.MQRC_UNKNOWN_OBJECT_NAME in wrong:
-                self._lacks(f"{shown}, is not defined", f"DEFINE QLOCAL('{queue.name}')")
-            elif wrong:
-                reason = min(wrong)
-                self._lacks(f"{shown}, cannot be opened: {cmqc.reason_name(reason)} ({reason})")
-            elif denied:
-                self._lacks(f"user {user} lacks authority for {shown} ({denied})", _grant(queue.name, "QUEUE", user, denied))
-
-    def _alternate_user(self) -> None:
-        """Check the authority to open objects as an alternate user, as whom clients' authorities are asked for."""
-        needs = self._requirements
-        if self._reason(client_destination(), _OUTPUT):
+                self._lacks(
+                    f"model queue {MODEL_QUEUE} is not defined, and replies to commands come to a queue made of"
+                    f" {DEFAULT_MODEL_QUEUE}, whose MAXDEPTH limits the number of subscriptions",
+                    reply_model(),
+                    needed=False,
+                )
             return
-        as_another = client_destination(needs.user[:12])
-        if self._reason(as_another, _OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY) == cmqc.MQRC_NOT_AUTHORIZED:
+        try:
+            found = self._inquire(MQOD(ObjectName=od.ObjectName), (cmqc.MQIA_MAX_Q_DEPTH,))
+        finally:
+            self._connection.close(handle)
+        if not isinstance(found, int) and found[0][0] < MIN_REPLY_DEPTH:
             self._lacks(
-                f"user {needs.user} may not open objects in the name of MQTT clients (ALTUSR)",
-                _grant("", "QMGR", needs.user, "ALTUSR"),
+                f"model queue {MODEL_QUEUE} has MAXDEPTH({found[0][0]}), which limits the number of subscriptions",
+                f"ALTER QMODEL('{MODEL_QUEUE}') MAXDEPTH({REPLY_DEPTH})",
+                needed=False,
             )
 
-    def _command_server(self) -> None:
-        """Check the command server, which clears retained publications and tells of the subscriptions that there are."""
-        needs = self._requirements
-        ready = True
-        for name, options, authorities, definition in (
-            (COMMAND_QUEUE, _OUTPUT, "PUT", f"DEFINE QLOCAL('{COMMAND_QUEUE}')"),
-            (MODEL_QUEUE, _EXCLUSIVE, "GET,DSP", f"DEFINE QMODEL('{MODEL_QUEUE}')"),
-        ):
-            reason = self._reason(MQOD(ObjectName=name, DynamicQName="MQBRIDGE.*"), options)
-            if reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                self._lacks(f"queue {name}, by which commands are run, is not defined", definition)
-            elif reason == cmqc.MQRC_NOT_AUTHORIZED:
-                what = f"user {needs.user} lacks authority for queue {name} ({authorities})"
-                self._lacks(what, _grant(name, "QUEUE", needs.user, authorities))
-            elif reason:
-                self._lacks(f"queue {name} cannot be opened: {cmqc.reason_name(reason)} ({reason})")
-            ready = ready and not reason
-        if ready:
-            self._commands()
+    # Authorities -----------------------------------------------------------------------------------------------------
 
-    def _commands(self) -> None:
-        administration = Administration(self._connection)
-        none = MQCFST(cmqcfc.MQCACF_SUB_NAME, f"{PROBE_CLIENT}:*".encode())
+    def _is_granted(self, key: Key) -> bool:
+        """Return whether a user has an authority: test it once, after those that its dry run depends on."""
+        if key not in self._table:
+            return True  # nothing needs it
+        if key not in self._granted:
+            self._granted[key] = self._test(self._table[key])
+        return self._granted[key]
+
+    def _test(self, authority: Authority) -> bool:
+        if authority.kind == "QUEUE" and authority.name in self._unusable:
+            return False
+        if not all(map(self._is_granted, authority.after)):
+            return False
         try:
-            for command, profile, kind, authority, run in (
-                ("PING QMGR", "", "QMGR", "DSP", lambda: administration.run(cmqcfc.MQCMD_PING_Q_MGR)),
-                (
-                    "DISPLAY SUB",
-                    BASE_TOPIC,
-                    "TOPIC",
-                    "DSP",
-                    lambda: administration.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, none),
-                ),
-                ("CLEAR TOPICSTR", BASE_TOPIC, "TOPIC", "CLR", lambda: administration.clear_retained(PROBE_TOPIC)),
-            ):
-                try:
-                    run()
-                except MQError as error:
-                    if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                        self._lacks(
-                            f"the command server does not answer {command}",
-                            "ALTER QMGR SCMDSERV(QMGR), and until the queue manager starts again, the shell's strmqcsv",
-                        )
-                        return
-                    if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
-                        user = self._requirements.user
-                        what = f"user {user} may not run {command} ({authority})"
-                        self._lacks(what, _grant(profile, kind, user, authority))
-                    elif error.reason in LOST:
-                        raise
-                    elif error.reason not in _NONE_FOUND:
-                        self._lacks(f"the command server refuses {command}: {error}")
+            reason = self._dry_run(authority)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            reason = error.reason
+        if reason in _GRANTED:
+            return True
+        if authority.name == MODEL_QUEUE and reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+            return True  # reported already, and commands use the default model queue
+        label = _label(authority)
+        if reason == cmqc.MQRC_NOT_AUTHORIZED:
+            self._denied.add(authority.key)
+        elif reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+            self._lacks(
+                f"the command server does not answer, which is needed to {authority.purpose}",
+                "ALTER QMGR SCMDSERV(QMGR), and until the queue manager restarts, the control command strmqcsv",
+            )
+        elif authority.name in self._misconfigured:
+            pass  # reported already
+        elif reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME and authority.kind == "QUEUE":
+            definition = f"DEFINE QLOCAL('{authority.name}')"
+            self._lacks(f"{label} is not defined, and is needed to {authority.purpose}", definition)
+            self._unusable.add(authority.name)
+        else:
+            self._lacks(f"{label} cannot be used to {authority.purpose}: {_reason(reason)}", needed=authority.needed)
+        return False
+
+    def _dry_run(self, authority: Authority) -> int:
+        """Return the reason why a dry run fails, or MQRC_NONE. Raises MQError, too."""
+        dry_run = authority.dry_run
+        if isinstance(dry_run, Open):
+            return self._open(dry_run)
+        runs: dict[DryRun, Callable[[Authority], int]] = {
+            DryRun.CONNECT: lambda _: cmqc.MQRC_NONE,
+            DryRun.PING: lambda _: self._command(cmqcfc.MQCMD_PING_Q_MGR),
+            DryRun.LIST_SUBSCRIPTIONS: lambda _: self._command(
+                cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, f"{PROBE_CLIENT}:*".encode())
+            ),
+            DryRun.CLEAR_RETAINED: lambda _: self._clear_retained(),
+            DryRun.QUEUE_STATUS: lambda one: self._command(
+                cmqcfc.MQCMD_INQUIRE_Q_STATUS, MQCFST(cmqc.MQCA_Q_NAME, one.name.encode())
+            ),
+            DryRun.SUBSCRIBE: lambda one: self._subscribe(one.user),
+            DryRun.RESUME: lambda _: self._resume(),
+            DryRun.SET_IDENTITY: lambda _: self._set_identity(),
+        }
+        return runs[dry_run](authority)
+
+    def _open(self, dry_run: Open) -> int:
+        od = MQOD(ObjectName=self._commands().reply_queue) if dry_run.od is None else msgspec.structs.replace(dry_run.od)
+        self._connection.close(self._connection.open(od, dry_run.options))
+        return cmqc.MQRC_NONE
+
+    def _commands(self) -> Administration:
+        if self._administration is None:
+            self._administration = Administration(self._connection)
+        return self._administration
+
+    def _command(self, command: int, *parameters: MQCFST) -> int:
+        try:
+            self._commands().run(command, *parameters)
+        except MQError as error:
+            if error.reason not in _NONE_FOUND:
+                raise
+        return cmqc.MQRC_NONE
+
+    def _clear_retained(self) -> int:
+        self._commands().clear_retained(PROBE_TOPIC)
+        return cmqc.MQRC_NONE
+
+    def _set_identity(self) -> int:
+        """Open a topic to publish with the user in the message, as a user who may publish there."""
+        options = _OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+        for user in dict.fromkeys((*self._requirements.identities, "")):
+            publish = Open(options if user else _OUTPUT, probe_topic(user))
+            try:
+                self._open(publish)
+            except MQError as error:
+                if error.reason in LOST:
+                    raise
+                continue
+            return self._open(Open(publish.options | cmqc.MQOO_SET_IDENTITY_CONTEXT, publish.od))
+        return cmqc.MQRC_NONE  # no user to test with; each lacks PUB, which is reported
+
+    @contextlib.contextmanager
+    def _destination(self, user: str) -> Iterator[int]:
+        options = _OUTPUT | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0)
+        handle = self._connection.open(client_destination(user), options)
+        try:
+            yield handle
         finally:
             with contextlib.suppress(MQError):
-                administration.close()
+                self._connection.close(handle)
 
-    def _client(self, identity: str) -> None:
-        """Check whether an identity of clients may publish and subscribe below the root of the topic tree."""
-        user = identity or self._requirements.user
-        alternate = cmqc.MQOO_ALTERNATE_USER_AUTHORITY if identity else 0
-        topic = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=PROBE_TOPIC, AlternateUserId=identity)
-        destination = client_destination(identity)
-        lacking = []
-        if self._reason(topic, _OUTPUT | alternate) == cmqc.MQRC_NOT_AUTHORIZED:
-            lacking.append("PUB")
-        else:
-            self._setting_identity(topic, _OUTPUT | alternate)
-        reason = self._reason(destination, _OUTPUT | alternate)
-        if reason == cmqc.MQRC_NOT_AUTHORIZED and identity:
-            queue = self._requirements.transmission_queue
+    def _durable(self, verb: int, destination: int) -> int:
+        """Create, alter or resume the durable subscription of the dry run; return its handle."""
+        sd = MQSD(
+            Options=verb | cmqc.MQSO_DURABLE | cmqc.MQSO_ANY_USERID | cmqc.MQSO_FAIL_IF_QUIESCING,
+            ObjectString=PROBE_TOPIC,
+            SubName=self._subscription,
+            SubExpiry=PROBE_EXPIRY,
+        )
+        return self._connection.subscribe(sd, destination)[0]
+
+    def _subscribe(self, user: str) -> int:
+        """Subscribe as a user, and end the subscription: a non-durable one, which ends by MQCLOSE without authority."""
+        options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_FAIL_IF_QUIESCING
+        with self._destination(user) as destination:
+            sd = MQSD(
+                Options=options | (cmqc.MQSO_ALTERNATE_USER_AUTHORITY if user else 0),
+                ObjectString=PROBE_TOPIC,
+                AlternateUserId=user,
+            )
+            self._connection.close(self._connection.subscribe(sd, destination)[0])
+        return cmqc.MQRC_NONE
+
+    def _resume(self) -> int:
+        """Create a durable subscription, alter it, resume it, and remove it again."""
+        with self._destination("") as destination:
+            self._connection.close(self._durable(cmqc.MQSO_CREATE, destination))
+            try:
+                self._connection.close(self._durable(cmqc.MQSO_ALTER, destination))
+                handle = self._durable(cmqc.MQSO_RESUME, destination)
+            except MQError as error:
+                if error.reason not in LOST:
+                    # Altering it takes SUB only, which the user has. If that fails, too, the subscription expires.
+                    handle = self._durable(cmqc.MQSO_ALTER, destination)
+                    self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
+                raise
+            self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
+        return cmqc.MQRC_NONE
+
+    def _report_authorities(self) -> None:
+        """Report the authorities that are missing: one sentence for each user and object."""
+        together: dict[tuple[str, str, str, bool], list[Authority]] = {}
+        for one in self._table.values():
+            if one.key not in self._denied:
+                continue
+            together.setdefault((one.user, one.kind, one.name, one.needed), []).append(one)
+        for (user, kind, name, needed), denied in together.items():
+            words = ",".join(one.word for one in denied)
+            who = user or self._requirements.user
+            purposes = "; to ".join(dict.fromkeys(one.purpose for one in denied))
+            what = f"user {who} lacks authority {words} for {_label(denied[0])}, needed to {purposes}"
+            manager = self._requirements.queue_manager
+            shell = setmqaut(manager, kind, name, who, words) if manager else ""
+            self._found.append(Missing(what, set_authrec(kind, name, f"PRINCIPAL('{who}')", words), needed, shell))
+
+    # Lengths of messages ---------------------------------------------------------------------------------------------
+
+    def _message_length(self, dead_letter_queue: str) -> None:
+        """Compare MAXMSGL of the queue manager, the queues and the channel with what clients may publish."""
+        wanted = self._requirements.message_length
+        if not wanted:
+            return
+        publishes = f"clients may publish messages of {wanted} bytes (max_packet_size and headers)"
+        objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
+        names = [queue.name for queue in self._requirements.queues(dead_letter_queue)]
+        names += [one.name for one in self._requirements.mapping_queues if "PUT" in one.words and not one.queue_manager]
+        objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
+        too_short = False
+        for od, label, command in objects:
+            found = self._inquire(od, (cmqc.MQIA_MAX_MSG_LENGTH,))
+            if not isinstance(found, int) and found[0][0] < wanted:
+                what = f"{label} has MAXMSGL({found[0][0]}), and {publishes}"
+                self._lacks(what, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
+                too_short = True
+        if too_short or self._misconfigured or self._unusable or not all(self._granted.values()):
+            return  # a message of that length might be rejected for what is reported already
+        reason = self._put_and_back_out(wanted)
+        if reason in _TOO_LONG:
             self._lacks(
-                f"user {user}, as whom clients act, may not put to {queue} (PUT), and so not subscribe",
-                _grant(queue, "QUEUE", user, "PUT"),
+                f"the channel does not transfer messages of {wanted} bytes ({_reason(reason)}), and {publishes}",
+                f"ALTER CHANNEL(name) CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})",
                 needed=False,
             )
-        elif not reason and self._subscribing(destination, _OUTPUT | alternate) == cmqc.MQRC_NOT_AUTHORIZED:
-            lacking.append("SUB")
-        if lacking:
-            self._lacks(
-                f"user {user}, as whom clients act, lacks authority for {BASE_TOPIC} ({','.join(lacking)}),"
-                " and needs it for the topics of its clients",
-                _grant(BASE_TOPIC, "TOPIC", user, ",".join(lacking)),
-                needed=False,
-            )
+        elif reason:
+            self._lacks(f"a message of {wanted} bytes cannot be put: {_reason(reason)}", needed=False)
 
-    def _setting_identity(self, topic: MQOD, options: int) -> None:
-        """Check whether the user of a client may be put into messages (MQMD.UserIdentifier), as each publication has it."""
-        if self._identity_set is None:
-            self._identity_set = self._reason(topic, options | cmqc.MQOO_SET_IDENTITY_CONTEXT) != cmqc.MQRC_NOT_AUTHORIZED
-            if not self._identity_set:
-                user = self._requirements.user
-                self._lacks(
-                    f"user {user} may not put the users of MQTT clients into messages (SETID), as publications have them",
-                    f"{_grant('', 'QMGR', user, 'SETID')}, and {_grant(BASE_TOPIC, 'TOPIC', user, 'SETID')}",
-                )
-
-    def _subscribing(self, destination: MQOD, options: int) -> int:
-        """Subscribe, and end that at once; the reason for which that fails, or MQRC_NONE."""
-        kind = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_FAIL_IF_QUIESCING
-        if destination.AlternateUserId:
-            kind |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
-        sd = MQSD(Options=kind, ObjectString=PROBE_TOPIC, AlternateUserId=destination.AlternateUserId)
-        handle = self._connection.open(msgspec.structs.replace(destination), options)
+    def _put_and_back_out(self, length: int) -> int:
+        """Put a message of a length to a client that does not exist, and back it out; return the reason if that fails."""
+        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
+        message = Message(MQMD(Persistence=cmqc.MQPER_NOT_PERSISTENT), bytes(length))
         try:
-            subscription, _ = self._connection.subscribe(sd, handle)
-            self._connection.close(subscription)
+            self._connection.put1(client_destination(), message, options)
         except MQError as error:
             if error.reason in LOST:
                 raise
             return error.reason
         finally:
             with contextlib.suppress(MQError):
-                self._connection.close(handle)
+                self._connection.backout()
         return cmqc.MQRC_NONE
+
+
+def reply_model() -> str:
+    """Return the MQSC command that defines the model of reply queues."""
+    return f"DEFINE QMODEL('{MODEL_QUEUE}') DEFTYPE(TEMPDYN) MAXDEPTH({REPLY_DEPTH}) MAXMSGL(4194304)"
+
+
+def _label(authority: Authority) -> str:
+    return f"{_LABELS[authority.kind]} {authority.name}".rstrip()
+
+
+def _reason(reason: int) -> str:
+    return f"{cmqc.reason_name(reason)} ({reason})"

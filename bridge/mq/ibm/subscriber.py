@@ -13,19 +13,29 @@ from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.subscription_barrier import SubscriptionBarrier
 from bridge.mq.ibm.subscription_request import Admit, Inquire, Request, Subscribe, Unsubscribe
+from bridge.mq.ibm.transmission import REPLAY
+from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Non-durable subscriptions that one connection holds: below MAXHANDS, 256 by default.
-HELD = 200
-#: Reasons for which a subscription that was lost with its connection cannot be made anew now, but may be in a while.
-PASSING = frozenset(
+#: Handles of a connection that are not for non-durable subscriptions: MAXHANDS less these may be.
+OTHER_HANDLES = 56
+#: Reasons for which a queue manager, or its channel, has no connection left.
+CAPACITY = frozenset(
     (
+        cmqc.MQRC_MAX_CONNS_LIMIT_REACHED,
+        cmqc.MQRC_CHANNEL_NOT_AVAILABLE,
+        cmqc.MQRC_CHANNEL_CONFIG_ERROR,
+    )
+)
+#: Reasons for which a subscription cannot be made again after a reconnect now, but perhaps a little later.
+PASSING = CAPACITY | frozenset(
+    (
+        cmqc.MQRC_HANDLE_NOT_AVAILABLE,
         cmqc.MQRC_SUB_ALREADY_EXISTS,
         cmqc.MQRC_SUBSCRIPTION_IN_USE,
         cmqc.MQRC_OBJECT_IN_USE,
@@ -43,6 +53,8 @@ MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
 MOST_HELD_UP = 30.0
 #: Seconds that an answer about the authority of a user is good for.
 ANSWER_KEPT = 1.0
+#: Seconds between attempts to make one more connection after one was rejected.
+CONNECTION_RETRY = 1.0
 
 
 class Held(msgspec.Struct, eq=False):
@@ -57,8 +69,11 @@ class Held(msgspec.Struct, eq=False):
 class Subscriber(Worker[Request]):
     """Runs subscription requests one by one; subscriptions of clean sessions are made anew after a reconnect."""
 
-    def __init__(self, connect: Callable[[], Connection], barrier: SubscriptionBarrier) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection], barrier: SubscriptionBarrier, *, max_connections: int = 50
+    ) -> None:
         super().__init__("subscriptions", connect)
+        self._max_connections = max_connections
         self._assurance = barrier
         #: called on the thread with client identifier, filter and reason where a subscription cannot be made anew
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
@@ -72,7 +87,14 @@ class Subscriber(Worker[Request]):
         #: those of a connection that was lost, until they are made again
         self._to_make: dict[str, Held] = {}
         self._connections: list[Connection] = []
+        #: Non-durable subscriptions by index of their connection, and how many each connection may have.
         self._load: dict[int, int] = {}
+        self._capacity = 0
+        #: Why there cannot be one more connection, and when (time.monotonic()) to try again.
+        self._full: MQError | None = None
+        self._connect_at = 0.0
+        #: Subscriptions of ended sessions that could not be removed yet: name -> (client identifier, filter).
+        self._leftover: dict[str, tuple[str, str]] = {}
         self._request: Request | None = None
         #: user -> what the queue manager said of it, since `_asked` (time.monotonic())
         self._answers: dict[str, int] = {}
@@ -84,6 +106,7 @@ class Subscriber(Worker[Request]):
             self._leave(other)  # of an attempt that did not get to the end
         self._connections = [connection]
         self._load = {0: 0}
+        self._capacity = self._handles(connection) - OTHER_HANDLES
         self._to_make |= self._held
         self._held = {}
         self._make()
@@ -136,6 +159,10 @@ class Subscriber(Worker[Request]):
         for one in self._connections:
             probe(one)
         self._assure(losses)
+        for name, (client_id, topic_filter) in list(self._leftover.items()):
+            if not self._unsubscribe_one(connection, client_id, topic_filter):
+                del self._leftover[name]
+                log.info("MQB4308I subscription %s is removed now", name)
 
     def lost(self) -> None:
         for connection in self._connections[1:]:
@@ -153,7 +180,7 @@ class Subscriber(Worker[Request]):
         elif isinstance(request, Admit):
             request.done(error.reason)
         elif isinstance(request, Unsubscribe):
-            request.done()
+            request.done([error.reason] * len(request.filters))
         elif request is not None:
             # Without an answer nothing is known of the sessions: what waits for them must not be taken for nobody's.
             self._inquiries += 1
@@ -179,21 +206,58 @@ class Subscriber(Worker[Request]):
                 self._request = None
                 request.done(reason)
             case Unsubscribe():
-                for topic_filter in request.filters:
-                    self._unsubscribe_one(connection, request.client_id, topic_filter)
+                reasons = [self._unsubscribe_one(connection, request.client_id, one) for one in request.filters]
+                if request.ended:
+                    self._leftover |= {
+                        subscription_name(request.client_id, one): (request.client_id, one)
+                        for one, reason in zip(request.filters, reasons, strict=True)
+                        if reason
+                    }
                 self._request = None
-                request.done()
+                request.done(reasons)
             case Inquire():
                 found = self._inquire(connection)
                 self._request = None
                 request.done(found)
 
+    @staticmethod
+    def _handles(connection: Connection) -> int:
+        """Return how many handles a connection may have (MAXHANDS)."""
+        handle = connection.open(
+            MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+        )
+        try:
+            (handles,), _ = connection.inquire(handle, (cmqc.MQIA_MAX_HANDLES,))
+        finally:
+            connection.close(handle)
+        return handles
+
     def _roomy(self) -> int:
-        """Return the index of a connection with room for one more handle; make one where there is none."""
+        """Return the index of a connection with room for one more subscription.
+
+        Raises MQError if there is none, and the queue manager or `max_connections` allows no other connection.
+        """
         for index in range(len(self._connections)):
-            if self._load.get(index, 0) < HELD:
+            if self._load.get(index, 0) < self._capacity:
                 return index
-        self._connections.append(self._open_connection())
+        if self._full is not None and time.monotonic() < self._connect_at:
+            raise self._full
+        try:
+            if len(self._connections) >= self._max_connections:
+                what = f"queue_manager.subscription_connections ({self._max_connections}) is reached; raise it or MAXHANDS"
+                raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, what)
+            connection = self._open_connection()
+        except MQError as error:
+            if self._full is None:
+                log.error(
+                    "MQB4309E no connection for more subscriptions of clean sessions, which are rejected meanwhile: %s", error
+                )
+            self._full, self._connect_at = error, time.monotonic() + CONNECTION_RETRY
+            raise
+        if self._full is not None:
+            self._full = None
+            log.info("MQB4310I there is a connection for more subscriptions of clean sessions again")
+        self._connections.append(connection)
         self._load[len(self._connections) - 1] = 0
         return len(self._connections) - 1
 
@@ -245,13 +309,18 @@ class Subscriber(Worker[Request]):
         if topic_string_error(wanted.topic_filter) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         name = subscription_name(request.client_id, wanted.topic_filter)
-        index = 0 if request.durable else self._roomy()
-        connection = self._connections[index]
+        self._leftover.pop(name, None)
         held = self._held.get(name)
         if held is not None and held.request.client_id != request.client_id:
             return cmqc.MQRC_SUB_ALREADY_EXISTS
         if not request.durable and held is not None:
             self._close_held(self._held.pop(name))
+        try:
+            index = 0 if request.durable else self._roomy()
+        except MQError as error:
+            # Not a lost connection: those that there are go on, and the client is told that there is no room.
+            return error.reason
+        connection = self._connections[index]
         try:
             destination = self._destination(connection, request.client_id, request.user)
             try:
@@ -300,31 +369,32 @@ class Subscriber(Worker[Request]):
                 raise
             return connection.subscribe(descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE), destination)[0]
         if wanted.retained:
-            self._request_retained(connection, handle)
+            replay = descriptor(cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE)
+            replay.SubName, replay.SubUserData = "", wanted.data.user_data + REPLAY
+            self._replay_retained(connection, replay, destination)
         return handle
 
     @staticmethod
-    def _request_retained(connection: Connection, handle: int) -> None:
-        """Request the retained publications for a subscription that is altered.
+    def _replay_retained(connection: Connection, replay: MQSD, destination: int) -> None:
+        """Send the retained publications again to a subscription that was altered, through a temporary one.
 
-        MQTT-3.8.4-3: a client that subscribes again gets the retained publications again; altering does not send them.
+        MQTT-3.8.4-3 wants them when a client subscribes again, but MQSO_ALTER does not send them. MQSUBRQ is not an
+        alternative: IBM MQ allows it only for subscriptions with MQSO_PUBLICATIONS_ON_REQUEST.
         """
         try:
-            connection.subscription_request(handle)
+            connection.close(connection.subscribe(replay, destination)[0])
         except MQError as error:
             if error.reason in LOST:
                 raise
-            if error.reason != cmqc.MQRC_NO_RETAINED_MSG:
-                log.warning(
-                    "MQB4306W retained publications are not sent again to a subscription that is altered: %s", error
-                )
+            log.warning("MQB4306W retained publications are not sent again to a subscription that is altered: %s", error)
 
     def _close_held(self, held: Held) -> None:
         held.connection.close(held.handle)
         if held.connection in self._connections:
             self._load[self._connections.index(held.connection)] -= 1
 
-    def _unsubscribe_one(self, connection: Connection, client_id: str, topic_filter: str) -> None:
+    def _unsubscribe_one(self, connection: Connection, client_id: str, topic_filter: str) -> int:
+        """Remove a subscription; return MQRC_NONE once it is gone, else the reason for which it is still there."""
         name = subscription_name(client_id, topic_filter)
         held = self._held.pop(name, None)
         self._to_make.pop(name, None)
@@ -338,6 +408,9 @@ class Subscriber(Worker[Request]):
                 raise
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 log.error("MQB4307E subscription %s is not removed: %s", name, error)
+                self.failure, self.failed_at = f"subscription {name} is not removed: {error}", time.monotonic()
+                return error.reason
+        return cmqc.MQRC_NONE
 
     @staticmethod
     def _remove(connection: Connection, client_id: str, topic_filter: str) -> None:

@@ -20,11 +20,15 @@ class Subscribe(msgspec.Struct, eq=False):
 
 
 class Unsubscribe(msgspec.Struct, eq=False):
-    """Remove subscriptions of one client."""
+    """Remove subscriptions of one client; `done` gets a reason for each, on the subscriber's thread.
+
+    If the session has `ended`, a subscription that cannot be removed now is removed later.
+    """
 
     client_id: str
     filters: Sequence[str]
-    done: Callable[[], None]
+    done: Callable[[list[int]], None]
+    ended: bool = False
 
 
 class Admit(msgspec.Struct, eq=False):

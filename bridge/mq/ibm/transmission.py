@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 
@@ -11,12 +12,17 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import Properties, properties_of
 from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
 from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
+from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mq.mqi import Got
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
+from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
 
-#: Length of an MQXQH.
-_MQXQH = 428
+#: Bytes of an MQXQH.
+MQXQH_LENGTH = 428
+#: What the SubUserData of a subscription ends with that exists only to replay retained publications.
+REPLAY = " REPLAY"
+#: Fields of an MQMD of version 2 that an MQMDE has.
+_EXTENDED = ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")
 
 
 class QueuedMessage(msgspec.Struct, eq=False):
@@ -37,6 +43,8 @@ class QueuedMessage(msgspec.Struct, eq=False):
     expires: float = math.inf
     #: its MQMD says it
     put_time: float = 0.0
+    #: It came through the temporary subscription that replays retained publications.
+    replay: bool = False
 
     @property
     def raw(self) -> bytes:
@@ -54,10 +62,15 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return None if self.expires == math.inf else self.expires - time.monotonic()
 
     @property
+    def queue_manager(self) -> str:
+        """Return RemoteQMgrName: the queue manager name of the client."""
+        return decode_mqxqh(self.got.data).RemoteQMgrName.decode("utf-8", "replace")
+
+    @property
     def undelivered(self) -> tuple[MQMD, bytes]:
         """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
         header = decode_mqxqh(self.got.data)
-        return header.MsgDesc, self.got.data[_MQXQH:]
+        return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
 def read_transmission(got: Got) -> QueuedMessage:
@@ -66,35 +79,60 @@ def read_transmission(got: Got) -> QueuedMessage:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
     embedded = header.MsgDesc
-    raw = Message(embedded, got.data[_MQXQH:])
+    raw = _with_version_2(Message(embedded, got.data[MQXQH_LENGTH:]))
+    embedded = raw.md
+    remote_queue = header.RemoteQName.decode("utf-8", "replace")
     message: AnyMessage = raw
-    try:
-        properties = properties_of(raw)
-    except MalformedHeader:
-        properties = Properties(b"")  # the session comes by it again, and has the message dead-lettered
-    else:
-        if properties.qos is not None:
-            message = PublicationMessage(
-                embedded,
-                publisher_in(properties),
-                properties.topic or "",
-                properties.body,
-                properties.qos,
-                properties=properties_in(properties, embedded.CorrelId),
-            )
-        elif not properties.mqtt and not properties.usr:
-            described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
-            message = Message(msgspec.structs.replace(embedded, **described), properties.body)
+    properties = Properties(b"")
+    if is_for_subscription(remote_queue):
+        # Headers that cannot be read: the session reads them again and has the message dead-lettered.
+        with contextlib.suppress(MalformedHeader):
+            properties = properties_of(raw)
+            message = _publication(embedded, properties) or raw
+    user_data, replay = properties.user_data, False
+    if user_data is not None and user_data.endswith(REPLAY):
+        user_data, replay = user_data.removesuffix(REPLAY), True
     return QueuedMessage(
         got.md.MsgId,
         header.RemoteQMgrName.decode("utf-8", "replace"),
-        header.RemoteQName.decode("utf-8", "replace"),
+        remote_queue,
         message,
         properties.topic,
-        properties.user_data,
+        user_data,
         properties.retained,
         embedded.Persistence == cmqc.MQPER_PERSISTENT,
         int.from_bytes(got.md.MsgId[-8:], "big"),
         got,
         math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
+        replay=replay,
     )
+
+
+def _publication(md: MQMD, properties: Properties) -> AnyMessage | None:
+    """Return a message for a subscription without its headers; None if the session needs all of them."""
+    if properties.qos is not None:
+        return PublicationMessage(
+            md,
+            publisher_in(properties),
+            properties.topic or "",
+            properties.body,
+            properties.qos,
+            properties=properties_in(properties, md.CorrelId),
+        )
+    if properties.mqtt or properties.usr:
+        return None
+    described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
+    return Message(msgspec.structs.replace(md, **described), properties.body)
+
+
+def _with_version_2(message: Message) -> Message:
+    """Return a message with what its MQMDE says in its MQMD; an MQMDE that cannot be read stays where it is."""
+    md = message.md
+    if md.Format != cmqc.MQFMT_MD_EXTENSION:
+        return message
+    try:
+        extension = decode_mqmde(message.data, byte_order=byte_order_of(md.Encoding, "MQMDE"))
+    except MalformedHeader:
+        return message  # the session reads it again and has the message dead-lettered
+    named = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
+    return Message(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :])

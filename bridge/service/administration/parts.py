@@ -11,6 +11,7 @@ from bridge.config import Configuration
 from bridge.mq.host import Host
 from bridge.service.channels import Channels
 from bridge.service.mappings.registry import Mappings
+from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 from bridge.service.watch import Watch
 
@@ -38,6 +39,7 @@ class Parts(msgspec.Struct, kw_only=True):
     channels: Channels
     mappings: Mappings
     watch: Watch
+    queue_manager_watch: QueueManagerWatch
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
     #: seconds since the epoch
     started_at: float

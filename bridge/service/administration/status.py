@@ -57,6 +57,7 @@ def _problems(parts: Parts) -> list[str]:
         found.append(f"queue manager {parts.host.name} {_queue_manager_state(parts)}")
     if parts.host.memory.problem:
         found.append(parts.host.memory.problem)
+    found += parts.queue_manager_watch.problems
     found += [f"in the last minute, {one}" for one in parts.service.backend.failures]
     found += parts.channels.problems.values()
     running = (State.RUNNING, State.STARTING, State.DISABLED, State.PAUSED)

@@ -17,10 +17,11 @@ from bridge.service.administration.parts import Parts
 from bridge.service.mappings.status import State
 from bridge.service.metrics.event_loop import EventLoopLag
 from bridge.service.metrics.events import Events
-from bridge.service.metrics.queue_manager import QueueManagerWatch
+from bridge.service.metrics.queue_manager import gather_queue_manager
 from bridge.service.metrics.reasons import reason_label, version_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.metrics.sessions import SessionCount
+from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.traffic import Traffic
 
 
@@ -39,16 +40,15 @@ class Metrics:
         self._commits: Sequence[Commits] = ()
         self._watch: QueueManagerWatch | None = None
 
-    def begin(self, host: Host) -> None:
+    def begin(self, host: Host, watch: QueueManagerWatch) -> None:
         """Count what the queue manager of a host commits, too."""
         self._commits = host.backend.count_commits()
-        self._watch = QueueManagerWatch(host)
+        self._watch = watch
+        watch.ages = True
 
     def stop(self) -> None:
         """End."""
         self._lag.stop()
-        if self._watch is not None:
-            self._watch.stop()
 
     async def gather(self, state: BridgeState, parts: Parts | None) -> Samples:
         """Return all there is to say; of a bridge that has not all its parts yet, what it has."""
@@ -62,7 +62,8 @@ class Metrics:
         self._gather_commits(samples)
         if self._watch is not None:
             configuration = self._configuration if parts is None else parts.configuration
-            await self._watch.gather(samples, configuration)
+            name, queue = configuration.queue_manager.name, configuration.transmission_queue
+            gather_queue_manager(samples, await self._watch.status(), name, queue)
         if parts is not None:
             samples.add("mqbridge_units_of_work", parts.service.units.under_way)
             self.events.gather(samples)

@@ -18,6 +18,7 @@ from bridge.wire.mq.errors import MalformedHeader
 from bridge.wire.mq.mqdlh import MQDLH, MQDLH_LAYOUT, decode_mqdlh, encode_mqdlh
 from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE, MQMDE_LAYOUT, decode_mqmde, encode_mqmde
 from bridge.wire.mq.mqxqh import MQXQH, MQXQH_LAYOUT, decode_mqxqh, encode_mqxqh
+from bridge.wire.mq.other_headers import OTHER_KINDS, decode_other_header
 from bridge.wire.mq.rfh2 import RFH2, RFH2_LAYOUT, decode_rfh2, encode_rfh2
 from bridge.wire.mq.structure import Buffer, Layout, byte_order_of
 
@@ -75,29 +76,42 @@ class EncodedChain(NamedTuple):
     data: bytes
 
 
-def decode_chain(format: bytes, encoding: int, ccsid: int, data: Buffer, *, strict: bool = True) -> Chain:
+def decode_chain(
+    format: bytes, encoding: int, ccsid: int, data: Buffer, *, strict: bool = True, discard_others: bool = False
+) -> Chain:
     """Walk the headers at the start of ``data``, which Format, Encoding and CodedCharSetId of the MQMD describe.
 
     The first Format that is not one of MQHRF2, MQXMIT, MQDEAD and MQHMDE names the body.
 
     :param strict: False: a header that cannot be read is no error; it and everything behind it is the body.
+    :param discard_others: follow the chain through the headers of :data:`OTHER_KINDS`, too. They are not in the result,
+        and its headers cannot be encoded to the same data.
     :raises MalformedHeader: a header is not what the Format before it announced. The offset counts from the start of
         ``data``.
     """
     headers: list[Header] = []
     outer_encoding, outer_ccsid = encoding, ccsid
     offset = 0
-    while (kind := KIND_OF_FORMAT.get(format)) is not None:
+    while True:
+        kind = KIND_OF_FORMAT.get(format)
+        other = OTHER_KINDS.get(format) if discard_others else None
         try:
-            byte_order = byte_order_of(encoding, kind.structure, offset)
-            header: Header = kind.decode(data, offset, byte_order=byte_order)
+            if kind is not None:
+                byte_order = byte_order_of(encoding, kind.structure, offset)
+                header: Header = kind.decode(data, offset, byte_order=byte_order)
+                headers.append(header)
+                offset += header.StrucLength if isinstance(header, RFH2) else kind.length or 0
+                follower = descriptor_of(header)
+            elif other is not None:
+                byte_order = byte_order_of(encoding, other.start.name, offset)
+                follower = decode_other_header(other, data, offset, byte_order=byte_order, encoding=encoding)
+                offset += follower.StrucLength
+            else:
+                break
         except MalformedHeader:
             if strict:
                 raise
             break
-        headers.append(header)
-        offset += header.StrucLength if isinstance(header, RFH2) else kind.length or 0
-        follower = descriptor_of(header)
         format, encoding = follower.Format, follower.Encoding
         if follower.CodedCharSetId != cmqc.MQCCSI_INHERIT:
             ccsid = follower.CodedCharSetId

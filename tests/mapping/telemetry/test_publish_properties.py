@@ -287,7 +287,7 @@ def test_what_is_published_comes_out(properties: PublishProperties, payload: byt
     got = as_bytes(message, retained=True, user_data="1 NL", correl_id=correl_id)
     if correl_id is not None:
         got = Message(msgspec.structs.replace(got.md, CorrelId=correl_id), got.data)
-    outgoing = from_mq(got, with_properties=True)
+    outgoing = from_mq(got, requested_qos=1, with_properties=True)
     assert (outgoing.topic, outgoing.payload, outgoing.qos) == ("a/b", payload, 1)
     assert outgoing.properties == expected
 

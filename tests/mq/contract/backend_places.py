@@ -129,6 +129,12 @@ class Place(ABC):
         self.at_end.append(f"DELETE TOPIC('{name}')")
         return name
 
+    async def queue(self, kind: str) -> str:
+        name = f"{kind}.{_RUN}.{next(_names)}"
+        await self.command(f"DEFINE QLOCAL('{name}')")
+        self.at_end.append(f"DELETE QLOCAL('{name}') PURGE")
+        return name
+
     async def put(self, queue: str, data: bytes, *, manager: str = "", **md: Any) -> MQMD:
         od = MQOD(ObjectName=queue, ObjectQMgrName=manager)
         return await self.application(lambda connection: connection.put1(od, Message(MQMD(**md), data)))

@@ -135,13 +135,13 @@ async def test_what_was_for_a_session_that_has_ended_is_not_handed_over(bridge: 
     last = unit(*(publication(old, b"%d" % number) for number in range(50)))
     bridge.submit(last)
     handed_over = len([one for one in bridge.transmissions if one.client_id == "c1"])
-    ended: list[None] = []
-    bridge.backend.unsubscribe("c1", [old], lambda: ended.append(None), ended=True)
+    ended: list[list[int]] = []
+    bridge.backend.unsubscribe("c1", [old], ended.append, ended=True)
     await bridge.subscribed("c1", new, durable=durable)
     await bridge.ended(last)
     await bridge.taken(unit(publication(old, b"nobody's"), publication(new, b"published")))
     found = await bridge.settled()
-    assert ended == [None]
+    assert ended == [[0]]
     assert [payload(one) for one in found if one.client_id == "c1"][handed_over:] == [b"retained", b"published"]
     assert len([one for one in found if one.client_id == "witness"]) == 51
     mine = [one for one in found if one.client_id == "c1"]
@@ -156,7 +156,7 @@ async def test_a_direct_message_outlives_the_session_that_has_ended(bridge: Brid
     """It came for no subscription: whoever is that client next gets it."""
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)
-    bridge.backend.unsubscribe("c1", [topic], lambda: None, ended=True)
+    bridge.backend.unsubscribe("c1", [topic], lambda _reasons: None, ended=True)
     await bridge.place.put("alarms", b"direct", manager="c1")
     assert await bridge.payloads() == [b"direct"]
 

@@ -33,6 +33,18 @@ def test_a_look(mq, app, monkeypatch):
     assert found[empty].oldest_message_age is None
 
 
+def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq):
+    open_, closed = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ) PUT(DISABLED)")
+    mq.alter(DEADQ=(dead := mq.queue()))
+    own = mq.queue()
+    looking = IbmInquiry(mq.connect, own)
+    found = looking.look([open_, closed], ages=False)
+    looking.close()
+    assert {one.name: one.put_inhibited for one in found.queues if one.transmission} == {open_: False, closed: True}
+    assert {one.name for one in found.queues} == {open_, closed, own, dead}
+    assert found.dead_letter_queue == dead, "where the queue manager puts messages, not the bridge"
+
+
 def test_looks_share_a_connection(mq):
     """It is kept from one look to the next, and made anew where it was lost."""
     made = []

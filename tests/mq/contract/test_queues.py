@@ -204,3 +204,20 @@ def test_an_expired_message_cannot_be_got(mq, app, refused):
         time.sleep(0.01)
     assert app.all(queue) == [b"long"]
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("JMSDeliveryMode = 1", [b"persistent"]),
+        ("JMSExpiration = -1", [b"persistent", b"other"]),
+        ('JMSMessageID = "0x' + "41" * 24 + '"', [b"persistent"]),
+    ],
+)
+def test_a_selector_names_fields_of_the_mqmd_as_jms_does(mq, app, selector, expected):
+    """ "JMS fields and properties with corresponding MQMD fields"."""
+    queue = mq.queue()
+    app.put(queue, b"persistent", Persistence=1, MsgId=b"A" * 24)
+    app.put(queue, b"other", Persistence=0)
+    handle = app.open(MQOD(ObjectName=queue, SelectionString=selector), cmqc.MQOO_INPUT_SHARED)
+    assert app.drain(handle) == expected

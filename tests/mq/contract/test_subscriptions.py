@@ -8,6 +8,7 @@ from bridge.mapping.message import Message
 from bridge.mq.mqi import MQPMO, MQSD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqxqh
+from tests.support.patience import until
 
 DURABLE, RESUME, ALTER = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME, cmqc.MQSO_ALTER
 FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -26,6 +27,19 @@ def test_a_provided_destination(mq, app, other, root):
     app.close(subscription)
     app.publish(root, b"y")
     assert other.all(queue) == []
+
+
+def test_an_expired_subscription_gets_no_more_publications(mq, app, root):
+    """SubExpiry (MQLONG): "No more publications will match this subscription after this interval has passed"."""
+    _, queue = app.subscribe(root, SubExpiry=5)
+    app.publish(root, b"in time")
+    assert app.drain(queue) == [b"in time"]
+
+    def passed_by():
+        app.publish(root, b"x")
+        return app.drain(queue) == []
+
+    until(passed_by, lambda: "the subscription still gets publications")
 
 
 def test_a_destination_at_another_queue_manager(mq, app, root):

@@ -77,7 +77,7 @@ class Service:
 
     async def unsubscribe(self, client_id: str, *filters: str) -> None:
         ended = asyncio.get_running_loop().create_future()
-        self.backend.unsubscribe(client_id, filters, lambda: ended.set_result(None))
+        self.backend.unsubscribe(client_id, filters, lambda _reasons: ended.set_result(None))
         await asyncio.wait_for(ended, PATIENCE)
 
     async def stop(self) -> None:

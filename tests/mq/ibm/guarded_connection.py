@@ -1,4 +1,4 @@
-"""The embedded queue manager with an object authority manager and a command server that do as they are told."""
+"""The embedded queue manager, with MQOPEN and a command server that fail as a test wants."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD
+from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, decode_pcf, encode_pcf
 
-#: MQOPEN option -> authority asked of the OAM for it
-AUTHORITIES = {
-    cmqc.MQOO_INPUT_SHARED: "GET",
-    cmqc.MQOO_INPUT_EXCLUSIVE: "GET",
-    cmqc.MQOO_BROWSE: "BROWSE",
-    cmqc.MQOO_OUTPUT: "PUT",
-    cmqc.MQOO_INQUIRE: "INQ",
-}
 COMMANDS = {
     cmqcfc.MQCMD_PING_Q_MGR: "PING",
     cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION: "INQUIRE",
+    cmqcfc.MQCMD_INQUIRE_Q_STATUS: "STATUS",
     cmqcfc.MQCMD_CLEAR_TOPIC_STRING: "CLEAR",
 }
 
@@ -36,43 +29,23 @@ class GuardedConnection(EmbeddedConnection):
 
     def __init__(self, queue_manager: QueueManager) -> None:
         super().__init__(queue_manager)
-        #: (user, object, authority); user "" is the connection's own
-        self.denied: set[tuple[str, str, str]] = set()
         #: command -> reason that it fails for; None: it is not answered
         self.answers: dict[str, int | None] = {}
         #: object -> reason that its MQOPEN fails for
         self.reasons: dict[str, int] = {}
+        #: bytes above which the channel transfers no message
+        self.max_message_length: int | None = None
 
     def open(self, od: MQOD, options: int) -> int:
-        user = od.AlternateUserId if options & cmqc.MQOO_ALTERNATE_USER_AUTHORITY else ""
-        if user and ("", "QMGR", "ALTUSR") in self.denied:
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED)
         name = "QMGR" if od.ObjectType == cmqc.MQOT_Q_MGR else od.ObjectName
-        if od.ObjectQMgrName:
-            name = str(self._queue_manager.attributes["DEFXMITQ"])
-        if od.ObjectType == cmqc.MQOT_TOPIC:
-            self._ask(user, "TOPIC", "PUB")
-            if options & cmqc.MQOO_SET_IDENTITY_CONTEXT:
-                self._ask("", "QMGR", "SETID")
-                self._ask("", "TOPIC", "SETID")
-        else:
-            for option, authority in AUTHORITIES.items():
-                if options & option:
-                    self._ask(user, name, authority)
         if name in self.reasons:
             raise MQError(self.reasons[name])
         return super().open(od, options)
 
-    def _ask(self, user: str, name: str, authority: str) -> None:
-        if (user, name, authority) in self.denied:
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED)
-
-    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        self._ask(sd.AlternateUserId, "TOPIC", "SUB")
-        return super().subscribe(sd, handle)
-
     def put1(self, od: MQOD, message: Any, *arguments: Any, **more: Any) -> MQMD:
         if od.ObjectName != COMMAND_QUEUE:
+            if self.max_message_length is not None and len(message.put_data) > self.max_message_length:
+                raise MQError(cmqc.MQRC_DATA_LENGTH_ERROR)
             return super().put1(od, message, *arguments, **more)
         header, _ = decode_pcf(message.put_data)
         reason = self.answers.get(COMMANDS[header.Command], cmqc.MQRC_NONE)

@@ -17,6 +17,15 @@ class Waiting:
     def __init__(self, name: str) -> None:
         self.name = name
         self.busy_since = 0.0
+        self.lost_since = 0.0
+        self.looks = 0
+
+    @property
+    def unanswered_since(self) -> float:
+        return self.lost_since or self.busy_since
+
+    def look(self) -> None:
+        self.looks += 1
 
 
 async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> None:
@@ -38,4 +47,31 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     first.busy_since = 0.0
     assert look() == look() == set()
     assert caplog.text.count("MQB4007W first: the queue manager answers again") == 1
+    watch.stop()
+
+
+async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    browser, remover = Waiting("browser"), Waiting("remover")
+    workers = cast(Any, [browser, remover])
+    watch = AnswerWatch(workers, asyncio.get_running_loop(), vital=workers, outage_timeout=10.0)
+    outages: list[bool] = []
+    watch.on_outage = lambda: outages.append(watch.outage)
+
+    def look() -> bool:
+        watch.stop()
+        watch.start()
+        return watch.outage
+
+    now = time.monotonic()
+    browser.busy_since = now - 60  # one worker with a long message
+    assert not look() and remover.looks == 1
+    remover.busy_since = now - 3
+    assert look() and outages == [True]
+    browser.lost_since, browser.busy_since = now - 60, 0.0
+    assert look() and outages == [True]
+    browser.lost_since = 0.0
+    assert look() and outages == [True]
+    remover.busy_since = 0.0
+    assert not look()
+    assert caplog.text.count("MQB4012E") == 1
     watch.stop()

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+import pytest
+
 from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.errors import MQError
+from bridge.mq.ibm import browser as browser_module
 from bridge.mq.ibm.browser import Browser
-from bridge.mq.ibm.transmission import QueuedMessage
-from bridge.mq.mqi import MQOD, GetOptions, Got
+from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
+from bridge.mq.mqi import MQOD, GetOptions, Got, TruncatedMessage
+from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.ibm.backends import TRANSMIT, drain
 
@@ -52,3 +58,67 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(queue_m
     put(queue_manager, b"2")
     browser.serve(again)
     assert handed_over == [b"1", b"2"]
+
+
+class ShortChannel(EmbeddedConnection):
+    """A connection whose channel has a MAXMSGL below the length of some messages."""
+
+    LIMIT = 66_000
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        if options.MaxLength is not None:
+            return super().get(handle, options)
+        try:
+            return super().get(handle, msgspec.structs.replace(options, MaxLength=self.LIMIT))
+        except TruncatedMessage:
+            raise MQError(cmqc.MQRC_DATA_LENGTH_ERROR, "get") from None
+
+
+def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_after_it(
+    queue_manager: QueueManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    handed_over: list[bytes] = []
+
+    def hand_over(batch: Sequence[QueuedMessage]) -> None:
+        handed_over.extend(one.message.data for one in batch)
+
+    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None)
+    for body in (b"1", bytes(70_000), b"2"):
+        put(queue_manager, body)
+    connection = ShortChannel(queue_manager)
+    browser.opened(connection)
+    browser.serve(connection)
+    assert handed_over == [b"1", b"2"]
+    assert browser.unreadable == 1
+    assert "MQB4211E" in caplog.text and "(70428 bytes) for client 'dev'" in caplog.text
+
+
+def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_over: list[bytes] = []
+    rejected: list[tuple[bytes, int]] = []
+
+    def read(got: Got) -> QueuedMessage:
+        if got.data.endswith(b"bad"):
+            raise KeyError("a defect")
+        return read_transmission(got)
+
+    def hand_over(batch: Sequence[QueuedMessage]) -> None:
+        handed_over.extend(one.message.data for one in batch)
+
+    monkeypatch.setattr(browser_module, "read_transmission", read)
+    browser = Browser(
+        lambda: EmbeddedConnection(queue_manager),
+        TRANSMIT,
+        hand_over,
+        lambda got, reason: rejected.append((got.data[MQXQH_LENGTH:], reason)),
+    )
+    for body in (b"1", b"bad", b"2"):
+        put(queue_manager, body)
+    connection = EmbeddedConnection(queue_manager)
+    browser.opened(connection)
+    browser.serve(connection)
+    connection.disconnect()
+    assert handed_over == [b"1", b"2"]
+    assert rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.config.password import NoPassword
 from bridge.mq.ibm.client_library import LibraryMissing, load_library
 from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls, parameters
+from bridge.wire import cmqc
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}
 TLS = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY")
@@ -87,6 +89,39 @@ def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, s
     assert str(raised.value).startswith("no password for user ours: ")
     assert told.format(file=tmp_path / "secret") in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+def test_the_password_of_the_key_repository_comes_from_its_file_or_variable(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    for given, environment in (
+        ({"key_repository_password_file": tmp_path / "secret"}, {}),
+        ({"key_repository_password_variable": "KEY"}, {"KEY": "hunter2"}),
+    ):
+        tls = TlsConfig(key_repository=Path("/key.p12"), cipher_spec="ANY", **given)
+        found = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), environment)
+        assert found.tls is not None and found.tls.password == "hunter2"
+        assert "hunter2" not in repr(found.tls)
+
+
+def test_a_key_repository_that_the_bridge_may_not_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key.kdb").touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # which tests that run as root would not see
+    tls = TlsConfig(key_repository=tmp_path / "key", cipher_spec="ANY")
+    found = parameters(IbmQueueManagerConfig(**CLIENT, tls=tls), {})
+    hint = found.hint(cmqc.MQRC_KEY_REPOSITORY_ERROR)
+    assert hint == f"{tmp_path / 'key.kdb'} cannot be read by the user that runs the bridge"
+
+
+def test_text_is_utf_8_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ibmmq", object())
+    monkeypatch.delenv("MQCCSID", raising=False)
+    load_library("ibmmq")
+    assert os.environ["MQCCSID"] == "1208"
+    monkeypatch.setenv("MQCCSID", "819")
+    load_library("ibmmq")
+    assert os.environ["MQCCSID"] == "819"
 
 
 def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
-"""What the bridge of a configuration needs of its queue manager."""
+"""What the bridge of a configuration needs of its queue manager, and the MQSC script that provides it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +14,39 @@ from bridge.config import (
     Configuration,
     EmbeddedQueueManagerConfig,
     IbmQueueManagerConfig,
+    default_configuration,
 )
-from bridge.mq.ibm.requirements import Requirements, requirements_of
+from bridge.mq.embedded.mqsc.script import run_script
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.ibm.mqsc_script import mqsc_script
+from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
+from bridge.mq.ibm.requirements_check import missing
+from bridge.shipped import shipped_file
+
+#: The bridge's user, and a user of clients. No such users exist on any machine.
+OURS, SENSOR = "mqtestbridge", "mqtestsensor"
+MAPPINGS = {
+    "to-queue": {"from": {"mqtt": "a/+"}, "to": {"queue": "OUT"}},
+    "elsewhere": {"from": {"mqtt": "b/+"}, "to": {"queue": "OUT", "queue_manager": "QM2"}},
+    "by-template": {"from": {"mqtt": "c/{line}"}, "to": {"queue": "LINE.{line}"}},
+    "to-topic": {"from": {"mqtt": "d", "link": "cloud"}, "to": {"topic": "d"}},
+    "from-queue": {"from": {"queue": "IN"}, "to": {"mqtt": "e", "link": "cloud"}, "guarantee": "exactly-once"},
+}
+
+
+def configuration(**queue_manager: Any) -> Configuration:
+    """A configuration that needs every kind of object and authority."""
+    settings = {"type": "ibm", "name": "MQB1", "mode": "bindings", "user": OURS, **queue_manager}
+    return Configuration.model_validate(
+        {
+            "queue_manager": settings,
+            "channels": [{"name": "A", "port": 1}, {"name": "B", "port": 2, "mcauser": SENSOR}],
+            "links": {"cloud": {"host": "localhost"}},
+            "mappings": MAPPINGS,
+        }
+    )
 
 
 def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +54,7 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     channels = [
         ChannelConfig(name="A", port=1),
         ChannelConfig(name="B", port=2, mcauser="sensor"),
-        ChannelConfig(name="C", port=3, use_client_id=True),
+        ChannelConfig(name="C", port=3, use_client_id=True, max_packet_size=1_000_000),
     ]
     embedded = Configuration(channels=channels, transmission_queue="XMIT")
     assert requirements_of(embedded) == Requirements(
@@ -31,12 +66,25 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         name="QM1", mode="bindings", user="ours", dead_letter_queue="DLQ", batch=BatchConfig(messages=5000)
     )
     assert requirements_of(embedded.model_copy(update={"queue_manager": queue_manager})) == Requirements(
+        queue_manager="QM1",
         transmission_queue="XMIT",
         user="ours",
         identities=("", "sensor"),
         dead_letter_queue="DLQ",
         uncommitted=15_000,
+        message_length=4 * 1024 * 1024 + 65_536,
     )
+
+
+def test_queues_that_mappings_name() -> None:
+    needs = requirements_of(configuration())
+    assert needs.mapping_queues == (
+        MappingQueue("to-queue", "OUT", ("PUT", "SETID")),
+        MappingQueue("elsewhere", "OUT", ("PUT", "SETID"), queue_manager="QM2", transmission_queue="QM2"),
+        MappingQueue("from-queue", "IN", ("INQ", "GET"), exclusive=True),
+    )
+    assert needs.mapping_templates == (("by-template", "LINE.{line}"),)
+    assert needs.mapping_publishes and needs.mapping_state
 
 
 @pytest.mark.parametrize(
@@ -54,3 +102,109 @@ def test_the_state_queue_of_mappings_is_needed_for_exactly_once(mapping: dict[st
     assert requirements.mapping_state is needed
     names = [one.name for one in requirements.queues("")]
     assert ("SYSTEM.MQTT.MAPPING.STATE" in names) is needed
+
+
+def test_the_shipped_script_is_that_of_the_default_configuration() -> None:
+    """To write it again: mqbridge mqsc-script > deploy/mq/bridge.mqsc."""
+    assert mqsc_script(default_configuration()) == shipped_file("deploy/mq/bridge.mqsc").read_text()
+
+
+# The script on a queue manager that enforces authorities ---------------------------------------------------------------
+
+
+@pytest.fixture
+def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
+    """A queue manager prepared by the script of `configuration`, with the queues of its mappings."""
+    queue_manager = QueueManager("MQB1", tmp_path)
+    queue_manager.enforce_authorities()
+    own = "DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\nDEFINE QLOCAL(QM2) USAGE(XMITQ)\n"
+    run_script(queue_manager, own, "test")
+    run_script(queue_manager, mqsc_script(configuration(), f"PRINCIPAL('{OURS}')"), "mqsc-script")
+    CommandServer(queue_manager).start()
+    yield queue_manager
+    queue_manager.close()
+
+
+def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
+    """What is missing in the examination of the bridge's user, with the MQSC that adds it."""
+    connection = EmbeddedConnection(queue_manager, user=OURS)
+    try:
+        return [(one.what, one.remedy) for one in missing(connection, requirements_of(configuration()))]
+    finally:
+        connection.disconnect()
+
+
+def test_nothing_is_missing_after_the_script(queue_manager: QueueManager) -> None:
+    assert lacking(queue_manager) == []
+
+
+def granted() -> list[Authority]:
+    """The authorities that the script grants, but for CONNECT, without which there is no connection."""
+    return [one for one in requirements_of(configuration()).authorities("") if one.word != "CONNECT"]
+
+
+@pytest.mark.parametrize("authority", granted(), ids=lambda one: " ".join(filter(None, one.key)))
+def test_each_authority_of_the_script_is_reported_if_it_is_missing(
+    queue_manager: QueueManager, authority: Authority
+) -> None:
+    """So the script grants no authority that is not needed, and the check misses none that is."""
+    user = authority.user or OURS
+    profile = f"PROFILE('{authority.name}') " if authority.name else ""
+    record = f"SET AUTHREC {profile}OBJTYPE({authority.kind}) PRINCIPAL('{user}')"
+    run_script(queue_manager, f"{record} AUTHRMV({authority.word})", "test")
+    before = subscriptions(queue_manager)
+    ((what, remedy),) = lacking(queue_manager)
+    assert (what.split(",")[0].startswith(f"user {user} lacks authority"), remedy) == (
+        True,
+        f"{record} AUTHADD({authority.word})",
+    )
+    assert subscriptions(queue_manager) == before
+    run_script(queue_manager, remedy, "test")
+    assert lacking(queue_manager) == []
+
+
+def subscriptions(queue_manager: QueueManager) -> set[str]:
+    return set(queue_manager.topics.subscriptions)
+
+
+def test_an_examination_leaves_nothing_behind(queue_manager: QueueManager) -> None:
+    administrator = EmbeddedConnection(queue_manager)
+
+    def shown() -> list[Any]:
+        commands = ("DISPLAY QSTATUS(*)", "DISPLAY QUEUE(*)", "DISPLAY SUB(*)", "DISPLAY TPSTATUS('#')")
+        return [administrator.command(command)[0].objects for command in commands]
+
+    before = shown()
+    lacking(queue_manager)
+    assert shown() == before
+    administrator.disconnect()
+
+
+CHANNEL = {"mode": "client", "channel": "MQTT.BRIDGE", "connections": "mq1(1414)"}
+TLS = {"key_repository": "/etc/mqbridge/key", "cipher_spec": "TLS_AES_256_GCM_SHA384", "certificate_label": "bridge"}
+
+
+@pytest.mark.parametrize("security", [{}, {"user": None, "tls": TLS}], ids=["password", "certificate"])
+def test_each_command_of_a_script_with_a_channel_succeeds(queue_manager: QueueManager, security: dict[str, Any]) -> None:
+    script = mqsc_script(configuration(**CHANNEL, **security), f"PRINCIPAL('{OURS}')", OURS)
+    responses = run_script(queue_manager, script, "mqsc-script")
+    assert {one.message.partition(":")[0] for one in responses if not one.ok} == {"AMQ8150E"}  # already exists
+    assert lacking(queue_manager) == []
+
+
+def test_the_channel_of_a_script_requires_the_password_of_its_user() -> None:
+    script = mqsc_script(configuration(**CHANNEL))
+    commands = " ".join(line.removesuffix("+").strip() for line in script.splitlines() if not line.startswith("*"))
+    assert (
+        "DEFINE CHANNEL('MQTT.BRIDGE') CHLTYPE(SVRCONN) TRPTYPE(TCP) NOREPLACE DESCR('MQTT bridge')"
+        " MCAUSER('*NOACCESS') MAXMSGL(104857600) SHARECNV(1) HBINT(10) SSLCIPH(' ') SSLCAUTH(OPTIONAL)"
+    ) in commands
+    assert "ADDRESS('*') USERSRC(NOACCESS)" in commands
+    assert "USERSRC(CHANNEL) CHCKCLNT(REQUIRED)" in commands
+    assert "SSLPEERMAP" not in commands
+
+
+def test_the_channel_of_a_script_maps_a_certificate_to_the_user() -> None:
+    script = mqsc_script(configuration(**CHANNEL, user=None, tls=TLS), user=OURS)
+    assert "SSLCIPH(TLS_AES_256_GCM_SHA384)" in script and "SSLCAUTH(REQUIRED)" in script
+    assert "SSLPEER('CN=mqbridge')" in script and f"MCAUSER('{OURS}')" in script

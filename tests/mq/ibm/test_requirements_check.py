@@ -1,4 +1,4 @@
-"""What a queue manager lacks, told in one sentence each: one row for each object, attribute and authority."""
+"""What `check --connect` reports: objects and attributes, and how it meets errors. test_requirements.py has authorities."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
-from bridge.mq.ibm.requirements import MappingQueue
+from bridge.mq.ibm.requirements import MappingQueue, setmqaut
 from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, refused_connection
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc, cmqcfc
 from tests.mq.ibm.guarded_connection import GuardedConnection
 
 XMITQ, STATE, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE"
-DEFINE_XMITQ = f"DEFINE QLOCAL('{XMITQ}') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600)"
-DEFINE_STATE = f"DEFINE QLOCAL('{STATE}') USAGE(NORMAL) SHARE MAXDEPTH(10000000) MAXMSGL(104857600)"
-DEFINE_DLQ = f"DEFINE QLOCAL('{DLQ}') USAGE(NORMAL) MAXDEPTH(10000000) MAXMSGL(104857600)"
-SERVER = "ALTER QMGR SCMDSERV(QMGR), and until the queue manager starts again, the shell's strmqcsv"
+LONG = "MAXDEPTH(10000000) MAXMSGL(104857600)"
+DEFINE_XMITQ = f"DEFINE QLOCAL('{XMITQ}') USAGE(XMITQ) {LONG} MONQ(LOW)"
+DEFINE_STATE = f"DEFINE QLOCAL('{STATE}') USAGE(NORMAL) SHARE DEFSOPT(SHARED) {LONG} DEFPSIST(YES)"
+DEFINE_DLQ = f"DEFINE QLOCAL('{DLQ}') USAGE(NORMAL) {LONG} DEFPSIST(YES) MONQ(LOW)"
+SERVER = "ALTER QMGR SCMDSERV(QMGR), and until the queue manager restarts, the control command strmqcsv"
 NO_DEFXMITQ = (
-    f"the queue manager's default transmission queue (DEFXMITQ) is blank, and has to be {XMITQ}, by which messages"
-    f" reach MQTT clients: ALTER QMGR DEFXMITQ('{XMITQ}')"
+    f"the queue manager's default transmission queue (DEFXMITQ) is blank, and has to be {XMITQ}, through which"
+    f" messages reach MQTT clients: ALTER QMGR DEFXMITQ('{XMITQ}')"
 )
 
 
@@ -165,84 +166,17 @@ def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> No
 
 
 @pytest.mark.parametrize(
-    ("denied", "sentences"),
-    [
-        (
-            {("", XMITQ, "GET"), ("", XMITQ, "BROWSE"), ("", XMITQ, "INQ"), ("", XMITQ, "PUT")},
-            [
-                f"user ours lacks authority for transmission queue {XMITQ} (INQ,GET,BROWSE,PUT): SET AUTHREC"
-                f" PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(INQ,GET,BROWSE,PUT)"
-            ],
-        ),
-        (
-            {("", STATE, "PUT")},
-            [
-                f"user ours lacks authority for state queue {STATE} (PUT): SET AUTHREC"
-                f" PROFILE('{STATE}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(PUT)"
-            ],
-        ),
-        (
-            {("", DLQ, "PUT")},
-            [
-                f"user ours lacks authority for dead-letter queue {DLQ} (PUT): SET AUTHREC"
-                f" PROFILE('{DLQ}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(PUT)"
-            ],
-        ),
-        (
-            {("", "QMGR", "INQ")},
-            [
-                "user ours may not inquire about the queue manager (INQ):"
-                " SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(INQ)"
-            ],
-        ),
-        (
-            {("", "QMGR", "ALTUSR")},
-            [
-                "user ours may not open objects in the name of MQTT clients (ALTUSR):"
-                " SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(ALTUSR)"
-            ],
-        ),
-        (
-            {("", COMMAND_QUEUE, "PUT"), ("", MODEL_QUEUE, "GET")},
-            [
-                f"user ours lacks authority for queue {COMMAND_QUEUE} (PUT): SET AUTHREC"
-                f" PROFILE('{COMMAND_QUEUE}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(PUT)",
-                f"user ours lacks authority for queue {MODEL_QUEUE} (GET,DSP): SET AUTHREC"
-                f" PROFILE('{MODEL_QUEUE}') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(GET,DSP)",
-            ],
-        ),
-    ],
-    ids=["transmission", "state", "dead letter", "inquire", "alternate user", "commands"],
-)
-def test_authorities(connection: GuardedConnection, denied: set[tuple[str, str, str]], sentences: list[str]) -> None:
-    connection.denied = denied
-    assert told(connection, user="ours") == sentences
-    for command in (one.partition(": ")[2] for one in sentences):
-        run(connection, command)
-
-
-@pytest.mark.parametrize(
     ("answers", "sentences"),
     [
-        ({"PING": None}, [f"the command server does not answer PING QMGR: {SERVER}"]),
-        (
-            {"PING": cmqc.MQRC_NOT_AUTHORIZED},
-            ["user ours may not run PING QMGR (DSP): SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(DSP)"],
-        ),
-        (
-            {"INQUIRE": cmqc.MQRC_NOT_AUTHORIZED, "CLEAR": cmqc.MQRC_NOT_AUTHORIZED},
-            [
-                "user ours may not run DISPLAY SUB (DSP): SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC')"
-                " OBJTYPE(TOPIC) PRINCIPAL('ours') AUTHADD(DSP)",
-                "user ours may not run CLEAR TOPICSTR (CLR): SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC')"
-                " OBJTYPE(TOPIC) PRINCIPAL('ours') AUTHADD(CLR)",
-            ],
-        ),
+        ({"PING": None}, [f"the command server does not answer, which is needed to run commands: {SERVER}"]),
         ({"INQUIRE": cmqc.MQRC_NO_SUBSCRIPTION}, []),
         ({"INQUIRE": cmqcfc.MQRCCF_NONE_FOUND}, []),
         (
             {"CLEAR": cmqcfc.MQRCCF_COMMAND_FAILED},
-            ["the command server refuses CLEAR TOPICSTR: MQRCCF_COMMAND_FAILED (3008): PCF command 184"],
+            [
+                "topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications:"
+                " MQRCCF_COMMAND_FAILED (3008)"
+            ],
         ),
     ],
     ids=str,
@@ -252,86 +186,82 @@ def test_command_server(connection: GuardedConnection, answers: dict[str, int | 
     assert told(connection, user="ours") == sentences
 
 
-@pytest.mark.parametrize(
-    ("name", "definition"),
-    [(COMMAND_QUEUE, f"DEFINE QLOCAL('{COMMAND_QUEUE}')"), (MODEL_QUEUE, f"DEFINE QMODEL('{MODEL_QUEUE}')")],
-)
-def test_queues_of_the_command_server(connection: GuardedConnection, name: str, definition: str) -> None:
-    connection.reasons = {name: cmqc.MQRC_UNKNOWN_OBJECT_NAME}
-    assert told(connection) == [f"queue {name}, by which commands are run, is not defined: {definition}"]
+def test_the_command_queue_is_needed(connection: GuardedConnection) -> None:
+    connection.reasons = {COMMAND_QUEUE: cmqc.MQRC_UNKNOWN_OBJECT_NAME}
+    assert told(connection) == [
+        f"queue {COMMAND_QUEUE} is not defined, and is needed to run commands: DEFINE QLOCAL('{COMMAND_QUEUE}')"
+    ]
 
 
-@pytest.mark.parametrize(
-    ("denied", "identities", "notes"),
-    [
-        (
-            {("sensor", "TOPIC", "PUB"), ("sensor", "TOPIC", "SUB")},
-            ("sensor",),
-            [
-                "user sensor, as whom clients act, lacks authority for SYSTEM.BASE.TOPIC (PUB,SUB), and needs it for the"
-                " topics of its clients: SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)"
-                " PRINCIPAL('sensor') AUTHADD(PUB,SUB)"
-            ],
-        ),
-        (
-            {("", "TOPIC", "SUB")},
-            ("sensor", ""),
-            [
-                "user ours, as whom clients act, lacks authority for SYSTEM.BASE.TOPIC (SUB), and needs it for the"
-                " topics of its clients: SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)"
-                " PRINCIPAL('ours') AUTHADD(SUB)"
-            ],
-        ),
-        (
-            {("sensor", XMITQ, "PUT")},
-            ("sensor", "sensor"),
-            [
-                f"user sensor, as whom clients act, may not put to {XMITQ} (PUT), and so not subscribe: SET AUTHREC"
-                f" PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('sensor') AUTHADD(PUT)"
-            ],
-        ),
-        ({("other", "TOPIC", "PUB")}, ("sensor",), []),
-    ],
-    ids=["topics", "the bridge itself", "transmission queue", "somebody else"],
-)
-def test_what_clients_lack_is_a_note(
-    connection: GuardedConnection, denied: set[tuple[str, str, str]], identities: tuple[str, ...], notes: list[str]
-) -> None:
-    connection.denied = denied
-    found = missing(connection, Requirements(user="ours", identities=identities))
-    assert [(str(one), one.needed) for one in found] == [(note, False) for note in notes]
+def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> None:
+    """Without it, the bridge uses IBM MQ's own model."""
+    run(connection, f"ALTER QMODEL('{MODEL_QUEUE}') MAXDEPTH(5000)")
+    (note,) = missing(connection, Requirements())
+    assert not note.needed
+    assert note.remedy == f"ALTER QMODEL('{MODEL_QUEUE}') MAXDEPTH(999999999)"
+    run(connection, f"DELETE QMODEL('{MODEL_QUEUE}')")
+    (note,) = missing(connection, Requirements())
+    assert not note.needed
+    run(connection, note.remedy)
+    assert missing(connection, Requirements()) == []
 
 
-@pytest.mark.parametrize("where", ["QMGR", "TOPIC"])
-def test_the_authority_to_say_who_publishes(connection: GuardedConnection, where: str) -> None:
-    """Without it each publication of a client would be refused; it is told once."""
-    connection.denied = {("", where, "SETID")}
-    (sentence,) = told(connection, user="ours", identities=("", "sensor"))
+def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:
+    (sentence,) = told(connection, mapping_queues=(MappingQueue("m", "Q", ("INQ", "GET"), exclusive=True),))
     assert sentence == (
-        "user ours may not put the users of MQTT clients into messages (SETID), as publications have them: SET AUTHREC"
-        " OBJTYPE(QMGR) PRINCIPAL('ours') AUTHADD(SETID), and SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)"
-        " PRINCIPAL('ours') AUTHADD(SETID)"
+        "queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')"
     )
 
 
-@pytest.mark.parametrize(
-    ("taken_from", "denied", "authorities"),
-    [(True, "INQ", "INQ"), (True, "GET", "GET"), (True, "INQ GET", "INQ,GET"), (True, "PUT", ""), (False, "PUT", "PUT"),
-     (False, "INQ GET", "")],
-)  # fmt: skip
-def test_authorities_for_queues_of_mappings(
-    connection: GuardedConnection, taken_from: bool, denied: str, authorities: str
+@pytest.mark.parametrize("transmission_queue", [None, "QM2"])
+def test_a_queue_elsewhere_is_reached_through_its_transmission_queue(
+    connection: GuardedConnection, transmission_queue: str | None
 ) -> None:
-    """All that a mapping needs of a queue is told together."""
-    run(connection, "DEFINE QLOCAL(Q)")
-    connection.denied = {("", "Q", one) for one in denied.split()}
-    does = "takes from" if taken_from else "puts to"
-    sentence = (
-        f"user ours lacks authority for queue Q, which mapping m {does} ({authorities}): SET AUTHREC PROFILE('Q')"
-        f" OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD({authorities})"
-    )
-    found = told(connection, user="ours", mapping_queues=(MappingQueue("m", "Q", taken_from),))
-    assert found == ([sentence] if authorities else [])
+    if transmission_queue is not None:
+        run(connection, f"DEFINE QLOCAL({transmission_queue}) USAGE(XMITQ)")
+    queue = MappingQueue("m", "Q", ("PUT", "SETID"), queue_manager="QM2", transmission_queue="QM2")
+    assert told(connection, mapping_queues=(queue,)) == []
+
+
+def test_lengths_of_messages_are_notes(connection: GuardedConnection) -> None:
+    run(connection, "ALTER QMGR MAXMSGL(4194304)", "DEFINE QLOCAL(Q)", f"ALTER QLOCAL('{XMITQ}') MAXMSGL(4194304)")
+    needs = Requirements(message_length=5_000_000, mapping_queues=(MappingQueue("m", "Q", ("PUT",)),))
+    notes = missing(connection, needs)
+    assert [(note.remedy, note.needed) for note in notes] == [
+        ("ALTER QMGR MAXMSGL(104857600)", False),
+        (f"ALTER QLOCAL('{XMITQ}') MAXMSGL(104857600)", False),
+        ("ALTER QLOCAL('Q') MAXMSGL(104857600)", False),
+    ]
+    run(connection, *(note.remedy for note in notes))
+    assert missing(connection, needs) == []
+
+
+def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(
+    connection: GuardedConnection,
+) -> None:
+    run(connection, "ALTER QMGR MAXMSGL(104857600)")
+    connection.max_message_length = 4_194_304
+    assert missing(connection, Requirements(message_length=4_194_304)) == []
+    (note,) = missing(connection, Requirements(message_length=4_194_305))
+    assert note.remedy == "ALTER CHANNEL(name) CHLTYPE(SVRCONN) MAXMSGL(104857600)"
+    (response,) = connection.command(f"DISPLAY QLOCAL('{XMITQ}') CURDEPTH")
+    assert response.objects[0]["CURDEPTH"] == 0
+
+
+def test_a_dry_run_that_fails_halfway_leaves_no_subscription(
+    connection: GuardedConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe = connection.subscribe
+
+    def fail_to_resume(sd: MQSD, handle: int | None = None) -> tuple[int, int]:
+        if sd.Options & cmqc.MQSO_RESUME:
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM)
+        return subscribe(sd, handle)
+
+    monkeypatch.setattr(connection, "subscribe", fail_to_resume)
+    (note,) = missing(connection, Requirements())
+    assert "MQRC_RESOURCE_PROBLEM" in note.what
+    assert connection.command("DISPLAY SUB(*)")[0].objects == []
 
 
 @pytest.mark.parametrize("where", ["QMGR", XMITQ, STATE, DLQ, COMMAND_QUEUE, MODEL_QUEUE])
@@ -344,6 +274,14 @@ def test_a_lost_connection_is_no_finding(connection: GuardedConnection, where: s
 def test_another_error_is_told_as_it_is(connection: GuardedConnection) -> None:
     connection.reasons = {DLQ: cmqc.MQRC_OBJECT_DAMAGED}
     assert told(connection) == [f"dead-letter queue {DLQ} cannot be opened: MQRC_OBJECT_DAMAGED (2101)"]
+
+
+def test_the_control_command_of_a_missing_authority_is_printed_for_ibm_mq() -> None:
+    grant = "SET AUTHREC PROFILE('Q') OBJTYPE(QUEUE) PRINCIPAL('ours') AUTHADD(GET,PUT)"
+    shell = setmqaut("QM1", "QUEUE", "Q", "ours", "GET,PUT")
+    assert str(Missing("user ours lacks GET,PUT for queue Q", grant, shell=shell)) == (
+        f"user ours lacks GET,PUT for queue Q: {grant} (or setmqaut -m QM1 -n Q -t queue -p ours +get +put)"
+    )
 
 
 def test_a_connection_that_is_refused() -> None:

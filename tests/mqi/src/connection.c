@@ -56,7 +56,7 @@ static int dial_unix(const char *path)
 }
 
 /* "host(port)" as in a channel's CONNAME; the port is 1414 if it is not given. */
-static int dial_tcp(const char *place)
+int dial_tcp(const char *place)
 {
     char host[264] = "", port[16] = "1414";
     sscanf(place, " %263[^(](%15[^)])", host, port);
@@ -96,6 +96,64 @@ static PMQCSP security_of(const MQCNO *cno, size_t length)
     if (length < offsetof(MQCNO, CCDTUrlPtr)) return NULL;
     if (cno->SecurityParmsPtr) return cno->SecurityParmsPtr;
     return cno->SecurityParmsOffset ? (PMQCSP)((char *)cno + cno->SecurityParmsOffset) : NULL;
+}
+
+static PMQSCO tls_of(const MQCNO *cno, size_t length)
+{
+    if (length < offsetof(MQCNO, ConnectionId)) return NULL;
+    if (cno->SSLConfigPtr) return cno->SSLConfigPtr;
+    return cno->SSLConfigOffset ? (PMQSCO)((char *)cno + cno->SSLConfigOffset) : NULL;
+}
+
+/* "URL access to the CCDT": the program's own URL, then MQSERVER, then MQCCDTURL, and MQCHLLIB with MQCHLTAB, of which a
+   table would be binary: it cannot be read here. NULL: no table is asked. */
+static const char *table_of(const MQCNO *cno, size_t length, char url[static 1025])
+{
+    const char *given = NULL;
+    if (cno->Options & MQCNO_LOCAL_BINDING) return NULL;
+    if (length >= offsetof(MQCNO, ApplName) && (cno->CCDTUrlPtr || cno->CCDTUrlOffset)) {
+        given = cno->CCDTUrlPtr ? cno->CCDTUrlPtr : (const char *)cno + cno->CCDTUrlOffset;
+        snprintf(url, 1025, "%.*s", cno->CCDTUrlLength < 0 ? 1024 : (int)cno->CCDTUrlLength, given);
+        return url;
+    }
+    if (getenv("MQSERVER")) return NULL;
+    given = getenv("MQCCDTURL");
+    if (!given && getenv("MQCHLTAB")) given = "";
+    return given;
+}
+
+static void take_text(char *target, size_t size, const char *text, MQLONG length)
+{
+    if (text) snprintf(target, size, "%.*s", (int)length, text);
+}
+
+/* What a client's TLS is, of the channel, the program's MQSCO, and the environment. NULL: none. */
+static struct tls_options *tls_options_of(const MQCD *channel, const MQSCO *sco)
+{
+    struct tls_options options = {0}, *made;
+    size_t length = sco ? FORM_SCO.lengths[sco->Version - 1] : 0;
+    const char *repository = getenv("MQSSLKEYR"), *password = getenv("MQKEYRPWD"), *label = getenv("MQCERTLABL");
+    if (!channel || channel->Version < 7) return NULL;
+    trim(options.cipher_spec, channel->SSLCipherSpec, sizeof channel->SSLCipherSpec);
+    if (!options.cipher_spec[0]) return NULL;
+    take_text(options.peer_name, sizeof options.peer_name, channel->SSLPeerNamePtr, channel->SSLPeerNameLength);
+    if (channel->Version >= 11) trim(options.label, channel->CertificateLabel, sizeof channel->CertificateLabel);
+    if (sco) trim(options.key_repository, sco->KeyRepository, sizeof sco->KeyRepository);
+    if (length > offsetof(MQSCO, FipsRequired)) options.fips = sco->FipsRequired;
+    if (length > offsetof(MQSCO, CertificateLabel) && !options.label[0])
+        trim(options.label, sco->CertificateLabel, sizeof sco->CertificateLabel);
+    if (length > offsetof(MQSCO, KeyRepoPasswordPtr)) {
+        const char *start = sco->KeyRepoPasswordPtr;
+        if (!start && sco->KeyRepoPasswordOffset) start = (const char *)sco + sco->KeyRepoPasswordOffset;
+        take_text(options.password, sizeof options.password, start, sco->KeyRepoPasswordLength);
+    }
+    if (!options.key_repository[0] && repository) take_text(options.key_repository, 257, repository, 256);
+    if (!options.password[0] && password) take_text(options.password, sizeof options.password, password, 255);
+    if (!options.label[0] && label) take_text(options.label, sizeof options.label, label, 64);
+    made = malloc(sizeof *made);
+    if (!made) abort();
+    *made = options;
+    return made;
 }
 
 /* MQI_STANDIN says where, whatever the program asks for; else its channel's connection name; else MQSERVER's. */
@@ -163,23 +221,29 @@ static struct connection *connection_make(struct connection values)
 
 void connection_drop(struct connection *connection)
 {
-    if (connection->socket >= 0) close(connection->socket);
+    if (connection->socket >= 0) stream_close(connection->socket);
     connection->socket = -1;
 }
 
-static int dial(const char *place)
+/* The socket, with TLS if there is any; -1 with *reason: MQRC_NONE if nobody answers. */
+static int dial(const char *place, const struct tls_options *tls, MQLONG *reason)
 {
-    return !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
+    int descriptor = !strncmp(place, "unix:", 5) ? dial_unix(place + 5) : dial_tcp(place);
+    *reason = descriptor >= 0 && tls ? tls_start(descriptor, tls) : MQRC_NONE;
+    if (!*reason) return descriptor;
+    close(descriptor);
+    return -1;
 }
 
-static bool greet(int descriptor) { return send(descriptor, GREETING, 4, MSG_NOSIGNAL) == 4; }
+static bool greet(int descriptor) { return stream_send(descriptor, GREETING, 4) == 4; }
 
 bool connection_dial(struct connection *connection)
 {
     char list[sizeof connection->where], *rest = NULL;
+    MQLONG reason;
     snprintf(list, sizeof list, "%s", connection->where);
     for (char *place = strtok_r(list, ",", &rest); place; place = strtok_r(NULL, ",", &rest)) {
-        connection->socket = dial(place);
+        connection->socket = dial(place, connection->tls, &reason);
         if (connection->socket >= 0 && greet(connection->socket)) return true;
         connection_drop(connection);
     }
@@ -192,13 +256,20 @@ static void connection_end(struct connection *connection)
     connection_drop(connection);
     reconnection_free(connection->reconnection);
     connection->reconnection = NULL;
+    free(connection->tls);
+    connection->tls = NULL;
     pthread_mutex_lock(&table);
     connections[connection->handle - FIRST_HANDLE] = NULL;
     pthread_mutex_unlock(&table);
 }
 
+/* A token travels as a password without a user. */
 static void put_security(struct frame *frame, const MQCSP *csp)
 {
+    if (csp && csp->AuthenticationType == MQCSP_AUTH_ID_TOKEN) {
+        put_bytes(frame, NULL, 0);
+        return put_bytes(frame, csp->TokenPtr ? csp->TokenPtr : (const char *)csp + csp->TokenOffset, csp->TokenLength);
+    }
     bool given = csp && csp->AuthenticationType == MQCSP_AUTH_USER_ID_AND_PWD;
     put_bytes(frame, given ? csp->CSPUserIdPtr : NULL, given ? csp->CSPUserIdLength : 0);
     put_bytes(frame, given ? csp->CSPPasswordPtr : NULL, given ? csp->CSPPasswordLength : 0);
@@ -212,6 +283,8 @@ struct introduction {
     char connection_name[265];
     char channel[21], application[29];
     const MQCSP *security;
+    const MQCD *definition; /* of its channel; NULL: none */
+    const MQSCO *sco;
 };
 
 /* The attributes of the channel, as both sides agreed: the end of the reply to VERB_CONN. */
@@ -227,15 +300,19 @@ void connection_take_channel(struct connection *connection)
 static struct connection *connect_at(const char *place, struct connection values, const struct introduction *program,
                                      MQBYTE24 connection_id, MQRESULT)
 {
-    values.socket = dial(place);
+    MQLONG reason;
+    values.tls = tls_options_of(program->definition, program->sco);
+    values.socket = dial(place, values.tls, &reason);
     /* A client whose host does not answer hears so, unless it asked for any queue manager of a group. */
     fail(values.client && values.queue_manager[0] != '*' ? MQRC_HOST_NOT_AVAILABLE : MQRC_Q_MGR_NOT_AVAILABLE, pCompCode,
          pReason);
-    if (values.socket < 0) return NULL;
+    if (reason) fail(reason, pCompCode, pReason);
+    if (values.socket < 0) return free(values.tls), NULL;
     struct connection *connection = connection_make(values);
     struct call call;
     if (!connection) {
-        close(values.socket);
+        stream_close(values.socket);
+        free(values.tls);
         return fail(MQRC_MAX_CONNS_LIMIT_REACHED, pCompCode, pReason), NULL;
     }
     if (!call_begin(&call, connection->handle, VERB_CONN, pCompCode, pReason)) return NULL;
@@ -257,7 +334,8 @@ static struct connection *connect_at(const char *place, struct connection values
         take_into(call.frame, connection_id, sizeof(MQBYTE24));
         connection_take_channel(connection);
     } else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
-        call_fail(&call, MQRC_Q_MGR_NOT_AVAILABLE);
+        /* With TLS 1.3 the queue manager rejects a client's certificate after the client has finished its handshake. */
+        call_fail(&call, values.tls ? MQRC_SSL_INITIALIZATION_ERROR : MQRC_Q_MGR_NOT_AVAILABLE);
     if (connected && reconnection) {
         reconnection_remember_id(reconnection, connection_id);
         connection->reconnection = reconnection;
@@ -279,23 +357,26 @@ static MQLONG reconnection_of(MQLONG options, const MQCD *channel)
     return chosen & ~MQCNO_RECONNECT_DISABLED;
 }
 
-static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
+static bool is_unavailable(MQLONG reason)
 {
-    MQCNO none = {.StrucId = {'C', 'N', 'O', ' '}, .Version = 1};
-    MQLONG reason;
-    size_t length = form_length(&FORM_CNO, cno ? cno : (cno = &none), &reason);
-    *pHconn = MQHC_UNUSABLE_HCONN;
-    if (!length) return fail(reason, pCompCode, pReason);
-    MQLONG options = cno->Options;
-    if (!has_one_at_most(options, SHARING) || !has_one_at_most(options, RECONNECTING))
-        return fail(MQRC_OPTIONS_ERROR, pCompCode, pReason);
-    PMQCD channel = channel_of(cno, length);
-    /* There is no TLS here, and no queue manager's channel takes a client without the CipherSpec that it wants. */
-    if (channel && channel->SSLCipherSpec[0] && channel->SSLCipherSpec[0] != ' ')
-        return fail(MQRC_SSL_INITIALIZATION_ERROR, pCompCode, pReason);
-    struct introduction program = {.options = options, .security = security_of(cno, length)};
-    program.reconnects = reconnection_of(options, channel);
-    if (program.security && !form_length(&FORM_CSP, program.security, &reason)) return fail(reason, pCompCode, pReason);
+    return reason == MQRC_Q_MGR_NOT_AVAILABLE || reason == MQRC_HOST_NOT_AVAILABLE;
+}
+
+/* "Using authentication tokens in an application": clients only, and none that reconnects by itself. */
+static MQLONG token_reason(const struct introduction *program)
+{
+    if (!program->security || program->security->AuthenticationType != MQCSP_AUTH_ID_TOKEN) return MQRC_NONE;
+    if (program->security->Version < MQCSP_VERSION_3) return MQRC_CSP_ERROR;
+    if (!program->definition) return MQRC_FUNCTION_NOT_SUPPORTED;
+    return program->reconnects ? MQRC_RECONNECT_INCOMPATIBLE : MQRC_NONE;
+}
+
+/* Connect by the channel of `program`, at the first place of "host(port),host(port)" that answers. */
+static void connect_by(struct introduction program, const char *queue_manager, PMQHCONN pHconn, MQBYTE24 connection_id,
+                       MQRESULT)
+{
+    const MQCD *channel = program.definition;
+    program.reconnects = reconnection_of(program.options, channel);
     if (channel) {
         trim(program.channel, channel->ChannelName, sizeof channel->ChannelName);
         program.max_message_length = channel->MaxMsgLength;
@@ -306,16 +387,15 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
         if (channel->MaxMsgLength < 0 || channel->MaxMsgLength > MAX_MESSAGE_LENGTH)
             return fail(MQRC_CD_ERROR, pCompCode, pReason);
     }
-    if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(program.application, cno->ApplName, sizeof cno->ApplName);
-    if (!program.application[0])
-        snprintf(program.application, sizeof program.application, "%s", program_invocation_short_name);
+    MQLONG reason = token_reason(&program);
+    if (reason) return fail(reason, pCompCode, pReason);
 
     struct connection values = {.socket = -1, .client = channel != NULL, .patience = -1};
     values.heartbeat_interval = program.heartbeat_interval;
     if (channel) values.patience = patience_of(program.heartbeat_interval, 300);
-    values.sharing = options & SHARING ? options & SHARING : MQCNO_HANDLE_SHARE_NONE;
+    values.sharing = program.options & SHARING ? program.options & SHARING : MQCNO_HANDLE_SHARE_NONE;
     find_place(values.where, sizeof values.where, channel);
-    if (pQMgrName) trim(values.queue_manager, pQMgrName, 48);
+    snprintf(values.queue_manager, sizeof values.queue_manager, "%s", queue_manager);
     pthread_mutex_lock(&table);
     struct connection *connection = connected_already(values.where, values.queue_manager);
     pthread_mutex_unlock(&table);
@@ -323,19 +403,55 @@ static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
         *pHconn = connection->handle;
         return answer(MQCC_WARNING, MQRC_ALREADY_CONNECTED, pCompCode, pReason);
     }
-    /* The first place of "host(port),host(port)" that answers. */
     char list[sizeof values.where], *rest = NULL;
-    MQBYTE24 connection_id;
     snprintf(list, sizeof list, "%s", values.where);
     fail(MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
     connection = NULL;
-    for (char *place = strtok_r(list, ",", &rest);
-         place && !connection && (*pReason == MQRC_Q_MGR_NOT_AVAILABLE || *pReason == MQRC_HOST_NOT_AVAILABLE);
+    for (char *place = strtok_r(list, ",", &rest); place && !connection && is_unavailable(*pReason);
          place = strtok_r(NULL, ",", &rest))
         connection = connect_at(place, values, &program, connection_id, pCompCode, pReason);
-    if (!connection) return;
-    *pHconn = connection->handle;
-    if (length >= offsetof(MQCNO, CCDTUrlPtr)) memcpy(cno->ConnectionId, connection_id, sizeof connection_id);
+    if (connection) *pHconn = connection->handle;
+}
+
+static void connect_to(PMQCHAR pQMgrName, PMQCNO cno, PMQHCONN pHconn, MQRESULT)
+{
+    MQCNO none = {.StrucId = {'C', 'N', 'O', ' '}, .Version = 1};
+    MQLONG reason;
+    size_t length = form_length(&FORM_CNO, cno ? cno : (cno = &none), &reason);
+    *pHconn = MQHC_UNUSABLE_HCONN;
+    if (!length) return fail(reason, pCompCode, pReason);
+    MQLONG options = cno->Options;
+    if (!has_one_at_most(options, SHARING) || !has_one_at_most(options, RECONNECTING))
+        return fail(MQRC_OPTIONS_ERROR, pCompCode, pReason);
+    struct introduction program = {.options = options, .security = security_of(cno, length), .sco = tls_of(cno, length)};
+    if (program.security && !form_length(&FORM_CSP, program.security, &reason)) return fail(reason, pCompCode, pReason);
+    if (program.sco && !form_length(&FORM_SCO, program.sco, &reason)) return fail(reason, pCompCode, pReason);
+    if (length >= offsetof(MQCNO, BalanceParmsPtr)) trim(program.application, cno->ApplName, sizeof cno->ApplName);
+    if (!program.application[0])
+        snprintf(program.application, sizeof program.application, "%s", program_invocation_short_name);
+    char queue_manager[49] = "", url[1025];
+    if (pQMgrName) trim(queue_manager, pQMgrName, 48);
+
+    MQBYTE24 connection_id;
+    program.definition = channel_of(cno, length);
+    const char *table_url = program.definition ? NULL : table_of(cno, length, url);
+    if (table_url) {
+        struct ccdt_channel *channels = calloc(CCDT_CHANNELS, sizeof *channels);
+        if (!channels) abort();
+        int count;
+        reason = ccdt_read(table_url, queue_manager, channels, &count);
+        fail(reason ? reason : MQRC_Q_MGR_NOT_AVAILABLE, pCompCode, pReason);
+        for (int index = 0; index < count && is_unavailable(*pReason); index++) {
+            program.definition = &channels[index].definition;
+            connect_by(program, queue_manager, pHconn, connection_id, pCompCode, pReason);
+        }
+        if (*pReason == MQRC_HOST_NOT_AVAILABLE) *pReason = MQRC_Q_MGR_NOT_AVAILABLE;
+        free(channels);
+    } else {
+        connect_by(program, queue_manager, pHconn, connection_id, pCompCode, pReason);
+    }
+    if (*pCompCode == MQCC_OK && length >= offsetof(MQCNO, CCDTUrlPtr))
+        memcpy(cno->ConnectionId, connection_id, sizeof connection_id);
 }
 
 void MQCONN(PMQCHAR pQMgrName, PMQHCONN pHconn, MQRESULT) { connect_to(pQMgrName, NULL, pHconn, pCompCode, pReason); }

@@ -125,8 +125,8 @@ static bool transfer(int descriptor, char *bytes, size_t length, bool sends, int
 {
     while (length) {
         struct pollfd arrival = {.fd = descriptor, .events = POLLIN};
-        if (!sends && patience >= 0 && poll(&arrival, 1, patience) == 0) return false;
-        ssize_t done = sends ? send(descriptor, bytes, length, MSG_NOSIGNAL) : recv(descriptor, bytes, length, 0);
+        if (!sends && patience >= 0 && !stream_has_more(descriptor) && poll(&arrival, 1, patience) == 0) return false;
+        ssize_t done = sends ? stream_send(descriptor, bytes, length) : stream_receive(descriptor, bytes, length);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) return false;
         bytes += done;
@@ -151,7 +151,7 @@ bool frame_leave(struct frame *frame, int descriptor)
     /* When the queue manager closes the connection too, it has done what came before. */
     char byte;
     shutdown(descriptor, SHUT_WR);
-    while (recv(descriptor, &byte, 1, 0) > 0) {}
+    while (stream_receive(descriptor, &byte, 1) > 0) {}
     return false;
 }
 

@@ -3,7 +3,8 @@
    The library forwards each MQI call to a queue manager over one stream socket for each connection handle: one request,
    one reply, as IBM's client does over a channel. What IBM's client keeps in the program's process is kept here too:
    connections and who may use them (connection.c), message handles and their properties (handle.c, property.c, value.c)
-   and asynchronous consume (consume.c), read ahead (ahead.c) and reconnection (reconnect.c). structures.c knows the lengths of the structures, frame.c the bytes on the
+   and asynchronous consume (consume.c), read ahead (ahead.c), reconnection (reconnect.c), TLS (tls.c) and the client channel
+   definition table (ccdt.c). structures.c knows the lengths of the structures, frame.c the bytes on the
    socket, fault.c what tests and benchmarks may ask for. */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -66,6 +67,31 @@ void frame_replace(struct frame *frame, const char *bytes, size_t length);
 bool frame_leave(struct frame *frame, int descriptor);
 bool frame_travel(struct frame *frame, int descriptor, enum verb verb, int patience);
 
+/* ---- tls.c: TLS, and the bytes of a socket with or without it ------------------------------------------------------ */
+
+struct tls_options {
+    char cipher_spec[33], key_repository[257], password[256], label[65], peer_name[1025];
+    bool fips;
+};
+
+MQLONG tls_start(int descriptor, const struct tls_options *options); /* the handshake; the reason if it fails */
+ssize_t stream_send(int descriptor, const void *bytes, size_t length);
+ssize_t stream_receive(int descriptor, void *bytes, size_t length);
+bool stream_has_more(int descriptor);
+void stream_close(int descriptor);
+
+/* ---- ccdt.c: client channel definition tables ----------------------------------------------------------------------- */
+
+#define CCDT_CHANNELS 16
+
+struct ccdt_channel {
+    MQCD definition;
+    char peer_name[1025];
+};
+
+/* The channels for a name of MQCONN, in the order in which they are tried. */
+MQLONG ccdt_read(const char *url, const char *queue_manager, struct ccdt_channel channels[CCDT_CHANNELS], int *count);
+
 /* ---- charset.c: the client's character set ------------------------------------------------------------------------ */
 
 MQLONG charset_of_client(void);
@@ -89,7 +115,8 @@ struct form {
 };
 
 extern const struct form FORM_OD, FORM_MD, FORM_PMO, FORM_GMO, FORM_SD, FORM_SRO, FORM_STS, FORM_CNO, FORM_BO,
-    FORM_CMHO, FORM_DMHO, FORM_SMPO, FORM_IMPO, FORM_DMPO, FORM_PD, FORM_CBD, FORM_CTLO, FORM_BMHO, FORM_MHBO, FORM_CSP;
+    FORM_CMHO, FORM_DMHO, FORM_SMPO, FORM_IMPO, FORM_DMPO, FORM_PD, FORM_CBD, FORM_CTLO, FORM_BMHO, FORM_MHBO, FORM_CSP,
+    FORM_SCO;
 
 /* How many bytes of the structure the caller's version has; 0 when it is none, with *reason set. */
 size_t form_length(const struct form *form, const void *structure, MQLONG *reason);
@@ -113,6 +140,7 @@ struct connection {
     pid_t process;
     pthread_mutex_t busy; /* held during a call */
     struct frame frame;
+    struct tls_options *tls; /* NULL: none */
     struct reconnection *reconnection; /* reconnect.c; NULL: it does not */
     bool reconnecting;
     pthread_t reconnector;
@@ -144,6 +172,7 @@ void call_fail(struct call *call, MQLONG reason);
 void call_end(struct call *call);
 
 struct connection *connection_find(MQHCONN Hconn); /* NULL when the handle is none of this process */
+int dial_tcp(const char *place); /* host(port); the socket, or -1 */
 bool connection_dial(struct connection *connection); /* at the first of its places that answers */
 void connection_drop(struct connection *connection); /* the socket */
 void connection_take_channel(struct connection *connection);

@@ -30,6 +30,11 @@ const struct form FORM_CNO = {"CNO ",
                                BEFORE(MQCNO, BalanceParmsPtr), WHOLE(MQCNO)}};
 const struct form FORM_CSP = {
     "CSP ", MQRC_CSP_ERROR, {BEFORE(MQCSP, Reserved3), BEFORE(MQCSP, Reserved4), WHOLE(MQCSP)}};
+const struct form FORM_SCO = {"SCO ",
+                              MQRC_SCO_ERROR,
+                              {BEFORE(MQSCO, KeyResetCount), BEFORE(MQSCO, EncryptionPolicySuiteB),
+                               BEFORE(MQSCO, CertificateValPolicy), BEFORE(MQSCO, CertificateLabel),
+                               BEFORE(MQSCO, KeyRepoPasswordPtr), BEFORE(MQSCO, HTTPSCertValidation), WHOLE(MQSCO)}};
 const struct form FORM_BO = {"BO  ", MQRC_BO_ERROR, {WHOLE(MQBO)}};
 const struct form FORM_CMHO = {"CMHO", MQRC_CMHO_ERROR, {WHOLE(MQCMHO)}};
 const struct form FORM_DMHO = {"DMHO", MQRC_DMHO_ERROR, {WHOLE(MQDMHO)}};

@@ -30,6 +30,7 @@ def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
         channels=nothing,
         mappings=nothing,
         watch=nothing,
+        queue_manager_watch=nothing,
         reload=nothing,
         started_at=started_at,
     )

@@ -24,6 +24,7 @@ from bridge.wire.mq import (
     encode_mqxqh,
     encode_rfh2,
 )
+from bridge.wire.mq.other_headers import OTHER_KINDS
 
 BIG, LITTLE = 273, 546
 FORMATS: dict[type, bytes] = {RFH2: b"MQHRF2", MQXQH: b"MQXMIT", MQDLH: b"MQDEAD", MQMDE: b"MQHMDE"}
@@ -194,3 +195,63 @@ def test_arbitrary_data_is_malformed_at_worst_and_never_lost(data: bytes, format
         assert decode_chain(format_, encoding, 0, data) == chain
     except MalformedHeader as error:
         assert 0 <= error.offset <= len(data)
+
+
+# Headers of which the length is known only ----------------------------------------------------------------------------
+
+
+def other(format_: bytes, follower: bytes, encoding: int, ccsid: int, rest: bytes, *, byte_order: str) -> bytes:
+    """A header of OTHER_KINDS, with `rest` behind its shortest version."""
+    kind = OTHER_KINDS[format_]
+    length = kind.min_length + len(rest)
+    start = kind.start.pack((1, length, encoding, ccsid, follower), byte_order)  # type: ignore[arg-type]
+    return start.ljust(kind.min_length, b"\0") + rest
+
+
+others = st.lists(
+    st.tuples(st.sampled_from(sorted(OTHER_KINDS)), st.sampled_from([BIG, LITTLE]), st.binary(max_size=9)), max_size=4
+)
+
+
+@given(others, st.booleans(), st.binary(max_size=20))
+def test_other_headers_are_discarded_in_any_order_and_encoding(
+    kinds: list[tuple[bytes, int, bytes]], with_rfh2: bool, body: bytes
+) -> None:
+    formats = [*(kind[0] for kind in kinds), b"MQHRF2" if with_rfh2 else b"MQSTR"]
+    data, encoding = b"", LITTLE
+    for (format_, follower_encoding, rest), follower in zip(kinds, formats[1:], strict=True):
+        byte_order = "little" if encoding == LITTLE else "big"
+        data += other(format_, follower, follower_encoding, 850, rest, byte_order=byte_order)
+        if not OTHER_KINDS[format_].inherits:
+            encoding = follower_encoding
+    if with_rfh2:
+        rfh2 = RFH2(Format=b"MQSTR", Encoding=LITTLE, CodedCharSetId=1208)
+        data += encode_rfh2(rfh2, byte_order="little" if encoding == LITTLE else "big")
+        encoding = LITTLE
+    chain = decode_chain(formats[0], LITTLE, 1208, data + body, discard_others=True)
+    assert (chain.body, chain.Format, chain.Encoding) == (body, b"MQSTR", encoding)
+    assert len(chain.headers) == with_rfh2
+    own = [kind for kind in kinds if not OTHER_KINDS[kind[0]].inherits]
+    assert chain.CodedCharSetId == (850 if own and not with_rfh2 else 1208)
+
+
+@pytest.mark.parametrize("format_", [b"MQCICS", b"MQIMS"])
+def test_what_follows_a_bridge_header_has_the_encoding_and_ccsid_of_the_header(format_: bytes) -> None:
+    data = other(format_, b"MQHRF2", 0, 0, b"", byte_order="big") + encode_rfh2(RFH2(), byte_order="big")
+    chain = decode_chain(format_, BIG, 500, data, discard_others=True)
+    assert (len(chain.headers), chain.CodedCharSetId) == (1, 500)
+
+
+@pytest.mark.parametrize("format_", sorted(OTHER_KINDS))
+@pytest.mark.parametrize("length", [-1, 0, 1, 2**31 - 1])
+def test_an_other_header_with_a_wrong_length_is_malformed(format_: bytes, length: int) -> None:
+    data = bytearray(other(format_, b"MQSTR", LITTLE, 0, b"", byte_order="little") + b"body")
+    wrong = OTHER_KINDS[format_].min_length - 1 if length == 1 else length
+    data[8:12] = wrong.to_bytes(4, "little", signed=True)
+    with pytest.raises(MalformedHeader, match="at offset 8: StrucLength"):
+        decode_chain(format_, LITTLE, 0, data, discard_others=True)
+    with pytest.raises(MalformedHeader, match="at offset 0"):
+        decode_chain(format_, LITTLE, 0, b"XXXX" + data[4:], discard_others=True)
+    with pytest.raises(MalformedHeader, match="at offset 0"):
+        decode_chain(format_, LITTLE, 0, data[:20], discard_others=True)
+    assert decode_chain(format_, LITTLE, 0, data).body == data, "without discard_others it is the body"

@@ -191,6 +191,10 @@ class AuthorizationService:
         self.check(user, _QUEUE_MANAGER, self._name, *set_context)
         return [word for option, word in _CONTEXT if options & option]
 
+    def opening_own(self, user: str | None, options: int) -> None:
+        """Check the authorities for MQOPEN of a dynamic queue by its creator: those of contexts, for the queue manager."""
+        self._setting_context(user, options)
+
     def opening(
         self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str
     ) -> None:

@@ -36,6 +36,7 @@ _KEYS = {
     "DESCR": "description",
 }
 _LISTS = ("USERLIST", "ADDRLIST")
+_CHECKS = ("ASQMGR", "REQDADM", "REQUIRED")
 _ACTIONS = ("ADD", "REPLACE", "REMOVE", "REMOVEALL")
 _OF_FILE = "the bridge's configuration file has that record; change it there"
 _ASKED = ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI")
@@ -57,8 +58,13 @@ class ChannelAuthenticationCommands:
         if kind is not None and kind.value == "QMGRMAP":
             return message("AMQ8877I", hint=" It has no effect: no queue manager connects by a telemetry channel."), None
         values: dict[str, Any] = {"channel": command.name}
+        hint = ""
         for parameter in command.parameters:
             if parameter.keyword == "ACTION":
+                continue
+            if parameter.keyword == "CHCKCLNT":
+                _choice(parameter, _CHECKS)
+                hint = " CHCKCLNT has no effect: queue_manager.listener decides who needs a password."
                 continue
             if parameter.keyword not in _KEYS:
                 detail = f"SET CHLAUTH knows no {parameter.keyword} here"
@@ -78,16 +84,18 @@ class ChannelAuthenticationCommands:
             raise MQSCSyntaxError(f"expected {detail}", command.where, "CHLAUTH") from None
         if record.key in {one.key for one in self._register.of_file}:
             raise CommandRefused("AMQ8101E", detail=_OF_FILE)
-        return self._remove(record) if action == "REMOVE" else self._add(record, replace=action == "REPLACE")
+        if action == "REMOVE":
+            return self._remove(record)
+        return self._add(record, hint, replace=action == "REPLACE")
 
-    def _add(self, record: ChannelAuthenticationConfig, *, replace: bool) -> Answer:
+    def _add(self, record: ChannelAuthenticationConfig, hint: str, *, replace: bool) -> Answer:
         known = self._register.known(record.key)
         if known is not None and not replace:
             if not record.type.startswith("BLOCK"):
                 raise CommandRefused("AMQ8883E", name=record.channel, kind=record.type)
             lists = {key: [*getattr(known, key), *getattr(record, key)] for key in ("user_list", "address_list")}
             record = record.model_copy(update={key: list(dict.fromkeys(values)) for key, values in lists.items()})
-        return message("AMQ8877I", hint=""), self._kept(record)
+        return message("AMQ8877I", hint=hint), self._kept(record)
 
     def _remove(self, record: ChannelAuthenticationConfig) -> Answer:
         known = self._register.known(record.key)

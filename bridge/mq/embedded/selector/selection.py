@@ -1,7 +1,7 @@
 """Which messages a message selector sees: the identifiers of a selector, and what they are of a message.
 
 `Root.MQMD.Field` is a field of the MQMD; any other identifier is a message property. Source: IBM MQ documentation,
-"Message selector syntax", "Property name synonyms".
+"Message selector syntax", "Property name synonyms", "JMS fields and properties with corresponding MQMD fields".
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _BYTE_FIELDS = frozenset(("MsgId", "CorrelId", "AccountingToken", "GroupId"))
 #: Names that JMS gives to fields of the MQMD and to properties.
 _SYNONYMS = {
     "JMSCorrelationID": "jms.Cid",
+    "JMSDeliveryMode": "Root.MQMD.Persistence",
     "JMSDestination": "jms.Dst",
+    "JMSExpiration": "Root.MQMD.Expiry",
+    "JMSMessageID": "Root.MQMD.MsgId",
     "JMSPriority": "Root.MQMD.Priority",
     "JMSReplyTo": "jms.Rto",
     "JMSTimestamp": "jms.Tms",

@@ -139,6 +139,8 @@ class Hconn:
             queue = queue_manager.queues.get(name)
             if queue is None or queue.owner is None or queue.owner != self.acting(od, options):
                 self.ask_object(od, options, cmqc.MQOT_Q, name, *more)
+            else:
+                queue_manager.authorization.opening_own(self.asked, options)
         return name
 
     def ask_topic(self, od: MQOD, options: int, topic: str) -> None:

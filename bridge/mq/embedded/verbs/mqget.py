@@ -77,5 +77,7 @@ def take(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], unit
             handle.before = part.previous
         handle.queue.take(part)
         unit.gets.append(part)
-    if parts[0].message.md.Report:
+    # "This prevents a COA or COD report message being generated when a message is placed on or removed from a transmission
+    # queue" (IBM MQ documentation, "Overview for MQXQH").
+    if parts[0].message.md.Report and not parts[0].client_id:
         report(hconn.queue_manager, unit, parts[0], cmqc.MQFB_COD)

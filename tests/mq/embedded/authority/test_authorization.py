@@ -271,6 +271,20 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     assert not [one for one in app.itself.authority_records.granted if one.profile == "MINE"]
 
 
+def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_queue_manager(app: Manager) -> None:
+    """Its creator has all authorities for the queue, but none for the queue manager ("Authorizations for MQI calls")."""
+    app.ok("DEFINE QMODEL(TEMP) DEFTYPE(TEMPDYN)")
+    grant(app, "PRINCIPAL('app')", "TEMP", "GET,DSP")
+    connection = EmbeddedConnection(app.itself, "app", "app")
+    od = MQOD(ObjectName="TEMP", DynamicQName="MINE")
+    connection.open(od, cmqc.MQOO_INPUT_SHARED)
+    setting = OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT
+    assert refusal(app, "app", MQOD(ObjectName="MINE"), setting) == "queue manager MQB1 (SETALL)"
+    grant(app, "PRINCIPAL('app')", "MQB1", "SETALL", "QMGR")
+    connection.close(connection.open(MQOD(ObjectName="MINE"), setting))
+    connection.disconnect()
+
+
 def test_who_removes_a_subscription(app: Manager) -> None:
     """Its creator, and others who may subscribe to the topic: RESUME alone lets nobody remove it."""
     app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")

@@ -1,0 +1,290 @@
+"""The MQSC script for a configuration: the objects that the bridge needs, its authorities, and its channel.
+
+`deploy/mq/bridge.mqsc` is the script for the default configuration.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from bridge.config import Configuration, IbmQueueManagerConfig
+from bridge.mq.administration import MODEL_QUEUE
+from bridge.mq.ibm.requirements import (
+    BASE_TOPIC,
+    DEFAULT_DEAD_LETTER_QUEUE,
+    MAX_MESSAGE_LENGTH,
+    REPLY_DEPTH,
+    Authority,
+    Requirements,
+    requirements_of,
+    set_authrec,
+)
+from bridge.security.privileged import NOBODY
+
+#: Characters of a line.
+_WIDTH = 70
+#: MAXUMSGS of a new queue manager.
+_DEFAULT_UNCOMMITTED = 10_000
+#: Addresses and names that the administrator replaces.
+_ADDRESS, _PEER_NAME = "192.0.2.10", "CN=mqbridge"
+
+_HEADER = """\
+Objects and authorities that the MQTT bridge needs at its queue
+manager, as mqbridge mqsc-script prints them.
+
+IBM MQ:                  runmqsc QMGR < bridge.mqsc
+Embedded queue manager:  the bridge runs bridge.mqsc at each start.
+To see what is missing:  mqbridge check --connect bridge.yaml
+
+Running the script again does not change objects that exist: DEFINE
+answers AMQ8150E, "already exists", which is harmless. ALTER QMGR sets
+its attributes each time under runmqsc. The embedded queue manager
+keeps attributes that have a value already.
+
+Each MQTT client is a remote queue manager to this one, named by its
+client identifier. No objects are defined for clients: messages to
+them resolve through the default transmission queue. The destination
+of their subscriptions, SYSTEM.MQTT.PUBLICATION.QUEUE, is a name at
+the client, and is not defined here."""
+
+_COMMENTS = {
+    "transmission queue": """\
+Messages for MQTT clients. The bridge opens this queue for exclusive
+input; a second bridge stands by. MAXDEPTH limits the backlog of all
+clients that are away, together.
+MSGDLVSQ stays at PRIORITY, as in IBM's own set-up. All publications
+of MQTT clients have the priority of their topic (DEFPRTY), so their
+order holds, as MQTT 3.1.1 section 4.6 demands. A message that an
+application puts with a higher priority overtakes them.
+MONQ makes the queue manager keep the age of the oldest message, which
+the bridge reports in its metrics.""",
+    "state queue": """\
+Session state that must survive a restart: in-flight identifiers and
+exactly-once state. Never clear this queue while clients have messages
+in doubt. SHARE, because each thread of the bridge opens it for input.
+IBM MQ's default is NOSHARE.""",
+    "state queue of exactly-once mappings": """\
+Progress of mappings with "guarantee: exactly-once", one message for
+each. Never clear this queue while such a mapping is enabled, or the
+broker gets messages again. SHARE, because each mapping opens it for
+input. Not needed without such mappings.""",
+    "dead-letter queue": """\
+Messages that could not be delivered. Most IBM MQ queue managers have
+this queue.""",
+}
+
+_PIPELINES = """\
+Pipelines need more, and these records do not contain it: INQ, GET and
+BROWSE on the queues that they read, PUT on the queues that they write,
+and SUB and RESUME (reading) or PUB (writing) on topics."""
+
+
+def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')", user: str = "mqbridge") -> str:
+    """Return the script for a configuration.
+
+    `grantee` gets the authorities of the bridge: PRINCIPAL('user') or GROUP('group'). `user` is the user that the channel
+    maps a bridge without a password to.
+    """
+    requirements = requirements_of(configuration)
+    settings = configuration.queue_manager
+    if not isinstance(settings, IbmQueueManagerConfig):
+        # Mappings may be added later, and the embedded queue manager runs the same script then.
+        identities = tuple("" if one == NOBODY else one for one in requirements.identities)
+        requirements = msgspec.structs.replace(
+            requirements, dead_letter_queue=DEFAULT_DEAD_LETTER_QUEUE, mapping_state=True, identities=identities
+        )
+    elif configuration.pipelines:
+        requirements = msgspec.structs.replace(requirements, mapping_state=True)
+    parts = [
+        _comment(_HEADER),
+        *_objects(requirements),
+        *_authorities(requirements, grantee),
+        *([_comment(_PIPELINES)] if configuration.pipelines else []),
+        *_channel(settings if isinstance(settings, IbmQueueManagerConfig) else None, user),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _objects(requirements: Requirements) -> Iterator[str]:
+    yield _comment(
+        "Headers (MQXQH, RFH2) are added to the payload, so messages longer\n"
+        "than IBM MQ's default of 4 MiB must be allowed. The embedded queue\n"
+        "manager takes its limit from max_message_length of the\nconfiguration file."
+    ) + _command("ALTER QMGR", [f"MAXMSGL({MAX_MESSAGE_LENGTH})"])
+    if requirements.uncommitted > _DEFAULT_UNCOMMITTED:
+        text = "One unit of work of the bridge may have this many messages."
+        yield _comment(text) + _command("ALTER QMGR", [f"MAXUMSGS({requirements.uncommitted})"])
+    for queue in requirements.queues(""):
+        words = ["NOREPLACE", f"DESCR('{queue.description}')", *queue.words]
+        yield _comment(_COMMENTS[queue.purpose]) + _command(f"DEFINE QLOCAL('{queue.name}')", words)
+    yield _comment(
+        "The bridge creates queues of this model for the replies to commands. A\n"
+        "list of subscriptions is one message for each of them, so the 5,000\n"
+        "messages of SYSTEM.DEFAULT.MODEL.QUEUE are not enough."
+    ) + _command(
+        f"DEFINE QMODEL('{MODEL_QUEUE}')",
+        [
+            "NOREPLACE",
+            "DESCR('Replies to commands of the bridge')",
+            "DEFTYPE(TEMPDYN)",
+            f"MAXDEPTH({REPLY_DEPTH})",
+            "MAXMSGL(4194304)",
+        ],
+    )
+    yield (
+        _comment(
+            "DEFXMITQ makes client identifiers resolve. A queue manager that has\n"
+            "another default transmission queue cannot serve both: give the\n"
+            "queue managers behind that queue transmission queues of their names.\n"
+            "Leave DEADQ out if your queue manager has a dead-letter queue."
+        )
+        + _command("ALTER QMGR", [f"DEFXMITQ('{requirements.transmission_queue}')"])
+        + "\n"
+        + _command("ALTER QMGR", [f"DEADQ('{requirements.dead_letter_queue}')"])
+    )
+
+
+def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
+    """Yield a SET AUTHREC for each user and object, with the purpose of each authority."""
+    yield _comment(
+        "Authorities. The bridge needs these and no others. It does not need to\n"
+        "be a member of mqm. The group or user must exist in the operating\n"
+        "system of the queue manager. (The embedded queue manager checks\n"
+        "authorities only with authorities: enforced.)"
+    )
+    together: dict[tuple[str, str, str], list[Authority]] = {}
+    for one in requirements.authorities(""):
+        together.setdefault((one.user, one.kind, one.name), []).append(one)
+    for (user, kind, name), several in together.items():
+        lines = [f"{one.word:<8} {one.purpose}" for one in several]
+        comment = _comment("\n".join(_wrapped(line) for line in lines))
+        if name in {one.transmission_queue for one in requirements.mapping_queues}:
+            comment += _comment(
+                f"{name} is the transmission queue to the queue manager of that name.\n"
+                "If there is none, name the default transmission queue instead."
+            )
+        words = ",".join(one.word for one in several)
+        command = set_authrec(kind, name, f"PRINCIPAL('{user}')" if user else grantee, words)
+        yield comment + _command("SET AUTHREC", command.removeprefix("SET AUTHREC ").split())
+    for mapping, template in requirements.mapping_templates:
+        yield _comment(
+            f"Mapping {mapping} puts to queues by the template {template}.\n"
+            "Grant PUT and SETID on each of them, or on a generic profile:\n\n"
+            f"SET AUTHREC PROFILE('GENERIC.**') OBJTYPE(QUEUE) +\n       {grantee} AUTHADD(PUT,SETID)"
+        )
+    yield _comment(
+        f"PUB and SUB on {BASE_TOPIC} cover the whole topic tree. To limit\n"
+        "clients, give each group of them topic objects and users of their own.\n"
+        "A client's user needs PUT on the transmission queue and PUB or SUB on\n"
+        f"its topics. The bridge needs SUB and RESUME on {BASE_TOPIC},\n"
+        "or on the topic objects of all clients: the bridge itself removes\n"
+        "subscriptions when a client unsubscribes. For a group sensors:\n\n"
+        "DEFINE TOPIC('SENSORS') TOPICSTR('sensors') NOREPLACE\n"
+        "SET AUTHREC PROFILE('SENSORS') OBJTYPE(TOPIC) +\n"
+        "       GROUP('sensors') AUTHADD(PUB,SUB)\n"
+        f"SET AUTHREC PROFILE('{requirements.transmission_queue}') OBJTYPE(QUEUE) +\n"
+        "       GROUP('sensors') AUTHADD(PUT)"
+    )
+
+
+def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]:
+    """Yield the channel of a bridge that connects as a client; as comments if the configuration has no channel."""
+    channel = settings.channel if settings is not None else None
+    tls = settings.tls if settings is not None else None
+    has_password = settings is not None and settings.user is not None
+    asks_certificate = settings is None or (tls is not None and tls.certificate_label is not None) or not has_password
+    name = channel or "MQTT.BRIDGE"
+    publishers = settings.publishers if settings is not None else 4
+    yield _comment(
+        "The channel of a bridge that connects as a client (IBM MQ only). Both\n"
+        "sides close a connection that is half open, for example one that a\n"
+        "firewall dropped, after twice HBINT. With the default, 300, that takes\n"
+        "ten minutes. MCAUSER('*NOACCESS') is no user: only the records below\n"
+        "give a connection one.\n"
+        f"The bridge has {publishers + 5} connections, one more for each mapping, and one\n"
+        "more for every 200 subscriptions of clean sessions (MAXHANDS less 56).\n"
+        "If you set MAXINST and MAXINSTC, allow that for two bridges and a few\n"
+        "more. MaxChannels in qm.ini must allow all channels together."
+    )
+    cipher = tls.cipher_spec if tls is not None else "ANY_TLS12_OR_HIGHER"
+    commands = [
+        _command(
+            f"DEFINE CHANNEL('{name}')",
+            [
+                "CHLTYPE(SVRCONN)",
+                "TRPTYPE(TCP)",
+                "NOREPLACE",
+                "DESCR('MQTT bridge')",
+                "MCAUSER('*NOACCESS')",
+                f"MAXMSGL({MAX_MESSAGE_LENGTH})",
+                "SHARECNV(1)",
+                "HBINT(10)",
+                f"SSLCIPH({cipher})" if settings is None or tls is not None or channel is None else "SSLCIPH(' ')",
+                f"SSLCAUTH({'REQUIRED' if asks_certificate else 'OPTIONAL'})",
+            ],
+        ),
+        _comment("Block every connection that no other record allows.")
+        + _command(
+            f"SET CHLAUTH('{name}')",
+            ["TYPE(ADDRESSMAP)", "ADDRESS('*')", "USERSRC(NOACCESS)", "ACTION(REPLACE)"],
+        ),
+    ]
+    if has_password:
+        commands.append(
+            _comment(
+                f"Allow the bridge from its address, with the password of its user.\nReplace {_ADDRESS}. The user's"
+                " authorities count if the queue\nmanager's AUTHINFO (CONNAUTH) has ADOPTCTX(YES)."
+            )
+            + _command(
+                f"SET CHLAUTH('{name}')",
+                [
+                    "TYPE(ADDRESSMAP)",
+                    f"ADDRESS('{_ADDRESS}')",
+                    "USERSRC(CHANNEL)",
+                    "CHCKCLNT(REQUIRED)",
+                    "ACTION(REPLACE)",
+                ],
+            )
+        )
+    else:
+        commands.append(
+            _comment(
+                "Allow the bridge by the subject of its certificate, as this user.\n"
+                f"Replace {_PEER_NAME} by that subject (openssl x509 -subject)."
+            )
+            + _command(
+                f"SET CHLAUTH('{name}')",
+                [
+                    "TYPE(SSLPEERMAP)",
+                    f"SSLPEER('{_PEER_NAME}')",
+                    "USERSRC(MAP)",
+                    f"MCAUSER('{user}')",
+                    "ACTION(REPLACE)",
+                ],
+            )
+        )
+    if channel is None:
+        commands = [_comment(command.replace("* ", "")) for command in commands]
+    yield from commands
+
+
+def _comment(text: str) -> str:
+    return "".join(f"* {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, _WIDTH, subsequent_indent=" " * 9)
+
+
+def _command(start: str, words: Iterable[str]) -> str:
+    """Return a command on lines of _WIDTH characters at most."""
+    lines, current = [], start
+    for word in words:
+        if len(current) + len(word) + 3 > _WIDTH:
+            lines.append(current + " +")
+            current = " " * 6
+        current += f" {word}"
+    return "\n".join([*lines, current])

@@ -1,0 +1,34 @@
+"""Publications that the queue manager moves to its dead-letter queue, acknowledged: the bridge reports it without metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.acceptance.queue_managers import EMBEDDED
+from tests.support.administrator import Administrator
+from tests.support.bridge_process import BridgeProcess
+from tests.support.patience import until
+from tests.support.raw_client import RawClient
+
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+def test_an_inhibited_transmission_queue_is_reported(
+    new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path
+) -> None:
+    config = f"control_socket: {tmp_path}/control\nchannels: [{{name: PLAIN, port: 0}}]\n"
+    bridge = new_bridge(config=config).start()
+    with RawClient.connected(bridge.port, "away", clean=False) as client:
+        client.subscribe(("t", 1))
+        client.disconnect()
+    bridge.mq("run", "-", stdin=f"ALTER QLOCAL({TRANSMISSION_QUEUE}) PUT(DISABLED)\n".encode())
+    with RawClient.connected(bridge.port, "publisher") as client:
+        client.publish("t", b"acknowledged", 1)
+        client.disconnect()
+    until(lambda: "MQB9104E" in bridge.log, lambda: bridge.log)
+    # The embedded queue manager logs each message that it moves itself.
+    assert queue_manager == EMBEDDED or "MQB9106E" in bridge.log
+    result = Administrator(bridge).run("status")
+    assert result.exit_code == 1
+    assert f"transmission queue {TRANSMISSION_QUEUE} takes no messages: PUT(DISABLED)" in result.output
