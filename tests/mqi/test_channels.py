@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.mqi.conftest import Manager
+from tests.support.patience import until
 
 CONNECTED = """
-def connected(channel=b'SYSTEM.DEF.SVRCONN', **fields):
+def connected(channel=b'SYSTEM.DEF.SVRCONN', opts=0, **fields):
     cd = mq.CD(ChannelName=channel, ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2, **fields)
     qmgr = mq.QueueManager(None)
-    qmgr.connect_with_options('MQB1', cd=cd)
+    qmgr.connect_with_options('MQB1', cd=cd, opts=opts | CMQC.MQCNO_HANDLE_SHARE_BLOCK)
     return qmgr
 """
 
@@ -90,9 +91,8 @@ def test_a_queue_manager_runs_maxchannels_channels(small: Manager, package: str)
     """Another channel definition, and MQCNO_NO_CONV_SHARING, need an instance of their own. Bindings need none."""
     found = small.run(
         package,
-        CONNECTED.replace("def connected(", "def connected(opts=0, ").replace("cd=cd)", "cd=cd, opts=opts | SHARE)")
+        CONNECTED
         + """
-SHARE = CMQC.MQCNO_HANDLE_SHARE_BLOCK
 def tried(**how):
     return reason(lambda: connections.append(connected(**how)))
 connections = []
@@ -130,3 +130,55 @@ found['get'] = reason(queue.get, None, mq.MD(), wait)
                 connect=False,
             )
     assert found == {"get": 2009}
+    until(lambda: not manager.itself.queues[queue].inputs)
+
+
+def test_a_channel_that_is_stopped(manager: Manager, package: str, queue: str) -> None:
+    """2202 from calls that fail if quiescing, also from one that waits; nobody connects by it until it is started.
+
+    Source: IBM MQ documentation, "Stopping MQI channels", "2202 (MQRC_CONNECTION_QUIESCING)".
+    """
+    manager.command("DEFINE CHANNEL(STOPS) CHLTYPE(SVRCONN) REPLACE")
+
+    def stop() -> None:
+        manager.command("STOP CHANNEL(STOPS)")
+
+    with manager.when_a_get_waits(queue, stop):
+        found = manager.run(
+            package,
+            CONNECTED
+            + f"""
+qmgr = connected(b'STOPS')
+both = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_OUTPUT)
+fails = CMQC.MQGMO_FAIL_IF_QUIESCING
+found['waits'] = reason(both.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT | fails, WaitInterval=-1))
+found['puts'] = [reason(both.put, b'x', mq.MD(), mq.PMO(Options=option)) for option in (fails, 0)]
+found['another'] = reason(connected, b'STOPS', HeartbeatInterval=9)
+""",
+            connect=False,
+        )
+    manager.command("START CHANNEL(STOPS)")
+    again = manager.run(package, CONNECTED + "found['again'] = reason(connected, b'STOPS')", connect=False)
+    until(lambda: not manager.itself.queues[queue].inputs)
+    assert found | again == {"waits": 2202, "puts": [2202, 0], "another": 2537, "again": 0}
+
+
+def test_a_channel_that_is_stopped_by_force_breaks_its_connections(manager: Manager, package: str, queue: str) -> None:
+    manager.command("DEFINE CHANNEL(STOPS) CHLTYPE(SVRCONN) REPLACE")
+
+    def stop() -> None:
+        manager.command("STOP CHANNEL(STOPS) MODE(FORCE)")
+
+    with manager.when_a_get_waits(queue, stop):
+        found = manager.run(
+            package,
+            CONNECTED
+            + f"""
+queue = mq.Queue(connected(b'STOPS'), {queue!r}, CMQC.MQOO_INPUT_SHARED)
+found['waits'] = reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1))
+""",
+            connect=False,
+        )
+    manager.command("START CHANNEL(STOPS)")
+    assert found == {"waits": 2009}
+    until(lambda: not manager.itself.queues[queue].inputs)

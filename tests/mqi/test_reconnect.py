@@ -189,7 +189,7 @@ for one in (passing, lasting):
     one.close(close_sub_queue=True)
 found['closed'] = [reason(one.close) for one in (exclusive, own)]
 found['end'] = reason(qmgr.disconnect)
-"""),
+""", "MQCNO_RECONNECT_Q_MGR"),
     )
     assert found == {
         "waited": "go",
@@ -285,3 +285,32 @@ def test_another_queue_manager(restarted: Restarted, package: str, tmp_path: Pat
         assert restarted.end_under(package, text, executor, MQI_STANDIN=places).result() == {"waited": waited}
     other.close()
     restarted.start()
+
+
+@pytest.mark.parametrize(("option", "durable"), [("MQCNO_RECONNECT", 2555), ("MQCNO_RECONNECT_Q_MGR", 0)])
+def test_options_that_do_not_go_with_reconnection(
+    manager: Manager, package: str, queue: str, option: str, durable: int
+) -> None:
+    """2547: they rely on what is lost. 2555: on the same queue manager ("MQRC_RECONNECT_Q_MGR_REQD")."""
+    found = manager.run(
+        package,
+        program(
+            f"""
+            queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+            found['order'] = reason(queue.put, b'x', mq.MD(Version=2), mq.PMO(Options=CMQC.MQPMO_LOGICAL_ORDER))
+            into = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+            token = mq.GMO(Version=3, MatchOptions=CMQC.MQMO_MATCH_MSG_TOKEN, MsgToken=b'1' * 16)
+            found['token'] = reason(into.get, None, mq.MD(), token)
+            sd = mq.SD(Options=CMQC.MQSO_CREATE | CMQC.MQSO_MANAGED | CMQC.MQSO_DURABLE)
+            sd.set_vs('SubName', {queue!r})
+            sd.set_vs('ObjectString', 'a/b')
+            subscription = mq.Subscription(qmgr)
+            found['durable'] = reason(subscription.sub, sub_desc=sd)
+            if not found['durable']:
+                subscription.close(CMQC.MQCO_REMOVE_SUB, close_sub_queue=True)
+            """,
+            option,
+        ),
+        connect=False,
+    )
+    assert found == {"order": 2547, "token": durable or 2033, "durable": durable}

@@ -15,12 +15,12 @@ from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.capi import frames
 from bridge.mq.capi.conversation import MqiConversation
 from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.open_handles import invalidate, open_handles
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.conversation import Conversation
 from bridge.mq.embedded.server.server import ApplicationServer
-from bridge.mq.embedded.verbs.invalidation import invalidate, open_handles
 from tests.support.patience import PATIENCE
 
 

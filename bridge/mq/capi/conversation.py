@@ -24,10 +24,10 @@ from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, W
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.objects import ChannelInstance
 from bridge.mq.embedded.server.admission import Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
+from bridge.mq.embedded.server_channels import ChannelAgreement, ChannelInstance, agreed
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.get_options import BROWSES
 from bridge.mq.errors import MQError
@@ -45,6 +45,8 @@ _MSG_HANDLE_GIVEN = 1
 #: Bytes of a read-ahead buffer that a message takes beside its data: MQMD and MQGMO.
 _READ_AHEAD_OVERHEAD = 500
 _DELETE_PROPERTIES = 1
+#: Seconds that an application has to end after STOP CHANNEL MODE(QUIESCE).
+_QUIESCE_TIMEOUT = 5.0
 
 #: Strings of an MQSD, in the order sent, and the reason for one that is none.
 _MQSD_STRINGS = {
@@ -119,19 +121,20 @@ class MqiConversation(Conversation):
         application = reader.raw().decode(errors="replace")
         process = reader.long()
         self._check_tls(channel)
-        max_message_length, sharing, heartbeat = reader.long(), reader.long(), reader.long()
+        wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
-        agreed = self._queue_manager.agreed(channel, max_message_length, sharing, heartbeat)
+        attributes = self._queue_manager.server_channels.get(channel)
+        found = agreed(attributes, int(self._queue_manager.attributes["MAXMSGL"]), wanted)
         if client:
-            definition = process, max_message_length, sharing, heartbeat, connection_name
-            alone = agreed.sharing_conversations == 0 or bool(options & cmqc.MQCNO_NO_CONV_SHARING)
+            sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
             self._leave_channel()
             self._instance = self._queue_manager.channel_instances.join(
+                self,
                 channel,
-                self._queue_manager.server_channels.get(channel),
+                attributes,
                 self.address,
-                definition,
-                0 if alone else agreed.sharing_conversations,
+                (process, wanted, connection_name),
+                sharing,
             )
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
@@ -140,8 +143,8 @@ class MqiConversation(Conversation):
 
         def answer() -> None:
             writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
-            writer.long(agreed.max_message_length if client else 0).long(agreed.sharing_conversations)
-            self._answer(writer.long(agreed.heartbeat_interval))
+            writer.long(found.max_message_length if client else 0).long(found.sharing_conversations)
+            self._answer(writer.long(found.heartbeat_interval))
 
         self._connect(queue_manager, application, user, password, channel, answer)
 
@@ -165,9 +168,18 @@ class MqiConversation(Conversation):
             self._leave_channel()
         super().connection_lost(error)
 
+    def stop(self, *, force: bool) -> None:
+        if force:
+            self._loop.call_soon_threadsafe(self.abort)
+            return
+        if self._application is not None:
+            self._application.hconn.channel_quiescing = True
+        self._loop.call_soon_threadsafe(self.quiesce)
+        self._loop.call_soon_threadsafe(self._loop.call_later, _QUIESCE_TIMEOUT, self.abort)
+
     def _leave_channel(self) -> None:
         if self._instance is not None:
-            self._queue_manager.channel_instances.leave(self._instance)
+            self._queue_manager.channel_instances.leave(self._instance, self)
             self._instance = None
 
     def _mqdisc(self, application: Application, reader: Reader) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -12,6 +12,7 @@ from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.authority.records import AuthorityRecords
 from bridge.mq.embedded.connection_authentication import ConnectionAuthentication
 from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.server_channels import ChannelInstances
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError
@@ -36,68 +37,6 @@ class Destination(msgspec.Struct):
     put_enabled: bool = True
     get_enabled: bool = True
     name: str = ""
-
-
-class ChannelInstance(msgspec.Struct, eq=False):
-    """A running server-connection channel: one network connection, which conversations of one client may share."""
-
-    channel: str
-    address: str
-    #: the client's process and its channel definition; conversations share an instance if theirs are equal
-    client: tuple[object, ...]
-    conversations: int = 0
-
-
-class ChannelInstances:
-    """The running instances of server-connection channels, and how many there may be.
-
-    Source: IBM MQ documentation, "Server-connection channel limits", "Using sharing conversations in a client application",
-    "2537 (MQRC_CHANNEL_NOT_AVAILABLE)".
-    """
-
-    def __init__(self) -> None:
-        #: MaxChannels of qm.ini; None: not limited
-        self.max_channels: int | None = None
-        self._running: list[ChannelInstance] = []
-
-    def join(
-        self, channel: str, attributes: dict[str, Value] | None, address: str, client: tuple[object, ...], sharing: int
-    ) -> ChannelInstance:
-        """Count a conversation in an instance that has room for it, or start an instance. Raises MQError."""
-        key = channel, address, client
-        for one in self._running:
-            if (one.channel, one.address, one.client) == key and one.conversations < sharing:
-                one.conversations += 1
-                return one
-        of_channel = [one for one in self._running if one.channel == channel]
-        limits: list[tuple[str, int, int]] = []
-        if self.max_channels is not None:
-            limits.append(("MaxChannels", len(self._running), self.max_channels))
-        if attributes is not None:
-            limits.append(("MAXINST", len(of_channel), int(attributes["MAXINST"])))
-            of_address = sum(one.address == address for one in of_channel)
-            limits.append(("MAXINSTC", of_address, int(attributes["MAXINSTC"])))
-        for name, running, limit in limits:
-            if running >= limit:
-                raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel}: {name} {limit} is reached")
-        made = ChannelInstance(channel, address, client, 1)
-        self._running.append(made)
-        return made
-
-    def leave(self, instance: ChannelInstance) -> None:
-        """Count a conversation no longer; the last one ends its instance."""
-        instance.conversations -= 1
-        if not instance.conversations:
-            self._running.remove(instance)
-
-
-class ChannelAgreement(NamedTuple):
-    """The attributes of a client's channel, negotiated between its two ends."""
-
-    max_message_length: int
-    sharing_conversations: int
-    #: seconds
-    heartbeat_interval: int
 
 
 class Objects:
@@ -128,27 +67,6 @@ class Objects:
     def enforce_authorities(self) -> None:
         """Ask the authority records from now on."""
         self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
-
-    def agreed(
-        self, channel: str, max_message_length: int, sharing_conversations: int, heartbeat_interval: int
-    ) -> ChannelAgreement:
-        """Return what a client and a server-connection channel agree on: the lower limits, and the longer interval.
-
-        A maximum message length of 0 is that of the queue manager. A channel that is not defined limits nothing. Source:
-        IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)", "Heartbeat interval
-        (HBINT)".
-        """
-        longest = int(self.attributes["MAXMSGL"])
-        attributes = self.server_channels.get(channel)
-        if attributes is None:
-            interval = max(heartbeat_interval, int(defaults("SVRCONN")["HBINT"]))
-            return ChannelAgreement(max_message_length or longest, sharing_conversations, interval)
-        own = int(attributes["MAXMSGL"]) or longest
-        return ChannelAgreement(
-            min(max_message_length or longest, own),
-            min(sharing_conversations, int(attributes["SHARECNV"])),
-            max(heartbeat_interval, int(attributes["HBINT"])),
-        )
 
     def held(self, kind: str) -> dict[str, dict[str, Value]]:
         """Return the attributes of all objects of a kind, by name; of local queues a copy."""

@@ -116,6 +116,14 @@ void reconnection_free(struct reconnection *reconnection)
     free(reconnection);
 }
 
+/* "2547 (MQRC_RECONNECT_INCOMPATIBLE)", "2555 (MQRC_RECONNECT_Q_MGR_REQD)" */
+MQLONG reconnection_forbids(const struct reconnection *reconnection, bool relies_on_state, bool relies_on_queue_manager)
+{
+    if (!reconnection) return MQRC_NONE;
+    if (relies_on_state) return MQRC_RECONNECT_INCOMPATIBLE;
+    return relies_on_queue_manager && !reconnection->same_queue_manager ? MQRC_RECONNECT_Q_MGR_REQD : MQRC_NONE;
+}
+
 void reconnection_remember_id(struct reconnection *reconnection, const MQBYTE24 connection_id)
 {
     memcpy(reconnection->connection_id, connection_id, sizeof(MQBYTE24));

@@ -238,6 +238,8 @@ bool ahead_serve(struct ahead *ahead, MQMD *md, size_t md_length, MQGMO *gmo, MQ
 
 struct reconnection *reconnection_make(MQLONG options, const struct frame *introduction);
 void reconnection_free(struct reconnection *reconnection);
+/* The reason why an option does not go with a connection that reconnects; MQRC_NONE: it does. */
+MQLONG reconnection_forbids(const struct reconnection *reconnection, bool relies_on_state, bool relies_on_queue_manager);
 void reconnection_remember_id(struct reconnection *reconnection, const MQBYTE24 connection_id);
 /* One call there and back, by `travel`, over as many connections as it takes; the reason why not. */
 MQLONG reconnection_travel(struct call *call, bool (*travel)(struct call *));

@@ -88,6 +88,8 @@ static void put_message(struct call *call, MQOD *od, size_t od_length, MQMD *md,
     MQLONG wrong = buffer_error(length, buffer);
     if (!wrong) wrong = channel_error(call->connection, length);
     if (!call_check(call, &FORM_MD, md, &md_length) || !call_check(call, &FORM_PMO, pmo, &pmo_length)) return;
+    if (!wrong)
+        wrong = reconnection_forbids(call->connection->reconnection, pmo->Options & MQPMO_LOGICAL_ORDER, false);
     if (wrong) return call_fail(call, wrong);
     call->syncpoint = pmo->Options & MQPMO_SYNCPOINT;
     put_bytes(call->frame, md, (MQLONG)md_length);
@@ -148,6 +150,8 @@ void MQGET(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pGetMsgOpts, MQ
     }
     if (!wrong && !given && gmo->Options & MQGMO_PROPERTIES_IN_HANDLE) wrong = MQRC_HMSG_ERROR;
     struct ahead *ahead = ahead_of(call.connection, Hobj);
+    bool token = gmo->Version >= 2 && gmo->MatchOptions & MQMO_MATCH_MSG_TOKEN;
+    if (!wrong) wrong = reconnection_forbids(call.connection->reconnection, false, token);
     if (!wrong && ahead) wrong = ahead_check(call.connection, &ahead, pMsgDesc, gmo, handle);
     if (wrong) {
         call_fail(&call, wrong);
@@ -275,7 +279,9 @@ void MQSUB(MQHCONN Hconn, PMQVOID pSubDesc, PMQHOBJ pHobj, PMQHOBJ pHsub, MQRESU
     *pHsub = MQHO_UNUSABLE_HOBJ;
     if (!call_begin(&call, Hconn, VERB_SUB, pCompCode, pReason)) return;
     if (!call_check(&call, &FORM_SD, sd, &length)) return call_end(&call);
-    if ((wrong = wrong_string_of(sd))) {
+    wrong = wrong_string_of(sd);
+    if (!wrong) wrong = reconnection_forbids(call.connection->reconnection, false, sd->Options & MQSO_DURABLE);
+    if (wrong) {
         call_fail(&call, wrong);
         return call_end(&call);
     }

@@ -40,6 +40,37 @@ def of_server_channel(command: Command) -> Command | None:
     return dataclasses.replace(command, noun="SVRCONN", parameters=rest)
 
 
+class ServerChannelCommands:
+    """START and STOP CHANNEL of server-connection channels."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._instances = queue_manager.channel_instances
+        self._channels = queue_manager.server_channels
+
+    def start(self, command: Command) -> Answer:
+        """Do START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
+        name = self._existing(command)
+        _known(command, ())
+        if not self._instances.start(name):
+            raise CommandRefused("AMQ9514E", name=name, detail="it is running already")
+        return message("AMQ8018I", name=name, hint=""), None
+
+    def stop(self, command: Command) -> Answer:
+        """Do STOP CHANNEL: MODE(QUIESCE), the default, FORCE or TERMINATE. Raises MQSCSyntaxError or CommandRefused."""
+        name = self._existing(command)
+        _known(command, ("MODE",))
+        mode = command.parameter("MODE")
+        if mode is not None and mode.value not in ("QUIESCE", "FORCE", "TERMINATE"):
+            raise MQSCSyntaxError("MODE is one of QUIESCE, FORCE, TERMINATE", mode.where, "MODE")
+        self._instances.stop(name, force=mode is not None and mode.value != "QUIESCE")
+        return message("AMQ8019I", verb="Stop", name=name), None
+
+    def _existing(self, command: Command) -> str:
+        if command.name not in self._channels:
+            raise CommandRefused("AMQ8147E", kind="Channel", name=command.name, reason=cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
+        return command.name
+
+
 class ChannelCommands:
     """The commands that change telemetry channels of one queue manager. Call them with its lock held."""
 

@@ -15,7 +15,7 @@ from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.authority_commands import AuthorityRecordCommands
 from bridge.mq.embedded.mqsc.channel_authentication_commands import ChannelAuthenticationCommands
-from bridge.mq.embedded.mqsc.channel_commands import ChannelCommands, of_server_channel
+from bridge.mq.embedded.mqsc.channel_commands import ChannelCommands, ServerChannelCommands, of_server_channel
 from bridge.mq.embedded.mqsc.channel_display import ChannelDisplay
 from bridge.mq.embedded.mqsc.connection_authentication_commands import ConnectionAuthenticationCommands
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions
@@ -39,6 +39,7 @@ class Commands:
         self._authority_records = AuthorityRecordCommands(queue_manager)
         self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
         channels, channel_display = ChannelCommands(queue_manager), ChannelDisplay(queue_manager)
+        server_channels = ServerChannelCommands(queue_manager)
         connection_authentication = ConnectionAuthenticationCommands(queue_manager)
         self._shows: dict[str, Callable[[Command], tuple[str, list[dict[str, Value]]]]] = {
             "AUTHINFO": connection_authentication.show,
@@ -66,6 +67,8 @@ class Commands:
             ("START", "CHANNEL"): channels.start,
             ("STOP", "CHANNEL"): channels.stop,
             ("PURGE", "CHANNEL"): channels.purge,
+            ("START", "SVRCONN"): server_channels.start,
+            ("STOP", "SVRCONN"): server_channels.stop,
         }
         for noun in (*QUEUE_KINDS, "NAMELIST", "SVRCONN", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
@@ -130,9 +133,10 @@ class Commands:
     def _channel_kind(self, command: Command) -> Command:
         """Return a command about a channel as one about a server-connection channel if it is one.
 
-        DISPLAY CHANNEL without CHLTYPE shows the server-connection channel of that name if no telemetry channel has it.
+        Without CHLTYPE, DISPLAY, START and STOP are about the server-connection channel of that name if no telemetry channel
+        has it.
         """
-        if command.verb == "DISPLAY" and command.parameter("CHLTYPE") is None:
+        if command.verb in ("DISPLAY", "START", "STOP") and command.parameter("CHLTYPE") is None:
             server = command.name in self._queue_manager.server_channels
             telemetry = any(one.name == command.name for one in self._queue_manager.telemetry_channels.channels)
             return dataclasses.replace(command, noun="SVRCONN") if server and not telemetry else command

@@ -31,13 +31,12 @@ from bridge.mq.embedded.attributes import (
 from bridge.mq.embedded.authority.words import OBJECT_TYPES
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
+from bridge.mq.embedded.open_handles import OpenHandle, affected, invalidate, open_for, rerouted
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import Handle
-from bridge.mq.embedded.verbs.invalidation import affected, invalidate, open_for, rerouted
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc, cmqcfc
 
@@ -353,7 +352,7 @@ class Definitions:
         queue_manager = self._queue_manager
         forced = forces(command)
         given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
-        handles: list[Handle] = []
+        handles: list[OpenHandle] = []
         if "DEFXMITQ" in given:
             handles = rerouted(queue_manager, queue_manager.attributes, "DEFXMITQ", given["DEFXMITQ"])
         if handles and not forced:

@@ -5,13 +5,14 @@ A handle counts among those that have its queue open (IPPROCS and OPPROCS of the
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from bridge.mapping.topic import is_wildcard
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.open_handles import Resolve
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector.selection import Selection
 from bridge.mq.embedded.subscription import Subscription
@@ -64,6 +65,26 @@ class QueueHandle(msgspec.Struct, eq=False):
         assert queue is not None
         return queue
 
+    @property
+    def gets(self) -> bool:
+        return bool(self.options & INPUT)
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return self.queue is queue if kind == "QLOCAL" else name in self.opened
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        own, found = self.destination, _resolved(resolve, self.opened)
+        if found is None:
+            return bool(self.opened)
+        return (found.queue, found.remote_queue, found.client_id) != (own.queue, own.remote_queue, own.client_id)
+
+    def invalidate(self) -> None:
+        self.changed = True
+        self.queue.announce()
+
 
 class TopicHandle(msgspec.Struct, eq=False):
     """An open topic."""
@@ -73,12 +94,39 @@ class TopicHandle(msgspec.Struct, eq=False):
     #: ObjectName and ObjectQMgrName of a queue whose alias leads to the topic
     opened: tuple[str, ...] = ()
     changed: bool = False
+    gets: ClassVar = False
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return kind != "QLOCAL" and name in self.opened
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        found = _resolved(resolve, self.opened)
+        return bool(self.opened) if found is None else found.topic != self.topic
+
+    def invalidate(self) -> None:
+        self.changed = True
 
 
 class SubscriptionHandle(msgspec.Struct, eq=False):
     """An open subscription."""
 
     subscription: Subscription
+    gets: ClassVar = False
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return False
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        return False
+
+    def invalidate(self) -> None:
+        """Do nothing: a subscription is no object whose definition changes."""
 
 
 class DefinitionHandle(msgspec.Struct, eq=False):
@@ -89,9 +137,32 @@ class DefinitionHandle(msgspec.Struct, eq=False):
     options: int
     attributes: dict[str, Value]
     changed: bool = False
+    gets: ClassVar = False
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return self.inquires(kind, name)
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return (self.kind, self.name) == (kind, name)
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        return False
+
+    def invalidate(self) -> None:
+        self.changed = True
 
 
 Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle
+
+
+def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:
+    """Return where the names given to MQOPEN lead, None if they lead nowhere."""
+    if not opened:
+        return None
+    try:
+        return resolve(opened[0], opened[1])
+    except MQError:
+        return None
 
 
 def open_queue(destination: Destination, options: int) -> QueueHandle:

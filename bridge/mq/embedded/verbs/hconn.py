@@ -23,6 +23,7 @@ class Hconn:
         "__weakref__",
         "_next_hobj",
         "asked",
+        "channel_quiescing",
         "completed",
         "connection_id",
         "handles",
@@ -46,6 +47,8 @@ class Hconn:
         self._next_hobj = 1
         #: the unit of work; None when no verb was in syncpoint since the last one ended
         self.unit: Unit | None = None
+        #: STOP CHANNEL has stopped the server-connection channel
+        self.channel_quiescing = False
         #: of the puts whose response nobody waits for
         self.outcomes = Outcomes(queue_manager.name)
         #: the MQMD of the last put, where the next may have the same
@@ -104,6 +107,8 @@ class Hconn:
         """Raise MQError where the options of a verb have _FAIL_IF_QUIESCING, one number for all, and the end is near."""
         if self.queue_manager.quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {self.queue_manager.name} is about to end")
+        if self.channel_quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
+            raise MQError(cmqc.MQRC_CONNECTION_QUIESCING, "the channel is stopped")
 
     def check_administrator(self, command: str) -> None:
         """Check that the connected user may run commands. Raises MQError."""
