@@ -272,7 +272,7 @@ class IbmQueueManagerConfig(Section):
     have as `%` and two hexadecimal digits (`dev-1` is `dev%2D1`). Change it only while no durable session exists."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
-    removers: Annotated[int, values.integer(1, 64)] = 16
+    removers: Annotated[int, values.integer(1, 64)] = 32
     """Threads that remove delivered messages from the transmission queue, each with one connection. Each removal takes one
     round trip, so together they remove about this number of messages in a round trip."""
     subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50

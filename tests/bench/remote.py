@@ -166,8 +166,8 @@ class Publishing(threading.Thread):
         super().__init__(name="MQ application", daemon=True)
         self._connection = RemoteConnection(directory / "data")
         self._clients, self._body = clients, b"x" * payload
-        #: Messages that the clients have received, and when the application is to end.
-        self.received, self.ending = 0, False
+        #: Messages published, and received by the clients; and whether the application is to end.
+        self.published, self.received, self.ending = 0, 0, False
 
     def run(self) -> None:
         """Publish units of work of 50, at most 2,000 messages ahead of the clients."""
@@ -176,21 +176,27 @@ class Publishing(threading.Thread):
             connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=f"deliver/{number}"), cmqc.MQOO_OUTPUT)
             for number in range(self._clients)
         ]
-        published, options = 0, cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
+        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
         while not self.ending:
-            if published - self.received > 2_000:
+            if self.published - self.received > 2_000:
                 time.sleep(0.001)
                 continue
             for _ in range(50):
-                handle = handles[published % self._clients]
+                handle = handles[self.published % self._clients]
                 connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), self._body), options)
-                published += 1
+                self.published += 1
             connection.commit()
-        connection.disconnect()
+
+    def wait_until_removed(self) -> None:
+        """Return when the transmission queue is empty; then disconnect."""
+        queue = self._connection.open(MQOD(ObjectName="SYSTEM.MQTT.TRANSMIT.QUEUE"), cmqc.MQOO_INQUIRE)
+        while self._connection.inquire(queue, (cmqc.MQIA_CURRENT_Q_DEPTH,))[0][0]:
+            time.sleep(0.01)
+        self._connection.disconnect()
 
 
 def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -> float:
-    """Subscribe with many clients, and return the messages a second that they receive and acknowledge."""
+    """Subscribe with many clients, and return the messages a second that they receive, until all are removed from MQ."""
     channels = [Channel(port, f"bench-{number}") for number in range(options.clients)]
     decoders = {}
     for number, channel in enumerate(channels):
@@ -199,8 +205,12 @@ def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -
         decoders[channel.socket] = Decoder(server=False)
     application = Publishing(directory, options.clients, options.payload)
     application.start()
-    begun, counted = time.perf_counter() + 1.0, 0
-    while time.perf_counter() < begun + options.seconds:
+    begun = time.perf_counter()
+    until = begun + options.seconds
+    while time.perf_counter() < until or application.received != application.published:
+        application.ending = time.perf_counter() >= until
+        if time.perf_counter() > until + 60:
+            raise RuntimeError(f"{application.published - application.received} messages were not delivered")
         for one in select.select(list(decoders), [], [], 0.05)[0]:
             data = one.recv(262_144)
             if not data:
@@ -209,7 +219,6 @@ def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -
             for packet in decoders[one].feed(data):
                 if isinstance(packet, Publish):
                     application.received += 1
-                    counted += time.perf_counter() >= begun
                     if packet.qos:
                         assert packet.message_id is not None
                         answers += encode(Puback(packet.message_id) if packet.qos == 1 else Pubrec(packet.message_id))
@@ -217,12 +226,12 @@ def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -
                     answers += encode(Pubcomp(packet.message_id))
             if answers:
                 one.sendall(answers)
-    seconds = time.perf_counter() - begun
-    application.ending = True
     application.join()
+    application.wait_until_removed()
+    seconds = time.perf_counter() - begun
     for channel in channels:
         channel.socket.close()
-    return counted / seconds
+    return application.received / seconds
 
 
 def deliver(options: argparse.Namespace) -> None:

@@ -104,7 +104,7 @@ def test_another_transmission_queue(invoke: Any, config: Path) -> None:
     assert result.exit_code == 1
     assert [line.rpartition(": ")[2] for line in result.stderr.splitlines()] == [
         "ALTER QMGR DEFXMITQ('XMIT')",
-        "DEFINE QLOCAL('XMIT') USAGE(XMITQ) MAXDEPTH(10000000) MAXMSGL(104857600) MONQ(LOW)",
+        "DEFINE QLOCAL('XMIT') USAGE(XMITQ) SHARE MAXDEPTH(10000000) MAXMSGL(104857600) MONQ(LOW)",
     ]
 
 

@@ -104,6 +104,7 @@ class IbmBackend:
             ready=lambda records: self._call(self._set_ready, records),
             refused=lambda error: self._call(self._set_ready, error),
             dead_letter_queue=dead_letter_queue,
+            asynchronous=asynchronous,
             workers=publishers + removers,
             standing_by=lambda why: self._call(lambda: self.on_standing_by(why)),
         )
@@ -115,6 +116,7 @@ class IbmBackend:
                 self._identifiers,
                 removed=lambda msg_ids: self._browser.forget(msg_ids),
                 dead_letter_queue=dead_letter_queue,
+                asynchronous=asynchronous,
             )
             for number in range(2, removers + 1)
         ]

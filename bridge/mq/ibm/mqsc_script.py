@@ -200,7 +200,7 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
     has_password = settings is not None and (settings.user is not None or settings.token_file is not None)
     asks_certificate = settings is None or (tls is not None and tls.certificate_label is not None) or not has_password
     name = channel or "MQTT.BRIDGE"
-    threads = settings.publishers + settings.removers if settings is not None else 20
+    threads = settings.publishers + settings.removers if settings is not None else 36
     yield _comment(
         "The channel of a bridge that connects as a client (IBM MQ only). Both\n"
         "sides close a connection that is half open, for example one that a\n"

@@ -83,6 +83,16 @@ class Records:
                 self.current[key] = msg_id
 
 
+def check_unanswered(connection: Connection) -> None:
+    """Ask MQSTAT about the puts of a unit of work that asked for no answer, and raise MQError if one failed.
+
+    The unit of work is then put again with an answer for each, which shows what the queue manager rejects.
+    """
+    status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+    if status.PutFailureCount:
+        raise MQError(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
+
+
 class Batch(msgspec.Struct, eq=False):
     """A unit of work under way."""
 
@@ -241,23 +251,12 @@ class Publisher(Worker[Part]):
         self._state.spend(self._old_receipt)
         batch.receipt = self._state.receipt(options)
         if options:
-            self._check_unanswered(connection)
+            check_unanswered(connection)
         self._passes.before_commit(self._last_pass, lambda: self._ending)
         self.commit_units(connection, len(batch.parts))
         self._last_pass = self._passes.after_commit()
         self._committed(batch)
         self._batch = None
-
-    @staticmethod
-    def _check_unanswered(connection: Connection) -> None:
-        """Ask MQSTAT about puts without an answer of their own, and raise MQError where one failed.
-
-        That fails the unit of work. It is then put again with an answer for each, which tells which publication the queue
-        manager refuses.
-        """
-        status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
-        if status.PutFailureCount:
-            raise MQError(status.Reason, f"{status.PutFailureCount} publications of a unit of work")
 
     def _committed(self, batch: Batch) -> None:
         """Answer a batch. Where the connection breaks before that, the batch is in doubt, and its receipt will be found."""

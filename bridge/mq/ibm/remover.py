@@ -17,7 +17,7 @@ from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
-from bridge.mq.ibm.publisher import Records
+from bridge.mq.ibm.publisher import Records, check_unanswered
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
@@ -54,8 +54,11 @@ class Remover(Worker[Removal]):
         *,
         removed: Callable[[Sequence[bytes]], None],
         dead_letter_queue: str,
+        asynchronous: bool = False,
     ) -> None:
+        """Begin; if `asynchronous`, puts of records ask for no answer of their own (MQPMO_ASYNC_RESPONSE)."""
         super().__init__(name, connect)
+        self._asynchronous = asynchronous
         self._queue = queue
         self._identifiers = identifiers
         self._removed = removed
@@ -137,9 +140,13 @@ class Remover(Worker[Removal]):
                 self._dead_letter(connection, *letter)
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
-        self._changes = self.records.write(self.state, states, 0)
+        # MQSTAT is one round trip for all of these puts. A receipt alone costs no more with an answer.
+        options = cmqc.MQPMO_ASYNC_RESPONSE if self._asynchronous and states and limit > 1 else 0
+        self._changes = self.records.write(self.state, states, options)
         self.state.spend(self._old_receipt)
-        self._receipt = self.state.receipt()
+        self._receipt = self.state.receipt(options)
+        if options:
+            check_unanswered(connection)
         self.commit_units(connection, len(batch))
         self._batch = []
         self._committed(batch, self._changes, self._receipt)
@@ -196,12 +203,19 @@ class FirstRemover(Remover):
         ready: Callable[[dict[StateKey, tuple[bytes, StateRecord]]], None],
         refused: Callable[[MQError], None],
         dead_letter_queue: str,
+        asynchronous: bool = False,
         workers: int = 1,
         standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
         """Begin; `workers` is the number of workers that write to the state queue, this one included."""
         super().__init__(
-            "transmit-queue remover", connect, queue, identifiers, removed=removed, dead_letter_queue=dead_letter_queue
+            "transmit-queue remover",
+            connect,
+            queue,
+            identifiers,
+            removed=removed,
+            dead_letter_queue=dead_letter_queue,
+            asynchronous=asynchronous,
         )
         self.longest_pause = STANDBY_PAUSE
         self._ready = ready

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from bridge.config.queues import LOCK_QUEUE
 from bridge.mapping.message import Message
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
 from bridge.mq.errors import MQError
@@ -410,7 +411,7 @@ class _Examination:
             return
         publishes = f"clients may publish messages of {wanted} bytes (max_packet_size and headers)"
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
-        names = [queue.name for queue in self._requirements.queues(dead_letter_queue)]
+        names = [one.name for one in self._requirements.queues(dead_letter_queue) if one.name != LOCK_QUEUE]
         names += [one.name for one in self._requirements.mapping_queues if "PUT" in one.words and not one.queue_manager]
         objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
         too_short = False

@@ -9,7 +9,6 @@ import pytest
 
 from bridge.mapping.telemetry.from_mq import from_mq
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
-from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, Typed, decode_mqdlh, decode_mqxqh, encode_chain
