@@ -230,7 +230,7 @@ class IbmBackend:
             keeper.records.current[key] = msg_id
             keeper.records.sequences[key] = record.sequence
             found.append(record)
-        others = [*self._publishers, *self._removers[1:]]
+        others: list[Publisher | Remover] = [*self._publishers, *self._removers[1:]]
         for worker, receipt in zip(others, self._first_remover.receipts, strict=True):
             worker.take_receipt(receipt)
             worker.start()

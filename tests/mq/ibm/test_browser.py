@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.ibm import browser as browser_module
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
+from bridge.mq.ibm.worker_order import BrowsePasses
 from bridge.mq.mqi import MQOD, GetOptions, Got, TruncatedMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -122,3 +124,45 @@ def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     connection.disconnect()
     assert handed_over == [b"1", b"2"]
     assert rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]
+
+
+def test_read_ahead_keeps_the_order_of_units_of_work_that_are_committed_behind_the_cursor(
+    queue_manager: QueueManager,
+) -> None:
+    """The second unit of work of a publisher waits for the pass of the browser that sees the first one."""
+    handed_over: list[bytes] = []
+
+    def hand_over(batch: Sequence[QueuedMessage]) -> None:
+        handed_over.extend(one.message.data for one in batch)
+
+    passes = BrowsePasses()
+    browser = Browser(
+        lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None, passes=passes
+    )
+    connection = EmbeddedConnection(queue_manager)
+    browser.opened(connection)
+    browser.serve(connection)  # nothing is on the queue: the browser has caught up
+    publisher = EmbeddedConnection(queue_manager)
+    od = MQOD(ObjectName="x", ObjectQMgrName="dev")
+
+    def put_and_commit(body: bytes, last: int) -> int:
+        publisher.put1(od, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT)
+        passes.before_commit(last, lambda: False)
+        publisher.commit()
+        return passes.after_commit()
+
+    publisher.put1(od, Message(MQMD(), b"first"), cmqc.MQPMO_SYNCPOINT)
+    put(queue_manager, b"other")
+    browser.serve(connection)
+    assert handed_over == [b"other"]
+    passes.before_commit(0, lambda: False)
+    publisher.commit()  # behind the cursor
+    last = passes.after_commit()
+    with ThreadPoolExecutor(1) as executor:
+        second = executor.submit(put_and_commit, b"second", last)
+        while not second.done():
+            browser.serve(connection)
+        second.result()
+    while len(handed_over) < 3:
+        browser.serve(connection)
+    assert handed_over == [b"other", b"first", b"second"]
