@@ -272,9 +272,13 @@ class IbmQueueManagerConfig(Section):
     have as `%` and two hexadecimal digits (`dev-1` is `dev%2D1`). Change it only while no durable session exists."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Threads that put publications, each with one connection; a client is always with the same one."""
+    removers: Annotated[int, values.integer(1, 64)] = 16
+    """Threads that remove delivered messages from the transmission queue, each with one connection. Each removal takes one
+    round trip, so together they remove about this number of messages in a round trip."""
     subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
     """Maximum number of connections that hold subscriptions of clean sessions. Each holds MAXHANDS less 56 of them. The
-    queue manager's MaxChannels and the channel's MAXINST must allow these connections and about ten more."""
+    queue manager's MaxChannels and the channel's MAXINST must allow these connections, those of `publishers` and
+    `removers`, and five more."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
     """What one unit of work of a publisher holds at most."""
     asynchronous_puts: Truth = True

@@ -4,6 +4,8 @@
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 #: The sessions of its clients.
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
+#: Open for exclusive input by the bridge that is active. No message is put to it.
+LOCK_QUEUE = "SYSTEM.MQTT.BRIDGE.LOCK"
 #: How far mappings and pipelines have come.
 MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
 #: PCF commands are put to it; the queue manager defines it.

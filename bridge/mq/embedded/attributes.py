@@ -246,7 +246,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "TRPTYPE": Choice(("TCP",), "TCP"),
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
-    #: server-connection channels, CHLTYPE(SVRCONN): limits of programs in C. HBINT, MCAUSER and SSL* have no effect.
+    #: server-connection channels, CHLTYPE(SVRCONN), of programs in C; HBINT and MCAUSER have no effect
     "SVRCONN": {
         "DESCR": _DESCR,
         "HBINT": Number(0, 999_999, 300),

@@ -450,7 +450,9 @@ class Acceptance:
             self._mq.put1(MQOD(ObjectName=name), _message(b"x"))
         finally:
             self._mq.command(f"CLEAR QLOCAL('{name}')")
-            self._mq.command(f"DELETE QLOCAL('{name}')")
+            (deleted,) = self._mq.command(f"DELETE QLOCAL('{name}')")
+        if not deleted.ok:
+            raise Failed(f"queue {name} is left: {deleted.message}", f"DELETE QLOCAL('{name}') PURGE")
         if stale not in (cmqc.MQRC_NONE, cmqc.MQRC_OBJECT_CHANGED):
             raise Failed(f"a handle of an altered queue gives {cmqc.reason_name(stale)} ({stale})")
         return "MQRC_OBJECT_CHANGED (2041), and a new handle works" if stale else "the handle stays valid"

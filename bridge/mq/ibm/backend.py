@@ -1,7 +1,7 @@
 """The backend on a queue manager that is reached by connections of threads: IBM MQ.
 
 The event loop hands whole units of work to threads and hears of whole batches. Which thread: publications go by client
-identifier, so that a client's order holds; removals go to the remover, subscriptions to the subscriber.
+identifier, so that a client's order holds; so do removals. Subscriptions go to the subscriber.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
-from bridge.mq.ibm.remover import Removal, Remover
+from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
 from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.ibm.subscription_request import Admit, Inquire, Subscribe, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
@@ -62,6 +62,7 @@ class IbmBackend:
         transmission_queue: str,
         dead_letter_queue: str,
         publishers: int,
+        removers: int = 1,
         limits: BatchLimits,
         asynchronous: bool,
         probe_interval: float = PROBE_INTERVAL,
@@ -95,7 +96,7 @@ class IbmBackend:
             for number in range(1, publishers + 1)
         ]
         self._ready: asyncio.Future[dict[StateKey, tuple[bytes, StateRecord]]] = loop.create_future()
-        self._remover = Remover(
+        self._first_remover = FirstRemover(
             lambda: connect("poller"),
             transmission_queue,
             self._identifiers,
@@ -103,9 +104,20 @@ class IbmBackend:
             ready=lambda records: self._call(self._set_ready, records),
             refused=lambda error: self._call(self._set_ready, error),
             dead_letter_queue=dead_letter_queue,
-            workers=publishers + 1,
+            workers=publishers + removers,
             standing_by=lambda why: self._call(lambda: self.on_standing_by(why)),
         )
+        self._removers = [self._first_remover] + [
+            Remover(
+                f"transmit-queue remover {number}",
+                lambda: connect("poller"),
+                transmission_queue,
+                self._identifiers,
+                removed=lambda msg_ids: self._browser.forget(msg_ids),
+                dead_letter_queue=dead_letter_queue,
+            )
+            for number in range(2, removers + 1)
+        ]
         self._caught_up: asyncio.Future[None] = loop.create_future()
         self._browser = Browser(
             lambda: connect("poller"),
@@ -137,13 +149,18 @@ class IbmBackend:
         self._behind: dict[str, list[UnitOfWork]] = {}
         #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
         self.on_crash: Callable[[str], None] = log.critical
-        self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, self._remover]
+        self._workers: list[Worker[Any]] = [
+            self._browser,
+            self._subscriber,
+            *self._publishers,
+            *self._removers,
+        ]
         #: called on the loop, with a sentence, when another bridge has taken over
         self.on_fenced: Callable[[str], None] = log.critical
         #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
         self.on_standing_by: Callable[[str], None] = lambda _why: None
         self._watch = AnswerWatch(
-            self._workers, loop, vital=(self._browser, self._remover), outage_timeout=outage_timeout
+            self._workers, loop, vital=(self._browser, self._first_remover), outage_timeout=outage_timeout
         )
         #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
         self.on_outage: Callable[[], None] = lambda: None
@@ -193,27 +210,28 @@ class IbmBackend:
         return failures
 
     def count_commits(self) -> Sequence[Commits]:
-        workers: list[Worker[Any]] = [*self._publishers, self._remover]
+        workers: list[Worker[Any]] = [*self._publishers, *self._removers]
         counted = [Commits() for _ in workers]
         for worker, commits in zip(workers, counted, strict=True):
             worker.commits = commits
         return counted
 
     async def open(self) -> Recovered:
-        self._remover.start()
+        self._first_remover.start()
         records = await self._ready
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
-            keeper = self._remover if key.side is Side.SENT else self._publisher_of(key.client_id)
+            keeper = (self._remover_of if key.side is Side.SENT else self._publisher_of)(key.client_id)
             keeper.records.current[key] = msg_id
             keeper.records.sequences[key] = record.sequence
             found.append(record)
-        for publisher, receipt in zip(self._publishers, self._remover.receipts, strict=True):
-            publisher.take_receipt(receipt)
-            publisher.start()
+        others = [*self._publishers, *self._removers[1:]]
+        for worker, receipt in zip(others, self._first_remover.receipts, strict=True):
+            worker.take_receipt(receipt)
+            worker.start()
         self._watch.start()
         recovered = Recovered(found, [])
         for one in await subscriptions:
@@ -225,6 +243,17 @@ class IbmBackend:
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
 
+    def _remover_of(self, client_id: str) -> Remover:
+        return self._removers[zlib.crc32(client_id.encode()) % len(self._removers)]
+
+    def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
+        """Remove messages that no client gets; `what` is for the log if that fails."""
+        removals: dict[Remover, list[bytes]] = {}
+        for one in messages:
+            removals.setdefault(self._remover_of(one.client_id), []).append(one.msg_id)
+        for remover, msg_ids in removals.items():
+            remover.submit(Removal(msg_ids, {}, log_failure(what)))
+
     def start(self, consumer: Consumer) -> None:
         self._consumer = SegmentJoiner(consumer)
         self._browser.start()
@@ -235,24 +264,21 @@ class IbmBackend:
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
         if any(one.replay for one in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
-            duplicates = [one.msg_id for one in batch if one.replay and not one.retained]
-            if duplicates:
-                self._remover.submit(Removal(duplicates, {}, log_failure("removing duplicates of a retained replay")))
-                batch = [one for one in batch if one.retained or not one.replay]
+            self._remove([one for one in batch if one.replay and not one.retained], "removing duplicates of a replay")
+            batch = [one for one in batch if one.retained or not one.replay]
         for one in batch if self.client_names.escaped else ():
             one.client_id = self.client_names.client_of(one.client_id)
         fences = self._fences
         if fences:
-            late = [one.msg_id for one in batch if one.user_data is not None and one.client_id in fences]
-            if late:
-                self._remover.submit(Removal(late, {}, log_failure("removing messages of a session that has ended")))
-                batch = [one for one in batch if one.msg_id not in late]
+            late = {one.msg_id: one for one in batch if one.user_data is not None and one.client_id in fences}
+            self._remove(late.values(), "removing messages of a session that has ended")
+            batch = [one for one in batch if one.msg_id not in late]
         if self._consumer is not None and batch:
             self._call(self._consumer, batch)
 
     def _reject(self, got: Got, reason: int) -> None:
         letter = (got, got.md, got.data, "", "", reason)
-        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
+        self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     # Units of work ---------------------------------------------------------------------------------------------------
 
@@ -278,27 +304,35 @@ class IbmBackend:
             accepted = self._memory.accepts(size, len(unit.publications))
             refusal = cmqc.MQRC_NONE if accepted else cmqc.MQRC_STORAGE_NOT_AVAILABLE
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
-        sent: dict[StateKey, StateRecord | None] = {}
+        removals: dict[Remover, Removal] = {}
+        sent = {key: record for key, record in unit.records.items() if key.side is Side.SENT}
+        # The record of a session and the messages that its client has acknowledged belong in one unit of work. A message of a
+        # shared subscription does not name the client.
+        only = self._remover_of(next(iter(sent)).client_id) if len(sent) == 1 else None
+        for one in cast("list[QueuedMessage]", separate(unit.removals)):
+            remover = only or self._remover_of(one.client_id)
+            removal = removals.get(remover)
+            if removal is None:
+                removal = removals[remover] = Removal([], {}, ended)
+            removal.msg_ids.append(one.msg_id)
         for key, record in unit.records.items():
             if key.side is Side.SENT:
-                sent[key] = record
+                removals.setdefault(self._remover_of(key.client_id), Removal([], {}, ended)).states[key] = record
                 continue
             publisher = self._publisher_of(key.client_id)
             part = parts.get(publisher)
             if part is None:
                 part = parts[publisher] = Part(UnitOfWork(), {}, ended)
             part.states[key] = part.unit.records[key] = record
-        removing = bool(unit.removals or sent)
-        divided.awaited = len(parts) + removing
+        divided.awaited = len(parts) + len(removals)
         self._under_way.begin(divided)
         if not divided.awaited:
             divided.awaited = 1
             self._loop.call_soon(self._ended, divided, cmqc.MQRC_NONE)
         for publisher, part in parts.items():
             publisher.submit(part)
-        if removing:
-            msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
-            self._remover.submit(Removal(msg_ids, sent, ended))
+        for remover, removal in removals.items():
+            remover.submit(removal)
         return NONE_REFUSED
 
     def _ended(self, divided: DividedUnit, reason: int) -> None:
@@ -448,7 +482,8 @@ class IbmBackend:
         # Each segment of its own, as they lie there: all of them together may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
         letters = [(one.got, *one.undelivered, one.remote_queue, one.queue_manager, reason) for one in queued]
-        self._remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
+        remover = self._remover_of(transmission.client_id)
+        remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True
 
     def flush(self, done: Callable[[], None]) -> None:

@@ -58,6 +58,7 @@ class IbmHost:
             transmission_queue=configuration.transmission_queue,
             dead_letter_queue=settings.dead_letter_queue,
             publishers=settings.publishers,
+            removers=settings.removers,
             limits=BatchLimits(
                 messages=settings.batch.messages, bytes=settings.batch.size, seconds=settings.batch.time
             ),

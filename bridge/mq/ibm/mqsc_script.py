@@ -52,9 +52,9 @@ the client, and is not defined here."""
 
 _COMMENTS = {
     "transmission queue": """\
-Messages for MQTT clients. The bridge opens this queue for exclusive
-input; a second bridge stands by. MAXDEPTH limits the backlog of all
-clients that are away, together.
+Messages for MQTT clients. MAXDEPTH limits the backlog of all clients
+that are away, together. SHARE, because several threads of the bridge
+open it for input. IBM MQ's default is NOSHARE.
 MSGDLVSQ stays at PRIORITY, as in IBM's own set-up. All publications
 of MQTT clients have the priority of their topic (DEFPRTY), so their
 order holds, as MQTT 3.1.1 section 4.6 demands. A message that an
@@ -66,6 +66,9 @@ Session state that must survive a restart: in-flight identifiers and
 exactly-once state. Never clear this queue while clients have messages
 in doubt. SHARE, because each thread of the bridge opens it for input.
 IBM MQ's default is NOSHARE.""",
+    "lock queue": """\
+The active bridge opens this queue for exclusive input. A second
+bridge stands by. No message is put to it.""",
     "state queue of exactly-once mappings": """\
 Progress of mappings with "guarantee: exactly-once", one message for
 each. Never clear this queue while such a mapping is enabled, or the
@@ -194,22 +197,22 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
     """Yield the channel of a bridge that connects as a client; as comments if the configuration has no channel."""
     channel = settings.channel if settings is not None else None
     tls = settings.tls if settings is not None else None
-    has_password = settings is not None and settings.user is not None
+    has_password = settings is not None and (settings.user is not None or settings.token_file is not None)
     asks_certificate = settings is None or (tls is not None and tls.certificate_label is not None) or not has_password
     name = channel or "MQTT.BRIDGE"
-    publishers = settings.publishers if settings is not None else 4
+    threads = settings.publishers + settings.removers if settings is not None else 20
     yield _comment(
         "The channel of a bridge that connects as a client (IBM MQ only). Both\n"
         "sides close a connection that is half open, for example one that a\n"
         "firewall dropped, after twice HBINT. With the default, 300, that takes\n"
         "ten minutes. MCAUSER('*NOACCESS') is no user: only the records below\n"
         "give a connection one.\n"
-        f"The bridge has {publishers + 5} connections, one more for each mapping, and one\n"
+        f"The bridge has {threads + 5} connections, one more for each mapping, and one\n"
         "more for every 200 subscriptions of clean sessions (MAXHANDS less 56).\n"
         "If you set MAXINST and MAXINSTC, allow that for two bridges and a few\n"
         "more. MaxChannels in qm.ini must allow all channels together."
     )
-    cipher = tls.cipher_spec if tls is not None else "ANY_TLS12_OR_HIGHER"
+    cipher = (tls.cipher_spec if tls is not None else None) or "ANY_TLS12_OR_HIGHER"
     commands = [
         _command(
             f"DEFINE CHANNEL('{name}')",
@@ -235,7 +238,7 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
     if has_password:
         commands.append(
             _comment(
-                f"Allow the bridge from its address, with the password of its user.\nReplace {_ADDRESS}. The user's"
+                f"Allow the bridge from its address, with a password or token.\nReplace {_ADDRESS}. The user's"
                 " authorities count if the queue\nmanager's AUTHINFO (CONNAUTH) has ADOPTCTX(YES)."
             )
             + _command(

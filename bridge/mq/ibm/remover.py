@@ -1,6 +1,7 @@
-"""The thread that takes off SYSTEM.MQTT.TRANSMIT.QUEUE what clients have taken, and what is a dead letter.
+"""The threads that remove messages from SYSTEM.MQTT.TRANSMIT.QUEUE: those that clients have acknowledged, and dead letters.
 
-It has the queue open for exclusive input: a second bridge on the queue manager cannot, and stands by.
+Each removal is an MQGET, and costs a round trip, so several removers share the clients. The first of them also makes this
+bridge the active one: it has the lock queue open for exclusive input, and a second bridge stands by until that is free.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bridge.config.queues import LOCK_QUEUE
 from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
@@ -41,33 +43,22 @@ class Removal(msgspec.Struct, eq=False):
 
 
 class Remover(Worker[Removal]):
-    """Removes messages by MsgId, many to a unit of work. Its exclusive input fences other bridges."""
+    """Removes messages of some of the clients by MsgId, many in one unit of work."""
 
     def __init__(
         self,
+        name: str,
         connect: Callable[[], Connection],
         queue: str,
         identifiers: Identifiers,
         *,
         removed: Callable[[Sequence[bytes]], None],
-        ready: Callable[[dict[StateKey, tuple[bytes, StateRecord]]], None],
-        refused: Callable[[MQError], None],
         dead_letter_queue: str,
-        workers: int = 1,
-        standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
-        super().__init__("transmit-queue remover", connect)
-        self.longest_pause = STANDBY_PAUSE
-        self._tell_standing_by = standing_by
-        #: workers that write to the state queue, this one included
-        self._workers = workers
-        #: the receipts for their first units of work, this one's left out
-        self.receipts: list[bytes] = []
+        super().__init__(name, connect)
         self._queue = queue
         self._identifiers = identifiers
         self._removed = removed
-        self._ready = ready
-        self._refused = refused
         self._dead_letter_queue = dead_letter_queue
         self.records = Records()
         self._batch: list[Removal] = []
@@ -80,43 +71,18 @@ class Remover(Worker[Removal]):
         self._doubtful: tuple[list[Removal], dict[StateKey, bytes | None], bytes] | None = None
         #: time.monotonic() when the connection was lost
         self._lost = 0.0
-        self._opened_once = False
-        self._standing_by = False
 
-    def is_temporary(self, error: BaseException) -> bool:
-        """Return whether to try again; stand by where another bridge has the queue in use.
-
-        Before the first success, an error that cannot heal ends the start.
-        """
-        if not isinstance(error, MQError):
-            return False
-        if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
-            self._standing_by = True
-            if self._opened_once:
-                log.warning("MQB4101W the queue manager still holds %s for the connection that was lost", self._queue)
-            else:
-                why = f"standing by: another bridge has {self._queue} open for exclusive input"
-                log.warning("MQB4102W %s", why)
-                self._tell_standing_by(why)
-        if self._opened_once or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
-            return True
-        self._refused(error)
-        return False
-
-    def is_told(self, error: MQError) -> bool:
-        return error.reason == cmqc.MQRC_OBJECT_IN_USE  # that it stands by
+    def take_receipt(self, receipt: bytes) -> None:
+        """Let the first unit of work take this receipt away; called before `start`."""
+        self._old_receipt = receipt
 
     def opened(self, connection: Connection) -> None:
         self.state = PersistentState(connection, self._identifiers)
-        if self._opened_once:
-            # In use, the queue is either another bridge's, or this one's own connection's that the queue manager has not
-            # missed yet; free, it may have been another's meanwhile.
+        if self._old_receipt:
             self.state.check_owner()
         self._handle = connection.open(
-            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
+            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
         )
-        if self._opened_once:
-            self.state.check_owner()
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is not None:
             removals, changes, receipt = doubtful
@@ -129,29 +95,6 @@ class Remover(Worker[Removal]):
                 self._committed(removals, changes, receipt)
             else:
                 self.give_back(removals)
-        if self._standing_by and not self._opened_once:
-            log.warning("MQB4103W taking over: %s is free", self._queue)
-        self._standing_by = False
-        if not self._opened_once:
-            records = self._take_over(connection)
-            self._opened_once = True
-            self._ready(records)
-
-    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
-        """Become the owner, end the writing of the bridge before, then read the records and drop what it left behind.
-
-        In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
-        """
-        former = self.state.owner()
-        self._old_receipt, *self.receipts = self.state.own(self._workers)
-        if former is not None and former.prefix != self._identifiers.prefix:
-            self.state.claim(former, lambda: self.ending)
-        records, needless = self.state.read()
-        for msg_id in needless:
-            self.state.remove(msg_id)
-        if needless:
-            connection.commit()
-        return records
 
     def lost(self) -> None:
         batch, self._batch = self._batch, []
@@ -238,3 +181,93 @@ class Remover(Worker[Removal]):
             cmqc.reason_name(reason),
             reason,
         )
+
+
+class FirstRemover(Remover):
+    """The remover that makes this bridge the active one. Without its lock, it waits as a standby."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        queue: str,
+        identifiers: Identifiers,
+        *,
+        removed: Callable[[Sequence[bytes]], None],
+        ready: Callable[[dict[StateKey, tuple[bytes, StateRecord]]], None],
+        refused: Callable[[MQError], None],
+        dead_letter_queue: str,
+        workers: int = 1,
+        standing_by: Callable[[str], None] = lambda _why: None,
+    ) -> None:
+        """Begin; `workers` is the number of workers that write to the state queue, this one included."""
+        super().__init__(
+            "transmit-queue remover", connect, queue, identifiers, removed=removed, dead_letter_queue=dead_letter_queue
+        )
+        self.longest_pause = STANDBY_PAUSE
+        self._ready = ready
+        self._refused = refused
+        self._workers = workers
+        self._tell_standing_by = standing_by
+        #: The receipts for the first units of work of the other workers.
+        self.receipts: list[bytes] = []
+        self._active = False
+        self._standing_by = False
+
+    def is_temporary(self, error: BaseException) -> bool:
+        """Return whether to try again; stand by while another bridge is active.
+
+        Before the first success, an error that cannot heal ends the start.
+        """
+        if not isinstance(error, MQError):
+            return False
+        if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
+            self._standing_by = True
+            if self._active:
+                log.warning("MQB4101W the queue manager still holds %s for the connection that was lost", LOCK_QUEUE)
+            else:
+                why = f"standing by: another bridge has {LOCK_QUEUE} or {self._queue} open for exclusive input"
+                log.warning("MQB4102W %s", why)
+                self._tell_standing_by(why)
+        if self._active or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
+            return True
+        self._refused(error)
+        return False
+
+    def is_told(self, error: MQError) -> bool:
+        return error.reason == cmqc.MQRC_OBJECT_IN_USE  # that it stands by
+
+    def opened(self, connection: Connection) -> None:
+        state = PersistentState(connection, self._identifiers)
+        if self._active:
+            # In use, the lock is either another bridge's, or held for this one's own connection that the queue manager has
+            # not missed yet. Free, it may have been another bridge's meanwhile.
+            state.check_owner()
+        options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
+        connection.open(MQOD(ObjectName=LOCK_QUEUE), options)
+        if not self._active:
+            # A bridge of an earlier version, or IBM's telemetry service, reads the queue without the lock.
+            connection.close(connection.open(MQOD(ObjectName=self._queue), options))
+        super().opened(connection)
+        if self._standing_by and not self._active:
+            log.warning("MQB4103W taking over: %s is free", LOCK_QUEUE)
+        self._standing_by = False
+        if not self._active:
+            records = self._take_over(connection)
+            self._active = True
+            self._ready(records)
+
+    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
+        """Become the owner, end the writing of the bridge before, then read the records and drop what it left behind.
+
+        In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
+        """
+        former = self.state.owner()
+        self._old_receipt, *self.receipts = self.state.own(self._workers)
+        if former is not None and former.prefix != self._identifiers.prefix:
+            self.state.claim(former, lambda: self.ending)
+        records, needless = self.state.read()
+        for msg_id in needless:
+            self.state.remove(msg_id)
+        if needless:
+            connection.commit()
+        return records

@@ -14,7 +14,13 @@ from collections.abc import Iterator
 import msgspec
 
 from bridge.config import LOCAL, Configuration, IbmQueueManagerConfig, ToMqMapping
-from bridge.config.queues import COMMAND_QUEUE, DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.config.queues import (
+    COMMAND_QUEUE,
+    DEFAULT_TRANSMISSION_QUEUE,
+    LOCK_QUEUE,
+    MAPPING_STATE_QUEUE,
+    STATE_QUEUE,
+)
 from bridge.mapping.rules.template import Template
 from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.administration import MODEL_QUEUE
@@ -165,7 +171,7 @@ class MappingQueue(msgspec.Struct, frozen=True):
 class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     """What the bridge of one configuration needs."""
 
-    #: name for setmqaut; blank for the embedded queue manager, which has no such command
+    #: name for setmqaut; blank for the embedded queue manager, which has no such command, and for a queue manager group
     queue_manager: str = ""
     transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE
     #: the bridge's own dead-letter queue; blank if it uses the queue manager's
@@ -206,7 +212,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             QueueRequirement(
                 "transmission queue",
                 self.transmission_queue,
-                (_XMITQ, _PUT, _GET),
+                (_XMITQ, _SHARE, _PUT, _GET),
                 f"{long} MONQ(LOW)",
                 "Messages for MQTT clients",
             ),
@@ -217,6 +223,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                 f"DEFSOPT(SHARED) {long} DEFPSIST(YES)",
                 "Session state of MQTT clients",
             ),
+            QueueRequirement("lock queue", LOCK_QUEUE, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
         ]
         if self.mapping_state:
             found.append(
@@ -296,6 +303,9 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         yield _queue(name, "BROWSE", "read messages for MQTT clients", Open(_BROWSE, od))
         yield _queue(name, "PUT", "subscribe for MQTT clients", Open(_OUTPUT, client_destination()))
         yield _status(name)
+        lock = MQOD(ObjectName=LOCK_QUEUE)
+        yield _queue(LOCK_QUEUE, "INQ", "inquire its attributes", Open(_INQUIRE, lock))
+        yield _queue(LOCK_QUEUE, "GET", "be the only active bridge", Open(_EXCLUSIVE, lock))
         for name in (STATE_QUEUE, *([MAPPING_STATE_QUEUE] if self.mapping_state else [])):
             od = MQOD(ObjectName=name)
             yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
@@ -509,7 +519,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
     return msgspec.structs.replace(
         common,
-        queue_manager=settings.name,
+        queue_manager="" if settings.name.startswith("*") else settings.name,
         dead_letter_queue=settings.dead_letter_queue,
         user=settings.user or _user(),
         # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps

@@ -9,7 +9,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers
-from bridge.mq.ibm.remover import Removal, Remover
+from bridge.mq.ibm.remover import FirstRemover, Removal
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -26,7 +26,7 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_
     browsed = [connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT)) for _ in range(3)]
     connection.command("ALTER QLOCAL(SYSTEM.DEAD.LETTER.QUEUE) PUT(DISABLED)")
     ended: dict[str, int] = {}
-    remover = Remover(
+    remover = FirstRemover(
         lambda: connection,
         TRANSMIT,
         Identifiers(),

@@ -49,8 +49,8 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
     await published(first, "a", 1)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    await happens(lambda: first._remover.connection is not None)
-    remover = first._remover.connection
+    await happens(lambda: first._first_remover.connection is not None)
+    remover = first._first_remover.connection
     assert isinstance(remover, BreakableConnection)
     remover.die()
     await asyncio.wait_for(waiting, PATIENCE)
@@ -73,14 +73,14 @@ async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_conne
     fenced: list[str] = []
     backend.on_fenced = fenced.append
     await asyncio.wait_for(backend.open(), PATIENCE)
-    await happens(lambda: backend._remover.connection is not None)
-    ghost = backend._remover.connection
+    await happens(lambda: backend._first_remover.connection is not None)
+    ghost = backend._first_remover.connection
     assert isinstance(ghost, BreakableConnection)
     ghost.cut()
-    await happens(lambda: backend._remover._standing_by)
+    await happens(lambda: backend._first_remover._standing_by)
     await published(backend, "a", 1)
     ghost.die()
-    await happens(lambda: backend._remover.connection is not None and not backend._remover._standing_by)
+    await happens(lambda: backend._first_remover.connection is not None and not backend._first_remover._standing_by)
     assert not fenced
     await stop(backend)
     assert payloads(queue_manager) == {"a": [1]}
@@ -105,8 +105,8 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    await happens(lambda: first._remover.connection is not None)
-    remover = first._remover.connection
+    await happens(lambda: first._first_remover.connection is not None)
+    remover = first._first_remover.connection
     assert isinstance(remover, BreakableConnection)
     remover.die()
     done, _ = await asyncio.wait((waiting,), timeout=0.3)
