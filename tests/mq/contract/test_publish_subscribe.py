@@ -141,6 +141,24 @@ def test_only_what_comes_as_retained_says_so(mq, app, root):
     assert b"<Ret" in retained
 
 
+def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter_queue(mq, app, root):
+    mq.alter(DEADQ=(dead := mq.queue()))
+    app.publish(root, b"kept", options=cmqc.MQPMO_RETAIN)
+    app.subscribe(root, handle=app.open_queue(mq.queue("MAXDEPTH(0)")))
+    assert mq.attribute(f"QLOCAL('{dead}')", "CURDEPTH") == 1
+
+
+def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_delivered(mq, app, root, refused):
+    """IBM MQ documentation, "2526 (MQRC_RETAINED_NOT_DELIVERED)"."""
+    mq.alter(DEADQ="")
+    app.publish(root, b"kept", options=cmqc.MQPMO_RETAIN)
+    name, handle = mq.name("S"), app.open_queue(mq.queue("MAXDEPTH(0)"))
+    durable = {"options": cmqc.MQSO_DURABLE, "SubName": name, "handle": handle}
+    with refused(cmqc.MQRC_RETAINED_NOT_DELIVERED):
+        app.subscribe(root, **durable)
+    assert mq.refuses(f"DISPLAY SUB('{name}')")
+
+
 def test_new_publications_only(app, root):
     app.publish(root, b"old", options=RETAIN)
     _, publications = app.subscribe(root, options=cmqc.MQSO_NEW_PUBLICATIONS_ONLY)

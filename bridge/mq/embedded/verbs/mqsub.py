@@ -11,7 +11,10 @@ from typing import Any
 
 import msgspec
 
+from bridge.mq.embedded.dead_letter import dead_letter
+from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector.selection import selection_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
@@ -171,8 +174,32 @@ def _made(
     sd.ResObjectString = topic_filter
     queue_manager.add_subscription(unit, subscription)
     if not options & (cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST):
-        queue_manager.put_retained(unit, subscription)
+        _put_retained(queue_manager, unit, subscription)
     return hconn.keep(SubscriptionHandle(subscription)), hobj
+
+
+def _put_retained(queue_manager: QueueManager, unit: Unit, subscription: Subscription) -> None:
+    """Put the retained publications that a subscription names to its destination, or to the dead-letter queue.
+
+    Raises MQError with MQRC_RETAINED_NOT_DELIVERED if neither takes one (IBM MQ, "2526 (MQRC_RETAINED_NOT_DELIVERED)").
+    """
+    queue = subscription.queue
+    for topic in queue_manager.retained.named_by(subscription):
+        kept = None if topic is None else queue_manager.retained.get(topic)
+        if kept is None or kept.expired:
+            continue
+        stored = delivery(queue_manager.next_number(), subscription, kept)
+        if stored is None:
+            continue
+        stored.retained = True
+        reason = queue.refusal(kept.message.length)
+        if not reason:
+            queue.depth += 1
+            unit.puts.append(stored)
+            continue
+        name = (subscription.client_id and subscription.remote_queue) or queue.name
+        if not dead_letter(queue_manager, unit, stored, reason, name, subscription.client_id):
+            raise MQError(cmqc.MQRC_RETAINED_NOT_DELIVERED, f"topic {topic!r} to queue {name}")
 
 
 def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | None) -> None:
@@ -289,7 +316,8 @@ def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Un
     unit = Unit()
     name = handle.subscription.name
     queue_manager = hconn.queue_manager
-    queue_manager.put_retained(unit, queue_manager.topics.subscriptions.get(name, handle.subscription))
+    with whole(unit):
+        _put_retained(queue_manager, unit, queue_manager.topics.subscriptions.get(name, handle.subscription))
     if not unit.puts:
         raise MQError(cmqc.MQRC_NO_RETAINED_MSG, f"topic {handle.subscription.topic_filter!r}")
     return len(unit.puts), unit
