@@ -6,6 +6,8 @@ in a package is none of the interface's (pymqi: SubLevel 0; both: PubPriority of
 
 from __future__ import annotations
 
+import struct
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -24,19 +26,33 @@ _ROOM = 10_240
 _UTF_8 = 1208
 
 
+#: Places of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
+_ENCODING_AND_CCSID, _MSG_AND_CORREL_ID, _GROUP = struct.Struct("=2i"), struct.Struct("24s24s"), struct.Struct("=24s2i")
+_ENCODING_AT, _MSG_ID_AT, _GROUP_ID_AT = 24, 48, 324
+#: Places of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
+_OPTIONS, _RESULT = struct.Struct("=2i"), struct.Struct("=48si3cx16si")
+_OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 80
+
+
 @lru_cache(maxsize=4)
 def _packed(base: type) -> type:
-    """Return a subclass of the packages' MD or PMO whose bytes were made beforehand; it ignores the bytes that come back."""
+    """Return a subclass of the packages' MD, PMO or GMO whose bytes were made beforehand.
+
+    The packages' own classes take more time to make and read than the rest of an MQGET or MQPUT. The bytes that come back
+    are kept as `packed`, if `source` is None.
+    """
 
     def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
-        self.__dict__.update(source=source, packed=packed)
+        # ibmmq reads the two fields of an MD.
+        self.__dict__.update(source=source, packed=packed, Encoding=0, CodedCharSetId=0)
 
     def pack(self: Any) -> bytes:
         packed: bytes = self.__dict__["packed"]
         return packed
 
-    def unpack(self: Any, _returned: bytes) -> None:
-        return None
+    def unpack(self: Any, returned: bytes) -> None:
+        if self.__dict__["source"] is None:
+            self.__dict__["packed"] = returned
 
     return type(f"Packed{base.__name__}", (base,), {"__init__": __init__, "pack": pack, "unpack": unpack})
 
@@ -49,6 +65,10 @@ class Structures:
         #: MDs by identity of the MQMD, PMOs by options
         self._packed_descriptors: dict[int, Any] = {}
         self._packed_options: dict[int, Any] = {}
+        md, gmo = library.MD(), library.GMO()
+        md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
+        #: The bytes of an MD and a GMO with initial values, for gets.
+        self._md, self._gmo = md.pack(), gmo.pack()
 
     def od(self, od: MQOD, *, results: bool = False) -> Any:
         """Make an OD; with `results` it has room for the fields that `read_od` reads."""
@@ -115,42 +135,35 @@ class Structures:
             packed = self._packed_descriptors[id(md)] = _packed(self._library.MD)(md, self.md(md).pack())
         pmo = self._packed_options.get(options)
         if pmo is None:
-            pmo = _packed(self._library.PMO)(None, self.pmo(MQPMO(Options=options)).pack())
+            pmo = _packed(self._library.PMO)(md, self.pmo(MQPMO(Options=options)).pack())
             self._packed_options[options] = pmo
         return packed, pmo
 
     def get(self, options: GetOptions) -> tuple[Any, Any]:
         """Make the MD and GMO of a get."""
-        md, gmo = self._library.MD(), self._library.GMO()
-        md.Version = cmqc.MQMD_VERSION_2
-        self.match(md, options)
-        gmo.Version = cmqc.MQGMO_VERSION_3
-        gmo.Options = options.Options
-        gmo.WaitInterval = options.WaitInterval
-        gmo.MatchOptions = options.MatchOptions
-        gmo.MsgToken = options.MsgToken
-        return md, gmo
-
-    @staticmethod
-    def match(md: Any, options: GetOptions) -> None:
-        """Put the fields of an MD that a get reads; it overwrites them."""
-        md.MsgId, md.CorrelId, md.GroupId = options.MsgId, options.CorrelId, options.GroupId
-        md.MsgSeqNumber, md.Offset = options.MsgSeqNumber, options.Offset
-        md.Encoding = options.Encoding
-        md.CodedCharSetId = options.CodedCharSetId
+        md, gmo = bytearray(self._md), bytearray(self._gmo)
+        _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
+        _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
+        _GROUP.pack_into(md, _GROUP_ID_AT, options.GroupId, options.MsgSeqNumber, options.Offset)
+        _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
+        gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
+        gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
+        library = self._library
+        return _packed(library.MD)(None, bytes(md)), _packed(library.GMO)(None, bytes(gmo))
 
     def got(self, md: Any, gmo: Any, data: bytes, length: int, reason: int) -> Got:
+        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo.pack(), _RESOLVED_Q_NAME_AT)
         return Got(
-            md=self.read_md(md),
+            md=decode_mqmd(md.pack()[:_MQMD_2]),
             data=data,
-            ResolvedQName=text(gmo.ResolvedQName),
+            ResolvedQName=text(name),
             DataLength=length,
             Reason=reason,
-            MsgToken=gmo.MsgToken,
-            ReturnedLength=gmo.ReturnedLength,
-            GroupStatus=bytes([gmo.GroupStatus]),
-            SegmentStatus=bytes([gmo.SegmentStatus]),
-            Segmentation=bytes([gmo.Segmentation]),
+            MsgToken=token,
+            ReturnedLength=returned,
+            GroupStatus=group,
+            SegmentStatus=segment,
+            Segmentation=segmentation,
         )
 
     def sd(self, sd: MQSD) -> Any:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.client_library import (
@@ -262,37 +264,28 @@ class IbmConnection:
         if options.MsgHandle:
             raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "properties are asked for as an RFH2")
         queue = self._find(handle)
-        md, gmo = self._structures.get(options)
-        reason, length = cmqc.MQRC_NONE, None
+        # A message of any length: an attempt with too small a buffer leaves the message and the cursor where they are.
+        whole = options.MaxLength is None
+        room = _FIRST_BUFFER if options.MaxLength is None else options.MaxLength
+        if whole:
+            truncated = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+            options = msgspec.structs.replace(options, Options=options.Options & ~truncated)
         with self._saying("get"):
-            try:
-                if options.MaxLength is None:
-                    data = self._get_whole(queue, md, gmo, options)
-                else:
-                    data = queue.get(options.MaxLength, md, gmo)
-            except self._library.MQMIError as error:
-                if error.comp != cmqc.MQCC_WARNING:
-                    raise
-                reason, data, length = error.reason, error.message, error.original_length
-        got = self._structures.got(md, gmo, data, len(data) if length is None else length, reason)
-        if reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-            raise TruncatedMessage(got, "the message is longer than the buffer")
-        return got
-
-    def _get_whole(self, queue: Any, md: Any, gmo: Any, options: GetOptions) -> bytes:
-        """Get a message of any length: an attempt that has no room leaves it and the cursor where they are."""
-        room = _FIRST_BUFFER
-        gmo.Options &= ~cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
-        while True:
-            try:
-                data: bytes = queue.get(room, md, gmo)
-            except self._library.MQMIError as error:
-                if error.reason != cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                    raise
-                room = max(error.original_length, room * 2)
-                self._structures.match(md, options)
-                continue
-            return data
+            while True:
+                md, gmo = self._structures.get(options)
+                try:
+                    data = queue.get(room, md, gmo)
+                    return self._structures.got(md, gmo, data, len(data), cmqc.MQRC_NONE)
+                except self._library.MQMIError as error:
+                    if whole and error.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                        room = max(error.original_length, room * 2)
+                        continue
+                    if error.comp != cmqc.MQCC_WARNING:
+                        raise
+                    got = self._structures.got(md, gmo, error.message, error.original_length, error.reason)
+                    if error.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                        raise TruncatedMessage(got, "the message is longer than the buffer") from error
+                    return got
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         held = self._find(handle)
