@@ -160,32 +160,26 @@ def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: in
 
 
 class Publishing(threading.Thread):
-    """An MQ application that publishes to the topics of the clients in turn, as long as they keep up."""
+    """An MQ application that publishes to a topic of all clients, as long as they keep up."""
 
-    def __init__(self, directory: Path, clients: int, payload: int) -> None:
+    def __init__(self, directory: Path, clients: int, payload: int, qos: int) -> None:
         super().__init__(name="MQ application", daemon=True)
         self._connection = RemoteConnection(directory / "data")
         self._clients, self._body = clients, b"x" * payload
+        self._md = MQMD(Persistence=cmqc.MQPER_PERSISTENT if qos else cmqc.MQPER_NOT_PERSISTENT)
         #: Messages published, and received by the clients; and whether the application is to end.
         self.published, self.received, self.ending = 0, 0, False
 
     def run(self) -> None:
-        """Publish units of work of 50, at most 2,000 messages ahead of the clients."""
-        connection = self._connection
-        handles = [
-            connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=f"deliver/{number}"), cmqc.MQOO_OUTPUT)
-            for number in range(self._clients)
-        ]
-        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
+        """Publish at most 2,000 messages ahead of the clients."""
+        topic = self._connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="deliver"), cmqc.MQOO_OUTPUT)
+        options = cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID
         while not self.ending:
             if self.published - self.received > 2_000:
                 time.sleep(0.001)
                 continue
-            for _ in range(50):
-                handle = handles[self.published % self._clients]
-                connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), self._body), options)
-                self.published += 1
-            connection.commit()
+            self._connection.put(topic, Message(self._md, self._body), options)
+            self.published += self._clients
 
     def wait_until_removed(self) -> None:
         """Return when the transmission queue is empty; then disconnect."""
@@ -196,14 +190,14 @@ class Publishing(threading.Thread):
 
 
 def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -> float:
-    """Subscribe with many clients, and return the messages a second that they receive, until all are removed from MQ."""
+    """Subscribe with many clients; return the messages a second that they receive, until all are removed from MQ."""
     channels = [Channel(port, f"bench-{number}") for number in range(options.clients)]
     decoders = {}
-    for number, channel in enumerate(channels):
-        channel.subscribe(f"deliver/{number}", qos)
+    for channel in channels:
+        channel.subscribe("deliver", qos)
         channel.socket.setblocking(False)
         decoders[channel.socket] = Decoder(server=False)
-    application = Publishing(directory, options.clients, options.payload)
+    application = Publishing(directory, options.clients, options.payload, qos)
     application.start()
     begun = time.perf_counter()
     until = begun + options.seconds

@@ -51,6 +51,10 @@ class Appearance:
         """Return the identifier that the queue manager makes of a message number."""
         return self._prefix + number.to_bytes(8, "big")
 
+    def number_of(self, msg_id: bytes) -> int:
+        """Return the message number that a MsgId is generated of; -1 for another MsgId."""
+        return int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
+
     def is_matched(self, stored: StoredMessage, msg_id: bytes, correl_id: bytes) -> bool:
         """Return whether a message has the MsgId and CorrelId asked for; all zero asks for any."""
         if stored.client_id and stored.queue.is_transmission:
@@ -62,12 +66,12 @@ class Appearance:
 
     def has_msg_id(self, msg_id: bytes) -> Callable[[StoredMessage], bool]:
         """Return a predicate that does what `is_matched` does for a MsgId alone; a search for one looks at many messages."""
-        number = int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
+        number = self.number_of(msg_id)
 
         def has_it(stored: StoredMessage) -> bool:
-            if stored.client_id and stored.queue.is_transmission:
-                return self.is_matched(stored, msg_id, cmqc.MQCI_NONE)
-            return stored.msg_number == number if stored.msg_id is None else stored.msg_id == msg_id
+            if stored.msg_id is None or (stored.client_id and stored.queue.is_transmission):
+                return stored.msg_number == number  # also if `number` is -1
+            return stored.msg_id == msg_id
 
         return has_it
 

@@ -216,6 +216,16 @@ class Queue:
                 yield stored
                 stored = following
 
+    def numbered(self, number: int) -> Iterator[StoredMessage]:
+        """Yield the available messages that can have the MsgId of a number: that one, and those with a MsgId of the putter."""
+        for chain in list(self.chains.values()):
+            stored = chain.first
+            while stored is not None:
+                following = stored.following
+                if stored.msg_number == number or stored.msg_id is not None:
+                    yield stored
+                stored = following
+
     def after(self, cursor: StoredMessage | None, before: StoredMessage | None = None) -> Iterator[StoredMessage]:
         """Yield available messages behind a browse cursor (None: from the first).
 

@@ -49,7 +49,14 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
         wanted.append(lambda stored: not stored.message.md.Offset)
     if flags & _AVAILABLE:
         wanted.append(available(queue, groups=bool(flags & cmqc.MQGMO_ALL_MSGS_AVAILABLE)))
-    for stored in queue.after(handle.cursor, handle.before) if flags & cmqc.MQGMO_BROWSE_NEXT else queue.messages():
+    messages = queue.messages()
+    if flags & cmqc.MQGMO_BROWSE_NEXT:
+        messages = queue.after(handle.cursor, handle.before)
+    elif options.MatchOptions & cmqc.MQMO_MATCH_MSG_ID and queue.is_transmission:
+        # Removers look for one message among many that wait.
+        number = queue_manager.appearance.number_of(options.MsgId)
+        messages = queue.numbered(number) if number >= 0 else messages
+    for stored in messages:
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)
             continue
