@@ -217,7 +217,7 @@ class Queue:
                 stored = following
 
     def numbered(self, number: int) -> Iterator[StoredMessage]:
-        """Yield the available messages that can have the MsgId of a number: that one, and those with a MsgId of the putter."""
+        """Yield the available messages that can have the MsgId of a number: that one, and those with a given MsgId."""
         for chain in list(self.chains.values()):
             stored = chain.first
             while stored is not None:
