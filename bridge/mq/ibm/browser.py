@@ -65,7 +65,7 @@ class Browser(Worker[None]):
         self._known_lock = threading.Lock()
         #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
         self._known: set[bytes] = set()
-        #: those of them that were removed since the last MQGET was asked for
+        #: those of them that were removed since the last MQGET from the front
         self._removed: list[bytes] = []
         self._passing: list[Callable[[], None]] = []
         #: The next MQGET begins at the front of the queue.
@@ -79,7 +79,10 @@ class Browser(Worker[None]):
             self._passing.append(call)
 
     def forget(self, msg_ids: Sequence[bytes]) -> None:
-        """Forget these messages, which are off the queue: as soon as no MQGET asked for before can still return them."""
+        """Forget these messages, which are off the queue, when the next browse begins at the front.
+
+        Until then, an MQGET under way or the read-ahead buffer can still return them.
+        """
         with self._known_lock:
             self._removed += msg_ids
 
@@ -127,8 +130,12 @@ class Browser(Worker[None]):
         if wait:
             options |= cmqc.MQGMO_WAIT
             interval = READ_AHEAD_WAIT if self._read_ahead else BROWSE_WAIT
-        if self._at_front and self._read_ahead and self._passes is not None:
-            self._passes.begin()
+        if self._at_front:
+            with self._known_lock:
+                self._known.difference_update(self._removed)
+                self._removed.clear()
+            if self._read_ahead and self._passes is not None:
+                self._passes.begin()
         try:
             got = connection.get(
                 self._handle, GetOptions(Options=options, WaitInterval=interval, MaxLength=FIRST_BUFFER)
@@ -149,7 +156,9 @@ class Browser(Worker[None]):
         # Without read ahead, from the front for each message: of two units of one publisher, the first may be committed
         # behind the cursor, and the second before it. At the start, no MQTT client publishes yet.
         self._at_front = not self._read_ahead and self._caught_up is None
-        return got if got.Reason == cmqc.MQRC_NONE else self._whole(connection, got)
+        if got.Reason == cmqc.MQRC_NONE or got.md.MsgId in self._known:
+            return got
+        return self._whole(connection, got)
 
     def _whole(self, connection: Connection, head: Got) -> Got | None:
         """Browse a message whose beginning was browsed; return None, and report it, if it cannot be read.
@@ -227,14 +236,9 @@ class Browser(Worker[None]):
                 return at_front or self._caught_up is not None
             if got is None:
                 continue
-            with self._known_lock:
-                known = got.md.MsgId in self._known
-                self._known.add(got.md.MsgId)
-                # Not in `forget`: the queue manager may have answered this MQGET just before the message was removed.
-                self._known.difference_update(self._removed)
-                self._removed.clear()
-            if known:
+            if got.md.MsgId in self._known:
                 continue
+            self._known.add(got.md.MsgId)
             try:
                 batch.append(read_transmission(got))
             except MalformedHeader as error:

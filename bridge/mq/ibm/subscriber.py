@@ -318,8 +318,9 @@ class Subscriber(Worker[Request]):
         try:
             index = 0 if request.durable else self._roomy()
         except MQError as error:
-            # Not a lost connection: those that there are go on, and the client is told that there is no room.
-            return error.reason
+            if error.reason not in CAPACITY:
+                raise
+            return error.reason  # the existing connections go on, and the client is told that there is no room
         connection = self._connections[index]
         try:
             destination = self._destination(connection, request.client_id, request.user)

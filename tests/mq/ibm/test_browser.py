@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -166,3 +167,45 @@ def test_read_ahead_keeps_the_order_of_units_of_work_that_are_committed_behind_t
     while len(handed_over) < 3:
         browser.serve(connection)
     assert handed_over == [b"other", b"first", b"second"]
+
+
+class ReadingAhead(EmbeddedConnection):
+    """A connection that fills a read-ahead buffer at the first browse. Then all messages are removed from the queue."""
+
+    def __init__(self, manager: QueueManager, browser: Browser) -> None:
+        super().__init__(manager)
+        self._manager, self._browser = manager, browser
+        self._buffer: list[Got] = []
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        if self._buffer:
+            return self._buffer.pop(0)
+        first = super().get(handle, options)
+        following = (options.Options & ~cmqc.MQGMO_BROWSE_FIRST & ~cmqc.MQGMO_WAIT) | cmqc.MQGMO_BROWSE_NEXT
+        with contextlib.suppress(MQError):
+            while True:
+                self._buffer.append(super().get(handle, msgspec.structs.replace(options, Options=following)))
+        drain(self._manager, TRANSMIT)
+        self._browser.forget([got.md.MsgId for got in self._buffer])
+        return first
+
+
+def test_a_message_removed_while_it_is_in_the_read_ahead_buffer_is_handed_over_once(queue_manager: QueueManager) -> None:
+    handed_over: list[bytes] = []
+
+    def hand_over(batch: Sequence[QueuedMessage]) -> None:
+        handed_over.extend(one.message.data for one in batch)
+
+    browser = Browser(
+        lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None, passes=BrowsePasses()
+    )
+    for body in (b"1", b"2", b"3"):
+        put(queue_manager, body)
+    connection = EmbeddedConnection(queue_manager)
+    browser.opened(connection)
+    browser.serve(connection)
+    connection.disconnect()
+    again = ReadingAhead(queue_manager, browser)
+    browser.opened(again)
+    browser.serve(again)
+    assert handed_over == [b"1", b"2", b"3"]
