@@ -16,9 +16,9 @@ from bridge.wire.mq import MalformedHeader, decode_mqxqh
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds that a browse waits for a message: how long a stop may take, and, with read ahead, the second unit of work
-#: of a publisher that was quiet.
-BROWSE_WAIT, READ_AHEAD_WAIT = 250, 50
+#: Milliseconds that a browse waits for a message: how long a stop may take, and, with read ahead, the first commit of
+#: publishers that were quiet.
+BROWSE_WAIT, READ_AHEAD_WAIT = 250, 20
 #: Messages and bytes handed over at a time.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
 #: Bytes of a message that the first MQGET takes. A longer message costs a second MQGET.

@@ -123,8 +123,6 @@ class Publisher(Worker[Part]):
         super().__init__(name, connect)
         self._assurance = barrier
         self._passes = passes
-        #: The pass of the browser during which the last unit of work was committed.
-        self._last_pass = 0
         self._dead_letter_queue = dead_letter_queue
         #: the number of the loss after which the subscriptions have to stand before anything is put
         self._loss = 0
@@ -216,7 +214,6 @@ class Publisher(Worker[Part]):
     def serve(self, connection: Connection) -> None:
         if not self.wait_for_jobs(1.0):
             return
-        self._passes.want(self._last_pass)
         limits, careful = self._limits, self._careful
         batch = self._batch = Batch(parts=[], changes={}, cleared=[])
         options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
@@ -252,9 +249,8 @@ class Publisher(Worker[Part]):
         batch.receipt = self._state.receipt(options)
         if options:
             check_unanswered(connection)
-        self._passes.before_commit(self._last_pass, lambda: self._ending)
-        self.commit_units(connection, len(batch.parts))
-        self._last_pass = self._passes.after_commit()
+        with self._passes.commit(lambda: self._ending):
+            self.commit_units(connection, len(batch.parts))
         self._committed(batch)
         self._batch = None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-#: Seconds that a publisher waits for the end of a pass. A pass is longer only if applications fill the transmission queue
-#: faster than the bridge reads it.
-LONGEST_PASS = 5.0
+#: Seconds that publishers and the browser wait for each other. A pass is longer only if applications fill the transmission
+#: queue faster than the bridge reads it, and a commit only if the queue manager hangs.
+LONGEST_WAIT = 10.0
 #: Seconds after the last commit of a publisher from which on the browser waits in MQGET; before, it polls.
 QUIET = 1.0
 #: Seconds between the passes of a browser that polls.
@@ -56,39 +57,44 @@ class SubscriptionBarrier:
 
 
 class BrowsePasses:
-    """Keeps the publications of a client in order while the browser reads from its cursor. Callable on any thread.
+    """Keeps publications in order while the browser reads from its cursor. Callable on any thread.
 
     A pass of the browser begins at the front of the queue (MQGMO_BROWSE_FIRST) and goes on from the cursor
-    (MQGMO_BROWSE_NEXT) to the end. It does not see a message that is committed behind the cursor; the next pass does. If two
-    units of work of one publisher were committed during one pass, the first of them behind the cursor, their order would be
-    reversed. So a publisher commits once during a pass and then waits for the next one.
+    (MQGMO_BROWSE_NEXT) to the end. It does not see a message that is committed behind the cursor; the next pass does. If a
+    publisher committed during a pass, messages behind the cursor would be delivered after later ones of the same publisher.
+    So publishers commit between passes, and a pass waits for the commits under way. Both sides get their turn.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._number = 0
         self._under_way = False
-        #: A publisher waits for the next pass, or has committed since the present one began.
+        #: The browser waits to begin a pass.
+        self._waiting = False
+        #: Publishers that wait to commit, those of them that go before the next pass, and those that are committing.
+        self._publishers, self._first, self._committing = 0, 0, 0
+        #: A publisher has committed since the present pass began.
         self._wanted = False
         #: time.monotonic() of the last commit
         self._committed = 0.0
 
     def begin(self) -> None:
-        """Begin a pass. Called before the MQGET that begins at the front."""
+        """Begin a pass, when no commit is under way. Called before the MQGET that begins at the front."""
         with self._changed:
-            self._number += 1
+            self._waiting = True
+            self._changed.wait_for(lambda: not self._committing and not self._first, LONGEST_WAIT)
+            self._waiting, self._first = False, 0
             self._under_way, self._wanted = True, False
-            self._changed.notify_all()
 
     def end(self) -> None:
         """End a pass: the next MQGET begins another one."""
         with self._changed:
             self._under_way = False
+            self._first = self._publishers
             self._changed.notify_all()
 
     @property
     def quiet(self) -> bool:
-        """Whether no publisher has committed for a while. Then the browser can wait in MQGET without holding one up."""
+        """Whether no publisher has committed for a while. Then the browser waits in MQGET."""
         return time.monotonic() - self._committed >= QUIET
 
     def rest(self) -> None:
@@ -97,24 +103,24 @@ class BrowsePasses:
         with self._changed:
             self._changed.wait_for(lambda: self._wanted, POLL_INTERVAL - LEAST_PAUSE)
 
-    def want(self, last: int) -> None:
-        """Ask for another pass if a publisher has committed during the present one, of number `last`, already."""
+    @contextmanager
+    def commit(self, is_given_up: Callable[[], bool]) -> Iterator[None]:
+        """Commit in this block. It begins when no pass is under way, or `is_given_up` returns True."""
+        until = time.monotonic() + LONGEST_WAIT
         with self._changed:
-            if self._number <= last:
+            self._publishers += 1
+            while (self._under_way or (self._waiting and not self._first)) and not is_given_up():
+                if time.monotonic() >= until:
+                    break
+                self._changed.wait(0.25)
+            self._publishers -= 1
+            self._first = max(self._first - 1, 0)
+            self._committing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._committing -= 1
+                self._committed = time.monotonic()
                 self._wanted = True
                 self._changed.notify_all()
-
-    def before_commit(self, last: int, is_given_up: Callable[[], bool]) -> None:
-        """Wait until a publisher may commit that committed before during the pass of number `last`."""
-        until = time.monotonic() + LONGEST_PASS
-        with self._changed:
-            while self._under_way and self._number <= last and not is_given_up() and time.monotonic() < until:
-                self._changed.wait(0.25)
-
-    def after_commit(self) -> int:
-        """Note a commit; return the number of the present pass."""
-        with self._changed:
-            self._committed = time.monotonic()
-            self._wanted = True
-            self._changed.notify_all()
-            return self._number

@@ -127,10 +127,8 @@ def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     assert rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]
 
 
-def test_read_ahead_keeps_the_order_of_units_of_work_that_are_committed_behind_the_cursor(
-    queue_manager: QueueManager,
-) -> None:
-    """The second unit of work of a publisher waits for the pass of the browser that sees the first one."""
+def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cursor(queue_manager: QueueManager) -> None:
+    """A publisher commits between the passes of the browser."""
     handed_over: list[bytes] = []
 
     def hand_over(batch: Sequence[QueuedMessage]) -> None:
@@ -146,27 +144,24 @@ def test_read_ahead_keeps_the_order_of_units_of_work_that_are_committed_behind_t
     publisher = EmbeddedConnection(queue_manager)
     od = MQOD(ObjectName="x", ObjectQMgrName="dev")
 
-    def put_and_commit(body: bytes, last: int) -> int:
-        publisher.put1(od, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT)
-        passes.before_commit(last, lambda: False)
-        publisher.commit()
-        return passes.after_commit()
+    def publish(*bodies: bytes) -> None:
+        for body in bodies:
+            publisher.put1(od, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT)
+        with passes.commit(lambda: False):
+            publisher.commit()
 
     publisher.put1(od, Message(MQMD(), b"first"), cmqc.MQPMO_SYNCPOINT)
     put(queue_manager, b"other")
     browser.serve(connection)
-    assert handed_over == [b"other"]
-    passes.before_commit(0, lambda: False)
-    publisher.commit()  # behind the cursor
-    last = passes.after_commit()
+    assert handed_over == [b"other"]  # the cursor is behind the first message of the unit of work
     with ThreadPoolExecutor(1) as executor:
-        second = executor.submit(put_and_commit, b"second", last)
-        while not second.done():
+        published = executor.submit(lambda: (publish(b"second"), publish(b"third")))
+        while not published.done():
             browser.serve(connection)
-        second.result()
-    while len(handed_over) < 3:
+        published.result()
+    while len(handed_over) < 4:
         browser.serve(connection)
-    assert handed_over == [b"other", b"first", b"second"]
+    assert handed_over == [b"other", b"first", b"second", b"third"]
 
 
 class ReadingAhead(EmbeddedConnection):
