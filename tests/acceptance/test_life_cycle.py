@@ -377,7 +377,7 @@ def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> No
         } <= queues
         assert bridge.mq_json("display", "QMGR")[0]["DEFXMITQ"] == "SYSTEM.MQTT.TRANSMIT.QUEUE"
         status = bridge.mq_json("display", "QSTATUS('SYSTEM.MQTT.TRANSMIT.QUEUE')")[0]
-        assert (status["IPPROCS"], "CURDEPTH" in status) == (1, True)
+        assert status["IPPROCS"] >= 1 and "CURDEPTH" in status
         assert "SYSTEM.BASE.TOPIC" in {one["TOPIC"] for one in bridge.mq_json("display", "TOPIC(*)")}
         topic = bridge.mq_json("display", f"TPSTATUS('{unique}/r')")[0]
         assert (topic["RETAINED"], topic["PUB"]) == ("YES", "ENABLED")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -65,10 +65,6 @@ class Structures:
         #: MDs by identity of the MQMD, PMOs by options
         self._packed_descriptors: dict[int, Any] = {}
         self._packed_options: dict[int, Any] = {}
-        md, gmo = library.MD(), library.GMO()
-        md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
-        #: The bytes of an MD and a GMO with initial values, for gets.
-        self._md, self._gmo = md.pack(), gmo.pack()
 
     def od(self, od: MQOD, *, results: bool = False) -> Any:
         """Make an OD; with `results` it has room for the fields that `read_od` reads."""
@@ -139,9 +135,16 @@ class Structures:
             self._packed_options[options] = pmo
         return packed, pmo
 
+    @cached_property
+    def _initial(self) -> tuple[bytes, bytes]:
+        """The bytes of an MD and a GMO with initial values."""
+        md, gmo = self._library.MD(), self._library.GMO()
+        md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
+        return md.pack(), gmo.pack()
+
     def get(self, options: GetOptions) -> tuple[Any, Any]:
         """Make the MD and GMO of a get."""
-        md, gmo = bytearray(self._md), bytearray(self._gmo)
+        md, gmo = map(bytearray, self._initial)
         _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
         _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
         _GROUP.pack_into(md, _GROUP_ID_AT, options.GroupId, options.MsgSeqNumber, options.Offset)

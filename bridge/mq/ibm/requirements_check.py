@@ -81,7 +81,7 @@ def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing
     what = f"no connection to queue manager {queue_manager}: {error}"
     if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
         grant = set_authrec("QMGR", "", f"PRINCIPAL('{user}')", "CONNECT,INQ")
-        return Missing(what, f"{grant} (and see CHLAUTH, CONNAUTH and the password)")
+        return Missing(what, f"{grant}")
     return Missing(what)
 
 
