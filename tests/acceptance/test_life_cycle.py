@@ -19,6 +19,7 @@ from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliv
 from tests.support.mosquitto import Subscriber
 from tests.support.patience import PATIENCE
 from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.support.remote_bridge import RemoteBridgeProcess
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -384,7 +385,8 @@ def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> No
         refused = bridge.run_mq("get", "NO.SUCH.QUEUE")
         assert refused.returncode == 1
         assert b"MQRC_UNKNOWN_OBJECT_NAME (2085)" in refused.stderr
-        taken = bridge.run_mq("get", "SYSTEM.MQTT.TRANSMIT.QUEUE")
+        held = "SYSTEM.MQTT.BRIDGE.LOCK" if isinstance(bridge, RemoteBridgeProcess) else "SYSTEM.MQTT.TRANSMIT.QUEUE"
+        taken = bridge.run_mq("get", held)
         assert taken.returncode == 1
         assert b"MQRC_OBJECT_IN_USE (2042)" in taken.stderr
         client.publish(f"{unique}/r", b"", 1, retain=True)
