@@ -103,7 +103,8 @@ class Worker(ABC, Generic[Job]):
         self._look = False
         #: somebody is back: an attempt to connect need not wait for its time
         self._hint = False
-        #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not
+        #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not. A round of many
+        #: calls notes each answer with `answered`.
         self.busy_since = 0.0
         #: time.monotonic() when the connection was lost; 0.0 while there is one, and before the first
         self.lost_since = 0.0
@@ -228,6 +229,10 @@ class Worker(ABC, Generic[Job]):
             self._changed.wait_for(lambda: self._jobs or self._ending or self._look, max(0.0, min(timeout, due)))
             self.busy_since = time.monotonic()
             return bool(self._jobs)
+
+    def answered(self) -> None:
+        """Note that the queue manager has answered a call of this round."""
+        self.busy_since = time.monotonic()
 
     def next_job(self) -> Job | None:
         """Take a job if there is one."""

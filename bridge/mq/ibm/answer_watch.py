@@ -21,9 +21,9 @@ SUSPICION = 2.0
 class AnswerWatch:
     """Looks at the workers on the event loop.
 
-    The queue manager is unreachable when none of the `vital` workers has had an answer for `outage_timeout` seconds: neither
-    over the connection that it had, nor by connecting again. One worker alone proves nothing, because it may be busy with a
-    long message.
+    The queue manager is unreachable when one of the `vital` workers has had no answer for `outage_timeout` seconds, neither over
+    the connection that it had nor by connecting again, and the others have had none for half of that. One worker alone proves
+    nothing, because it may be busy with a long message.
     """
 
     def __init__(
@@ -79,7 +79,8 @@ class AnswerWatch:
             for worker, since in zip(self._vital, unanswered, strict=True):
                 if not since:
                     worker.look()
-        elif not self.outage and now - min(waiting) >= timeout:
+        # The probe of the others begins later than the call that made them suspect.
+        elif not self.outage and now - min(waiting) >= timeout and now - max(waiting) >= timeout / 2:
             self.outage = True
             log.error(
                 "MQB4012E the queue manager has been unreachable for %d s; closing the connections of all clients, so that "

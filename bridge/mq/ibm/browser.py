@@ -234,6 +234,7 @@ class Browser(Worker[None]):
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
                 return at_front or self._caught_up is not None
+            self.answered()
             if got is None:
                 continue
             if got.md.MsgId in self._known:

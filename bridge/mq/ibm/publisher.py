@@ -237,6 +237,7 @@ class Publisher(Worker[Part]):
                 elif clear:
                     batch.cleared.append(message.topic)
                 length += len(message.payload)
+                self.answered()
             batch.size += len(part.unit.publications)
             records = part.unit.records_without(part.refusals)
             states.update({key: records[key] for key in part.states})

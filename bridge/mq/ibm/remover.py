@@ -136,8 +136,10 @@ class Remover(Worker[Removal]):
             batch.append(removal)
             for msg_id in removal.msg_ids:
                 self._remove(connection, msg_id)
+                self.answered()
             for letter in removal.dead_letters:
                 self._dead_letter(connection, *letter)
+                self.answered()
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
         # MQSTAT is one round trip for all of these puts. A receipt alone costs no more with an answer.

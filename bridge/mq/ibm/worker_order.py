@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Seconds that publishers and the browser wait for each other. A pass is longer only if applications fill the transmission
-#: queue faster than the bridge reads it, and a commit only if the queue manager hangs.
-LONGEST_WAIT = 10.0
+#: Seconds that publishers and the browser wait for each other. A pass takes so long only if the transmission queue fills
+#: faster than the bridge reads it, and a commit only if the queue manager hangs.
+LONGEST_WAIT = 60.0
 #: Seconds after the last commit of a publisher from which on the browser waits in MQGET; before, it polls.
 QUIET = 1.0
 #: Seconds between the passes of a browser that polls.

@@ -65,7 +65,9 @@ async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answ
     now = time.monotonic()
     browser.busy_since = now - 60  # one worker with a long message
     assert not look() and remover.looks == 1
-    remover.busy_since = now - 3
+    remover.busy_since = now - 3  # it has had an answer in the meantime
+    assert not look()
+    remover.busy_since = now - 6
     assert look() and outages == [True]
     browser.lost_since, browser.busy_since = now - 60, 0.0
     assert look() and outages == [True]
