@@ -284,6 +284,9 @@ class IbmQueueManagerConfig(Section):
     asynchronous_puts: Truth = True
     """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
 
+    read_ahead: Truth = True
+    """Whether a client connection browses many messages in one round trip (MQOO_READ_AHEAD). If not, each delivery takes a
+    round trip, and messages that an MQ application commits in one unit of work never change places."""
     outage_timeout: Annotated[float, values.duration(0, 3600)] = 10.0
     """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones,
     so that they connect to a standby; 0: never."""

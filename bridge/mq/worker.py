@@ -103,8 +103,8 @@ class Worker(ABC, Generic[Job]):
         self._look = False
         #: somebody is back: an attempt to connect need not wait for its time
         self._hint = False
-        #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not. A round of many
-        #: calls notes each answer with `answered`.
+        #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not. A round of
+        #: many calls notes each answer with `answered`.
         self.busy_since = 0.0
         #: time.monotonic() when the connection was lost; 0.0 while there is one, and before the first
         self.lost_since = 0.0

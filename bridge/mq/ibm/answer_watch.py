@@ -21,9 +21,9 @@ SUSPICION = 2.0
 class AnswerWatch:
     """Looks at the workers on the event loop.
 
-    The queue manager is unreachable when one of the `vital` workers has had no answer for `outage_timeout` seconds, neither over
-    the connection that it had nor by connecting again, and the others have had none for half of that. One worker alone proves
-    nothing, because it may be busy with a long message.
+    The queue manager is unreachable when one of the `vital` workers has had no answer for `outage_timeout` seconds, neither
+    over the connection that it had nor by connecting again, and the others have had none for half of that. One worker alone
+    proves nothing, because it may be busy with a long message.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class IbmHost:
             client_names=names,
             subscription_connections=settings.subscription_connections,
             outage_timeout=settings.outage_timeout or None,
-            read_ahead=settings.mode == "client",
+            read_ahead=settings.read_ahead and settings.mode == "client",
         )
 
     def _examine(self) -> list[Missing]:
