@@ -175,7 +175,7 @@ class Network:
             self._change(LinkPhase.STOPPED, error)
 
     def _pause_after(self, attempt: tenacity.RetryCallState) -> float:
-        exponential = min(FIRST_PAUSE * 2 ** min(self._failures, 30), LONGEST_PAUSE)
+        exponential = min(FIRST_PAUSE * 2.0 ** min(self._failures, 30), LONGEST_PAUSE)
         self._failures += 1
         error = attempt.outcome.exception() if attempt.outcome is not None else None
         shortest = REFUSED_PAUSE if isinstance(error, LinkRefused) else 0.0
