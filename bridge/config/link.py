@@ -9,11 +9,19 @@ from bridge.config import values
 from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.section import Address, FilePath, Section, Truth
 
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
 LinkVersion = Literal["5", "3.1.1"]
 LinkSession = Literal["durable", "clean"]
 
 MAPPING_PLACE = "{mapping}"
 """What stands for the name of a mapping in a link's client identifier."""
+
+
+def broker_host(host: str) -> str:
+    """Return one name for each host: loopback addresses are `localhost`."""
+    name = host.lower()
+    return "localhost" if name in _LOOPBACK else name
 
 
 class LinkConfig(Section):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
+from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, broker_host
 from bridge.config.problems import Location, suggestion
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.config.values import listing
@@ -215,7 +215,7 @@ def _session(link: Mapping[str, Any], mapping: str) -> tuple[object, ...]:
     host, client_id = link.get("host"), link.get("client_id", LinkConfig.model_fields["client_id"].default)
     port = link.get("port") or (8883 if "tls" in link else 1883)  # `tls:` with nothing below it is TLS
     identifier = client_id.replace(MAPPING_PLACE, mapping) if isinstance(client_id, str) else client_id
-    return str(host).lower(), str(port), str(identifier)
+    return broker_host(str(host)), str(port), str(identifier)
 
 
 def _known(name: str, links: Mapping[str, Any]) -> str:

@@ -130,8 +130,7 @@ class DeadLetters:
         """Put a message in syncpoint: in the unit of work that takes it from where it was.
 
         `reason` is for the MQDLH, `why` is for people. MsgId, CorrelId and the data stay as they are; so does the context
-        (who put it, and when), where the bridge has the authority SETALL for the queue. A message that is too long for
-        the dead-letter queue (it came over a link, say) is cut: else it would hold up all behind it for ever. Raises
+        (who put it, and when), where the bridge has the authority SETALL for the queue. A message is never shortened. Raises
         DeadLetterRefused, after which the unit of work is to be backed out, or another MQError where the connection is lost.
         """
         try:
@@ -141,18 +140,19 @@ class DeadLetters:
             name = self._source if destination is None else destination.name
             manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
             letter = dead_letter(md, data, reason, name, manager, OriginContext.now(self._mapping))
-            try:
-                self._connection.put(handle, letter, _PUT | self._context)
-            except MQError as error:
-                if error.reason not in _TOO_BIG:
-                    raise
-                self._put_cut(handle, letter)
+            self._connection.put(handle, letter, _PUT | self._context)
         except MQError as error:
             if error.reason in LOST:
                 raise
             self._handle = None if error.reason in _REOPEN else self._handle
+            detail = error.detail
+            if error.reason in _TOO_BIG:
+                detail = (
+                    f"{len(data)} bytes and an MQDLH of {cmqc.MQDLH_LENGTH_1} bytes are longer than MAXMSGL (hint: raise"
+                    " MAXMSGL of the dead-letter queue and of the queue manager, or set filter.max_size of the mapping)"
+                )
             raise DeadLetterRefused(
-                error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {error.detail}"
+                error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {detail}"
             ) from error
         log.warning(
             "MQB5101W mapping %s: a message goes to dead-letter queue %s: %s: %s (%d)",
@@ -162,31 +162,6 @@ class DeadLetters:
             cmqc.reason_name(reason),
             reason,
         )
-
-    def _put_cut(self, handle: int, letter: Message) -> None:
-        """Put as much of a letter as there is room for."""
-        room = min(
-            self._length_of(MQOD(ObjectName=self._queue)),
-            self._length_of(MQOD(ObjectType=cmqc.MQOT_Q_MGR)),
-        )
-        self._connection.put(handle, Message(letter.md, letter.data[:room]), _PUT | self._context)
-        log.error(
-            "MQB5102E mapping %s: a message of %d bytes is too long for dead-letter queue %s, which gets the first %d "
-            "(MAXMSGL)",
-            self._mapping,
-            len(letter.data),
-            self._queue,
-            room,
-        )
-
-    def _length_of(self, od: MQOD) -> int:
-        """Return the MAXMSGL of a queue or of the queue manager."""
-        handle = self._connection.open(od, cmqc.MQOO_INQUIRE)
-        try:
-            (length,), _ = self._connection.inquire(handle, (cmqc.MQIA_MAX_MSG_LENGTH,))
-        finally:
-            self._connection.close(handle)
-        return length
 
     def _open(self) -> int:
         if self._handle is not None:

@@ -271,6 +271,12 @@ REFERENCES = [
         " found 'me' again, with which mapping a connects to the same broker",
     ),
     (
+        f"links: {{l: {{host: 127.0.0.1, client_id: me}}, k: {{host: localhost, client_id: me}}}}\n"
+        f"mappings:\n  a: {{{ONE}}}\n  b: {{{OTHER.replace('l}', 'k}')}}}",
+        f"4:45: mappings.b.to.link: expected {AGAIN},"
+        " found 'me' again, with which mapping a connects to the same broker",
+    ),
+    (
         f"links: {{l: {{host: h, session: clean}}}}\nmappings: {{a: {{guarantee: exactly-once, {ONE}}}}}",
         "2:27: mappings.a.guarantee: expected at-least-once or at-most-once, because link l has no durable session,"
         " found 'exactly-once'",

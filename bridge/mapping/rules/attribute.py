@@ -7,7 +7,11 @@ from typing import Generic, TypeVar
 
 from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.errors import RuleError, TemplateError
+from bridge.mapping.rules.scope import PUBLICATION_NAMES
 from bridge.mapping.rules.template import WORDS, Scope, Template
+
+#: Folders of names that people write for fields of a JSON payload; no message has them.
+_PAYLOAD_FOLDERS = ("$", "payload")
 
 Result = TypeVar("Result")
 Made = TypeVar("Made")
@@ -64,7 +68,16 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
         return
     if of_publication and name.startswith("md."):
         raise TemplateError(f"{{{name}}}: a publication has no MQMD; mappings from MQ to MQTT have")
-    if "." in name:
+    folder, dot, _ = name.partition(".")
+    if folder in _PAYLOAD_FOLDERS and (dot or folder == "$"):
+        raise TemplateError(
+            f"{{{name}}}: fields of the payload have no names here (hint: {{text}} is the whole payload, and filter.json"
+            " compares its fields)"
+        )
+    if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
+        names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
+        raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
+    if dot:
         return
     for known in (*captures, *WORDS):
         if known.lower() == name.lower():

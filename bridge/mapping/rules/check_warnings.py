@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bridge.config import LOCAL, AnyMapping, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
+from bridge.mapping.object_name import is_object_name
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.rules.template import WORDS, Placeholder, Template
 from bridge.mapping.rules.topic_pattern import TopicPattern
@@ -28,10 +29,17 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
             yield from _received(mapping)
         if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
             yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
+        yield from _impossible_queue(mapping.destination.queue)
+        if mapping.destination.requests_queue is not None and mapping.destination.requests_queue == mapping.destination.queue:
+            yield "its requests_queue is the queue that it puts messages to, and should be a queue of its own"
+        if link is not None and link.version == "3.1.1":
+            yield from _of_mqtt_3_1_1(mapping)
         if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
             yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
         return
     yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)
+    if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:
+        yield "its requests_queue is the queue that it takes messages from, and should be a queue of its own"
     link = links.get(mapping.destination.link)
     if link is not None:
         yield from _published(mapping, link)
@@ -41,16 +49,45 @@ def _old(link: LinkConfig | None) -> bool:
     return link is not None and link.version == "3.1.1"
 
 
+def _impossible_queue(text: str | None) -> Iterator[str]:
+    """Yield a sentence if no name that the template of a queue makes is a name of a queue."""
+    literal = "".join(piece for piece in Template(text or "").pieces if isinstance(piece, str))
+    if literal and not is_object_name(literal):
+        yield (
+            f"to.queue always contains {literal!r}, and no queue has such a name (1 to 48 of the characters A-Z a-z 0-9 . _"
+            " / %): all its messages go to the dead-letter queue"
+        )
+
+
+def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
+    """Yield what a mapping uses of publications and a link of MQTT 3.1.1 never has."""
+    texts = (mapping.destination.queue, mapping.destination.queue_manager, mapping.destination.topic)
+    for name in sorted({name for text in texts for name in _names_without_default(text) if name.startswith("usr.")}):
+        yield (
+            f"{{{name}}} is a User Property, and publications of MQTT 3.1.1 have none: all its messages go to the dead-letter"
+            " queue"
+        )
+    if mapping.filter.retained:
+        yield (
+            "its filter takes retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
+            " subscribes, and later ones without"
+        )
+
+
+def _names_without_default(text: str | None) -> Iterator[str]:
+    for piece in Template(text or "").pieces:
+        if isinstance(piece, Placeholder) and all(name != _DEFAULT for name, _ in piece.written):
+            yield piece.name
+
+
 def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
     """Yield a sentence for each name that only a message property can have: without it the message goes nowhere."""
     captures = TopicPattern(source).names if source is not None else ()
-    for piece in Template(destination or "").pieces:
-        if not isinstance(piece, Placeholder) or "." in piece.name or piece.name in WORDS or piece.name in captures:
-            continue
-        if all(name != _DEFAULT for name, _ in piece.written):
+    for name in _names_without_default(destination):
+        if "." not in name and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""
             yield (
-                f"{{{piece.name}}} in its destination is no capture{known}, and so a message property: a message without"
+                f"{{{name}}} in its destination is no capture{known}, and so a message property: a message without"
                 " it goes to the dead-letter queue"
             )
 

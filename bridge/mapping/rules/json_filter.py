@@ -6,9 +6,13 @@ Of jsonpath-rfc9535 only the names are used that it makes public, which are the 
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
+import regex
 from iregexp_check import check as is_regular_expression
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
 
@@ -16,7 +20,55 @@ from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.errors import FilterError
 from bridge.wire import cmqc
 
-_ENVIRONMENT = JSONPathEnvironment()
+MATCH_TIMEOUT = 0.25
+"""Seconds that the regular expressions of a filter may take for one message.
+
+The time that some expressions need grows exponentially with the length of the text.
+"""
+_DOT = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|(\.)", re.DOTALL)
+
+
+class _Deadline(threading.local):
+    """When the regular expressions of the filter that this thread evaluates have to be done, as time.monotonic()."""
+
+    value = 0.0
+
+
+_deadline = _Deadline()
+
+
+class _Match:
+    """`match()` or `search()` of RFC 9535, sections 2.4.6 and 2.4.7, within a limited time. Raises TimeoutError."""
+
+    def __init__(self, unlimited: Any, method: str) -> None:
+        self.arg_types, self.return_type = unlimited.arg_types, unlimited.return_type
+        self._method = method
+
+    def __call__(self, text: object, pattern: str) -> bool:
+        if not isinstance(text, str):
+            return False
+        left = _deadline.value - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return getattr(_compiled_expression(pattern), self._method)(text, timeout=left) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled_expression(pattern: str) -> Any:
+    """Compile an expression of RFC 9485, whose section 5.4 says what a dot stands for. Raises regex.error."""
+    return regex.compile(_DOT.sub(lambda found: r"[^\n\r]" if found[1] else found[0], pattern), regex.VERSION0)
+
+
+def _environment() -> Any:
+    environment: Any = JSONPathEnvironment()
+    # Release 2 has another name for the same dictionary.
+    functions = environment.functions if hasattr(environment, "functions") else environment.function_extensions
+    for name, method in (("match", "fullmatch"), ("search", "search")):
+        functions[name] = _Match(functions[name], method)
+    return environment
+
+
+_ENVIRONMENT = _environment()
 #: What stands before a filter expression to make it a query (RFC 9535, section 2.3.5).
 _BEFORE = "$[?"
 #: Longest filter in characters, and most parentheses and signs within each other: reading it goes by recursion.
@@ -48,10 +100,14 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
             document = message.document
         except Unmappable:
             return False  # no JSON, so nothing in it is as the filter wants it
+        _deadline.value = time.monotonic() + MATCH_TIMEOUT
         try:
             return query.find_one([document]) is not None
         except (JSONPathError, RecursionError) as error:
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}") from error
+        except TimeoutError as error:
+            why = f"the regular expressions of the filter {text!r} take longer than {MATCH_TIMEOUT:g} s for the payload"
+            raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
 
     return test
 
@@ -100,7 +156,7 @@ def _column(error: JSONPathError, text: str) -> int:
 
 def _check_literals(text: str) -> None:
     """Refuse what would be taken for something else without a word: numbers that round, wrong regular expressions."""
-    function = ""
+    function: re.Match[str] | None = None
     for found in _TOKEN.finditer(text):
         number = found["number"]
         if number is not None and not re.search(r"[\w\])]$", text[: found.start()]):
@@ -108,10 +164,23 @@ def _check_literals(text: str) -> None:
                 raise FilterError(f"{number} is no number that can be compared exactly: beyond 2^53", found.start() + 1)
             if float(number) in (float("inf"), float("-inf")):
                 raise FilterError(f"{number} is too large a number", found.start() + 1)
-        elif found["name"] in ("match", "search"):
-            function = found["name"]
+        elif found["name"] in ("match", "search") and text.startswith("(", found.end()):
+            _check_pattern_is_literal(function)
+            function = found
         elif found["string"] is not None and function and text[: found.start()].rstrip().endswith(","):
-            function = ""
+            function = None
             pattern = found["string"][1:-1].replace("\\\\", "\\")
             if not is_regular_expression(pattern):
                 raise FilterError(f"{found['string']} is no regular expression of RFC 9485", found.start() + 1)
+            try:
+                _compiled_expression(pattern)
+            except regex.error as error:
+                raise FilterError(f"{found['string']} is too large or not supported: {error}", found.start() + 1) from error
+    _check_pattern_is_literal(function)
+
+
+def _check_pattern_is_literal(function: re.Match[str] | None) -> None:
+    """Raise FilterError for a function without a literal pattern: an expression from a payload may be too large."""
+    if function is not None:
+        why = f"{function['name']}() needs a literal pattern, such as {function['name']}($.unit, 'C|F')"
+        raise FilterError(why, function.start() + 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.link import LOCAL, LinkConfig, broker_host
 from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.attribute import located
 from bridge.mapping.rules.overlap import name_pattern, overlaps, topic_levels
@@ -214,4 +214,4 @@ class LoopGuard:
 def _place(link: str, links: Mapping[str, LinkConfig]) -> str:
     """Return one name for one broker, however many links lead there."""
     config = links.get(link)
-    return link if config is None else f"{config.host.lower()}:{config.broker_port}"
+    return link if config is None else f"{broker_host(config.host)}:{config.broker_port}"

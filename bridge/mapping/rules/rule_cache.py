@@ -7,6 +7,9 @@ destination, MQMD and RFH2, but for the digits of mqtt.msgid; of a message witho
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
@@ -14,19 +17,32 @@ from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage, Publication
 from bridge.mapping.rules.used_fields import used_fields_of
 from bridge.mapping.telemetry.folders import HEADER_FORMATS
+from bridge.wire import cmqc
 
-#: Entries; then all are forgotten, for they come again.
-MOST = 8192
+MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of the entries of one rule, about. A full cache is emptied: what is still in use comes again."""
+_ENTRY_BYTES = 600
+"""Bytes of an entry beside its texts."""
 
 _MSGID = b"<msgid"
+_TEXTS = ("topic", "client_id", "user", "response_topic", "correlation_data", "content_type")
 
 #: What an entry is found by. The length of a message id is in it: that decides of the RFH2's padding.
 Key = tuple[object, ...]
 
 
+def _size_of(parts: Iterable[object]) -> int:
+    """Return the memory that texts take, also those in tuples, in bytes."""
+    return sum(
+        _size_of(part) if isinstance(part, tuple) else sys.getsizeof(part) if isinstance(part, str | bytes) else 0
+        for part in parts
+    )
+
+
 class _Entry(msgspec.Struct, gc=False):
     """A message without its message id and payload."""
 
+    #: its message has no data
     mapped: MappedMessage
     #: the RFH2 up to the digits of mqtt.msgid, and from there on; without a message id all of it
     before: bytes
@@ -48,10 +64,17 @@ class PublicationRuleCache:
             and not used.message_id
         )
         self._entries: dict[Key, _Entry | None] = {}
+        self._bytes = 0
 
     def key(self, publication: Publication) -> Key | None:
         """Return the key of a publication; None for one that is not cached."""
-        if not self.possible or publication.properties or publication.correlation_data or publication.response_topic:
+        if (
+            not self.possible
+            or publication.properties
+            or publication.user_property
+            or publication.correlation_data
+            or publication.response_topic
+        ):
             return None
         return (
             publication.topic,
@@ -73,19 +96,28 @@ class PublicationRuleCache:
 
     def remember(self, key: Key, publication: Publication, mapped: MappedMessage | None) -> None:
         """Remember the message that a publication with that key became; None where the mapping does not take it."""
-        if len(self._entries) >= MOST:
-            self._entries.clear()
+        size = _ENTRY_BYTES + _size_of(key)
         if mapped is None:
-            self._entries[key] = None
+            self._keep(key, None, size)
             return
         data = mapped.message.data
         header = data[: len(data) - len(publication.payload)]
         before, behind = header, b""
         if publication.qos and publication.message_id:
-            # The mqtt folder is the first, and text in it has no "<" but as an entity.
-            start = header.index(b">", header.index(_MSGID)) + 1
+            # The mqtt folder is the first, and text in it has no "<" but as an entity. Format, before it, may have one.
+            start = header.index(b">", header.index(_MSGID, cmqc.MQRFH_STRUC_LENGTH_FIXED_2)) + 1
             before, behind = header[:start], header[header.index(b"<", start) :]
-        self._entries[key] = _Entry(mapped, before, behind)
+        kept = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
+        size += _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
+        self._keep(key, _Entry(kept, before, behind), size)
+
+    def _keep(self, key: Key, entry: _Entry | None, size: int) -> None:
+        if self._bytes + size > MAX_BYTES:
+            self._entries.clear()
+            self._bytes = 0
+        if size <= MAX_BYTES:
+            self._entries[key] = entry
+            self._bytes += size
 
     def mapped(self, key: Key, publication: Publication) -> MappedMessage | None:
         """Return the message that a publication with a known key becomes; None where the mapping does not take it."""
@@ -115,6 +147,7 @@ class MessageRuleCache:
         self.possible = config.payload.type == "bytes" and not used.payload and used.size is None
         self._fields = sorted(used.md)
         self._publications: dict[Key, Publication | None] = {}
+        self._bytes = 0
 
     def key(self, message: Message, topic: str | None) -> Key | None:
         """Return the key of a message; None for one that is not cached."""
@@ -129,10 +162,17 @@ class MessageRuleCache:
 
     def remember(self, key: Key, publication: Publication | None) -> None:
         """Remember the publication that a message with that key became; None where the mapping does not take it."""
-        if len(self._publications) >= MOST:
-            self._publications.clear()
+        size = _ENTRY_BYTES + _size_of(key)
         # One of its own: whom the other is given to may change it.
-        self._publications[key] = None if publication is None else msgspec.structs.replace(publication, payload=b"")
+        kept = None if publication is None else msgspec.structs.replace(publication, payload=b"")
+        if kept is not None:
+            size += _size_of(getattr(kept, field) for field in _TEXTS) + _size_of(kept.properties.values())
+        if self._bytes + size > MAX_BYTES:
+            self._publications.clear()
+            self._bytes = 0
+        if size <= MAX_BYTES:
+            self._publications[key] = kept
+            self._bytes += size
 
     def mapped(self, key: Key, message: Message) -> Publication | None:
         """Return the publication that a message with a known key becomes; None where the mapping does not take it."""

@@ -158,6 +158,9 @@ _OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
     f"{FOLDER}.{ELEMENT}": lambda publication: hops_text(publication.hops),
 }
 
+#: The names of a publication beside its captures and its User Properties.
+PUBLICATION_NAMES = frozenset(_OF_PUBLICATION)
+
 _OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {
     "topic": lambda scope: scope.topic,
     "clientId": lambda scope: scope.envelope.properties("mqtt").get("clientId", ""),

@@ -147,6 +147,13 @@ class LinkConnection:
         """Wait until the link is connected, for so many seconds at most; whether it is."""
         return self._outbox.wait_ready(wait)
 
+    def reset_back_off(self) -> None:
+        """Start the pauses between connections from the shortest one again.
+
+        For callers that got past the publication at which the broker closed the connection.
+        """
+        self._network.reset_back_off()
+
     # Receiving -------------------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:

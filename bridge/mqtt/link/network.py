@@ -85,6 +85,8 @@ class Network:
         self.generation = 0
         self._client: LinkClient | None = None
         self._connected_before = False
+        #: attempts and short connections since the back-off began; any thread may set it to 0
+        self._failures = 0
         self._paused = False
         self._woken = False
         self._abandoned: tuple[int, str] = (0, "")
@@ -138,6 +140,10 @@ class Network:
         if self._paused:
             self.wake()
 
+    def reset_back_off(self) -> None:
+        """Start the pauses between connections from the shortest one again."""
+        self._failures = 0
+
     def _abandon(self, generation: int, error: str) -> None:
         self._abandoned = (generation, error)
         self.wake()
@@ -148,6 +154,7 @@ class Network:
         error = ""
         try:
             while not self._stopping.is_set():
+                self._failures = 0
                 tenacity.Retrying(
                     retry=tenacity.retry_if_exception_type(LinkLost),
                     wait=self._pause_after,
@@ -168,10 +175,11 @@ class Network:
             self._change(LinkPhase.STOPPED, error)
 
     def _pause_after(self, attempt: tenacity.RetryCallState) -> float:
-        exponential = tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE)
+        exponential = min(FIRST_PAUSE * 2.0 ** min(self._failures, 30), LONGEST_PAUSE)
+        self._failures += 1
         error = attempt.outcome.exception() if attempt.outcome is not None else None
         shortest = REFUSED_PAUSE if isinstance(error, LinkRefused) else 0.0
-        return max(exponential(attempt), shortest) * random.uniform(1, 1.5)
+        return max(exponential, shortest) * random.uniform(1, 1.5)
 
     def _tell(self, attempt: tenacity.RetryCallState) -> None:
         error = attempt.outcome.exception() if attempt.outcome is not None else None

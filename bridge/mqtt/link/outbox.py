@@ -139,7 +139,9 @@ class Outbox:
                 sent = waiting.get(mid)
                 step = step_of(sent.phase if sent is not None else self._phase_of(mid), packet, mid)
                 if sent is None or isinstance(step, Step):
-                    if step is Step.PUBREL and answer.reason_code < FAILURE:
+                    if step is Step.PUBREL and answer.reason_code < FAILURE and (sent is not None or mid in self._stale):
+                        # The worker may still send any other message identifier again, and PUBLISH must not follow PUBREL
+                        # (MQTT 5.0 section 4.3.3). PUBREL then answers the PUBREC for that PUBLISH.
                         releases.append(mid)
                     elif packet == PUBCOMP:
                         self._stale.discard(mid)

@@ -159,6 +159,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if not items and not self._released:
             if self._link.state.phase is LinkPhase.CONNECTED:
                 self.status.state = State.RUNNING
+            else:
+                self.wait_for_link()
             return
         tally = Tally()
         for item in items:

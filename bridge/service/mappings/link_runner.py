@@ -32,5 +32,13 @@ class LinkRunner(Runner):
     def _link_state(self, state: LinkState) -> None:
         if state.error:
             self.status.wrong(f"link {self._link_name}: {state.error}")
-        if state.phase is not LinkPhase.CONNECTED and self.status.state in (State.RUNNING, State.STARTING):
+        if state.phase is not LinkPhase.CONNECTED:
+            self.wait_for_link()
+
+    def wait_for_link(self) -> None:
+        """Report that the mapping waits for the link, unless it reports another problem.
+
+        The mapping's thread calls this as well: it may have reported `running` just after the connection was lost.
+        """
+        if self.status.state in (State.RUNNING, State.STARTING):
             self.status.state = State.WAITING_FOR_LINK

@@ -95,6 +95,7 @@ class ToLinkRunner(LinkRunner):
     def serve(self, connection: Connection) -> None:
         if not self._link.wait_connected(WAIT):
             # Opened all the same: what waits stays where it is.
+            self.wait_for_link()
             return
         if self._link.limits.maximum_qos < self._qos:
             # What waits stays where it is: the broker may be another one tomorrow.
@@ -160,6 +161,8 @@ class ToLinkRunner(LinkRunner):
     def commit(self, connection: Connection, tally: Tally) -> None:
         """Commit the unit of work: what was taken is done with."""
         connection.commit()
+        # Otherwise a few rejected publications would delay all messages by the longest pause.
+        self._link.reset_back_off()
         self._sending = []
         if self._singly:
             self._singly -= 1

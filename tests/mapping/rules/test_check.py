@@ -53,6 +53,19 @@ MISTAKES = [
     ),
     (TO_MQTT + "payload: {type: text, ccsid: 65000}", "5:34: mappings.a.payload.ccsid: expected what goes with the rest"),
     (TO_MQ + "filter: {json: '$.a >'}", "5:20: mappings.a.filter.json: expected a filter without this mistake"),
+    (
+        TO_MQ.replace("Q}", "'{$.plant}'}"),
+        "4:17: mappings.a.to.queue: expected a template without this mistake: {$.plant}: fields of the payload have no names",
+    ),
+    (
+        TO_MQTT.replace("t}", "'{payload.plant}'}"),
+        "4:16: mappings.a.to.mqtt: expected a template without this mistake: {payload.plant}: fields of the payload have no",
+    ),
+    (
+        TO_MQ + "attributes: {msg_id: '{user.plant}'}",
+        "5:26: mappings.a.attributes.msg_id: expected a template without this mistake: {user.plant}: a publication has no",
+    ),
+    (TO_MQ + "attributes: {msg_id: '{usr.plant}{mqtt.clientId}{mqps.Top}{mqbridge.hops}'}", ""),
     (TO_MQ + "filter: {properties: {md.Foo: x}}", "5:35: mappings.a.filter.properties.'md.Foo': expected "),
     (
         "mappings: {a: {from: {mqtt: 'm/#'}, to: {topic: m/x}}}",

@@ -60,6 +60,31 @@ WARNINGS = [
         "exactly-once needs QoS 2, and its link takes 1 at most",
     ),
     ("from: {queue: Q}, to: {mqtt: a, link: five}", ""),
+    (
+        "from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q-{line}'}",
+        "to.queue always contains 'Q-', and no queue has such a name (1 to 48 of the characters A-Z a-z 0-9 . _ / %): all its"
+        " messages go to the dead-letter queue",
+    ),
+    (
+        "from: {mqtt: a, link: three}, to: {queue: 'Q.{usr.site}'}",
+        "{usr.site} is a User Property, and publications of MQTT 3.1.1 have none: all its messages go to the dead-letter"
+        " queue",
+    ),
+    ("from: {mqtt: a, link: three}, to: {queue: \"Q.{usr.site|default:'none'}\"}", ""),
+    (
+        "from: {mqtt: a, link: three}, to: {queue: Q}, filter: {retained: true}",
+        "its filter takes retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
+        " subscribes, and later ones without",
+    ),
+    ("from: {mqtt: a, link: five}, to: {queue: Q}, filter: {retained: true}", ""),
+    (
+        "from: {queue: Q, requests_queue: Q}, to: {mqtt: a, link: five}",
+        "its requests_queue is the queue that it takes messages from, and should be a queue of its own",
+    ),
+    (
+        "from: {mqtt: a, link: five}, to: {queue: Q, requests_queue: Q}, attributes: {reply_to_queue: A}",
+        "its requests_queue is the queue that it puts messages to, and should be a queue of its own",
+    ),
 ]
 
 

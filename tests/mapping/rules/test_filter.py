@@ -10,6 +10,7 @@ from bridge.config.mapping import FilterConfig
 from bridge.mapping.envelope import Envelope
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rules import json_filter
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.scope import MessageScope, PublicationScope
@@ -17,7 +18,7 @@ from bridge.wire.mq import MQMD
 
 
 def takes(config: dict[str, Any], **fields: Any) -> bool:
-    publication = Publication(**({"topic": "t", "payload": b'{"temp":31,"unit":"C"}'} | fields))
+    publication = Publication(**({"topic": "t", "payload": b'{"temp":31,"unit":"C","lines":"a\\nb.c"}'} | fields))
     compiled = Filter(FilterConfig.model_validate(config), ("line",), of_publication=True)
     return compiled.takes(PublicationScope(publication, {"line": "7"}))
 
@@ -134,6 +135,10 @@ def test_a_filter_that_cannot_be_read_says_where_and_why(
         ("$.temp", True),
         ("match($.unit, '[A-Z]')", True),
         ("search($.unit, 'x')", False),
+        ("match($.temp, '31')", False),
+        ("search($.lines, 'a.b') || search($.lines, '[.]d')", False),
+        ("search($.lines, 'b.c') && search($.lines, 'b[.]c') && search($.lines, 'b\\\\.c')", True),
+        ("$.search == null && $.match == null", False),
         ("length($.unit) == 1", True),
         ("$.big == 9007199254740991", False),
     ],
@@ -142,11 +147,25 @@ def test_a_json_filter_tells_of_the_payload(text: str, expected: bool) -> None:
     assert takes({"json": text}) is expected
 
 
+def test_a_payload_for_which_a_regular_expression_takes_too_long_is_unmappable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_filter, "MATCH_TIMEOUT", 0.01)
+    with pytest.raises(Unmappable, match="take longer than"):
+        takes({"json": "search($.a, '(x|xx)*[yz]')"}, payload=b'{"a": "' + b"x" * 1_000 + b'"}')
+
+
+def test_the_time_for_regular_expressions_is_limited_for_a_message_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_filter, "MATCH_TIMEOUT", 0.0)
+    with pytest.raises(Unmappable, match="take longer than"):
+        takes({"json": "$[?search(@, 'y')]"}, payload=b'["x", "x"]')
+
+
 @pytest.mark.parametrize(
     ("text", "column", "part"),
     [
         ("$.id == 9007199254740993", 9, "beyond 2^53"),
         ("$.a == 1e400", 8, "too large"),
+        ("match($.a, $.b)", 1, "needs a literal pattern"),
+        ("search($.a, $.b) && match($.a, 'x')", 1, "needs a literal pattern"),
         ("match($.a, '[')", 12, "no regular expression"),
         ("$.a[?match(@.x, '[')]", 17, "no regular expression"),
         ("@.a, ?@.b", None, "more than one"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Publication, Unmappable
+from bridge.mapping.rules import rule_cache
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.mapping.telemetry.message import PublicationMessage
@@ -33,6 +34,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "text": {"to": {"queue": "Q"}, "payload": {"type": "text", "ccsid": 500}},
     "without RFH2": {"to": {"queue": "Q"}, "attributes": {"rfh2": False}},
     "unfillable": {"to": {"queue": "{usr.a}"}},
+    "a format like a message id": {"to": {"queue": "Q"}, "attributes": {"format": "<msgid"}},
 }
 RULES = {
     name: ToMqRule(name, ToMqMapping.model_validate({"from": {"mqtt": "a/{rest...}"}, **written}), "QM1")
@@ -131,3 +133,34 @@ def test_the_common_case_is_remembered() -> None:
     assert keys[0] is not None and keys[0] == keys[1]
     standard = TO_MQTT["standard"]._cache
     assert standard.key(Message(MQMD(MsgId=b"1" * 24), b"1"), None) == standard.key(Message(MQMD(), b"2"), None)
+
+
+def test_user_properties_of_one_publication_do_not_appear_in_the_next() -> None:
+    config = {"from": {"mqtt": "a/#"}, "to": {"queue": "Q"}, "attributes": {"properties": {"b": "2"}}}
+    rule = ToMqRule("m", ToMqMapping.model_validate(config), "QM1")
+    for user_property in ((("b", "1"), ("b", "2")), ()):
+        publication = Publication(topic="a/b", payload=b"1", user_property=user_property)
+        assert rule.map(publication) == rule._map(publication)
+
+
+def test_a_cache_of_publications_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_cache, "MAX_BYTES", 100_000)
+    rule = ToMqRule("m", ToMqMapping.model_validate({"from": {"mqtt": "a/#"}, "to": {"queue": "Q"}}), "QM1")
+    entries: list[int] = []
+    for number in range(30):
+        publication = Publication(topic=f"a/{number}/{'x' * 10_000}", payload=bytes(1000), qos=1, message_id=1)
+        assert rule.map(publication) == rule._map(publication)
+        entries.append(len(rule._cache._entries))
+    assert 1 < max(entries) <= 100_000 // 20_000  # the topic is in the key and in the RFH2
+    assert all(entry is not None and entry.mapped.message.data == b"" for entry in rule._cache._entries.values())
+
+
+def test_a_cache_of_messages_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_cache, "MAX_BYTES", 100_000)
+    rule = ToMqttRule("m", ToMqttMapping.model_validate({"from": {"topic": "a/{b...}"}, "to": {"mqtt": "{b}"}}), "QM1")
+    entries: list[int] = []
+    for number in range(30):
+        topic = f"a/{number}/{'x' * 10_000}"
+        assert rule.map(Message(MQMD(), b"1"), topic=topic) == rule._map(Message(MQMD(), b"1"), topic, None)
+        entries.append(len(rule._cache._publications))
+    assert 1 < max(entries) <= 100_000 // 20_000

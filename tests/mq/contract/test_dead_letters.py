@@ -95,11 +95,11 @@ def test_where_the_dead_letter_queue_refuses_the_message_is_not_lost(mq, app, ot
     assert other.all(source) == [BODY]
 
 
-def test_a_message_too_long_for_the_dead_letter_queue_is_cut(mq, app, other, source, got):
-    """Nothing is behind it for ever: what there is room for is there, behind the whole MQDLH."""
-    letters = mq.queue(f"MAXMSGL({LENGTH + 100})")
-    DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, "long")
-    app.commit()
-    (letter,) = other.all(letters)
-    assert decode_mqdlh(letter).Reason == cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR
-    assert letter[LENGTH:] == BODY[:100]
+def test_a_message_too_long_for_the_dead_letter_queue_stays_where_it_is(mq, app, other, source, got):
+    letters = mq.queue(f"MAXMSGL({LENGTH + 1})")
+    with pytest.raises(DeadLetterRefused, match="raise MAXMSGL of the dead-letter queue") as error:
+        DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
+    assert error.value.reason == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
+    app.backout()
+    app.connection.disconnect()
+    assert (other.all(letters), other.all(source)) == ([], [BODY])

@@ -196,6 +196,24 @@ def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.Monkey
     assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True)), pauses
 
 
+def test_a_reset_back_off_starts_from_the_shortest_pause(
+    broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_network, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(link_network, "SETTLED", 1e9)
+    cut = link(broker.port, broker.version)
+    for _ in range(3):
+        broker.connected().close()
+    pauses = [cut.state_where(LinkPhase.WAITING).pause for _ in range(3)]
+    peer = broker.connected()
+    assert cut.wait_connected(PATIENCE)
+    cut.reset_back_off()
+    peer.close()
+    pauses.append(cut.state_where(LinkPhase.WAITING).pause)
+    least = [0.001, 0.002, 0.004, 0.001]
+    assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True)), pauses
+
+
 def test_a_connection_that_had_settled_is_made_again_at_once(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

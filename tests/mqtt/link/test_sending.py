@@ -99,13 +99,13 @@ def test_exactly_once_holds_pubrel_until_release(
     assert call.result(PATIENCE) is None
 
 
-def test_answers_of_an_unknown_message_id(broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
-    """They are nobody's; PUBREC is answered, or the broker would keep the message id for ever (MQTT-4.3.3-1)."""
+def test_acknowledgements_of_an_unknown_message_id_are_ignored(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
     sender, peer = connected(broker, link)
     call = calls.submit(sender.publish, publications(1, 1) + publications(1, 2), [1, 2])
     peer.packet(), peer.packet()
     peer.send(answer(PUBACK, 3), answer(PUBCOMP, 3), answer(PUBREC, 3))
-    assert peer.mids(PUBREL, 1) == [3]
     peer.nothing_came()
     assert not call.done()
     peer.send(answer(PUBACK, 1), answer(PUBREC, 2))
@@ -197,6 +197,24 @@ def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
     assert call.result(PATIENCE) is None
 
 
+def test_pubrec_before_the_publication_is_sent_again_is_not_answered(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    """PUBLISH must not follow PUBREL (MQTT 5.0 section 4.3.3): the broker would publish the message twice."""
+    sender, peer = connected(broker, link, present=True)
+    peer.send(answer(PUBREC, 8))
+    peer.nothing_came()
+    call = calls.submit(sender.publish_exactly, publications(1, 2), [8], dup=True)
+    assert peer.published(1, 12) == [("t/0", 8)]
+    peer.send(answer(PUBREC, 8), answer(PUBREC, 8))
+    assert call.result(PATIENCE) == {}
+    peer.nothing_came()
+    call = calls.submit(sender.release, [8])
+    assert peer.mids(PUBREL, 1) == [8]
+    peer.send(answer(PUBCOMP, 8))
+    assert call.result(PATIENCE) is None
+
+
 @pytest.mark.parametrize("present", [True, False])
 def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
     broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, present: bool, impatient: None
@@ -211,6 +229,8 @@ def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
     peer = broker.connected(present=present)
     assert sender.wait_connected(PATIENCE)
     if present:
+        assert peer.mids(PUBREL, 1) == [mid]
+        peer.send(answer(PUBREC, mid))
         assert peer.mids(PUBREL, 1) == [mid]
     peer.nothing_came()
 

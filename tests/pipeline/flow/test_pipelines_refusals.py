@@ -167,12 +167,12 @@ def test_refused_rows_of_a_destination_that_has_a_name_wait_for_it(bench: Bench)
     assert "3 in, 2 out, 1 dead letter, " in str(batch) and "; refused: MQRC_MSG_TOO_BIG_FOR_Q" in str(batch)
 
 
-def test_a_dead_letter_that_is_too_long_for_its_queue_is_cut(bench: Bench) -> None:
+def test_a_dead_letter_that_is_too_long_for_its_queue_waits_for_a_longer_maxmsgl(bench: Bench) -> None:
     source, target, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue("MAXMSGL(180)")
     bench.write(
         """
         pipelines:
-          cut:
+          long:
             from: {mq: {queue: $source}}
             select: SELECT payload:n::int AS n FROM input
             to: {mq: {queue: $target}}
@@ -183,9 +183,10 @@ def test_a_dead_letter_that_is_too_long_for_its_queue_is_cut(bench: Bench) -> No
         dead=dead,
     )
     bench.queues.put(source, b"no JSON at all", b'{"n": 1}', b"none", Format=b"MQSTR")
-    bench.run()
+    lines = bench.run_mended(f"ALTER QLOCAL('{dead}') MAXMSGL(1000)")
+    assert any("MQRC_MSG_TOO_BIG_FOR_Q" in line and "to do: raise MAXMSGL of the queue" in line for line in lines)
     found = letters_on(bench, dead)
-    assert sorted(body for _, body in found) == [b"no JSON ", b"none"]
+    assert sorted(body for _, body in found) == [b"no JSON at all", b"none"]
     assert {(one.Reason, one.Format.rstrip(), one.DestQName.rstrip(b" \0").decode()) for one, _ in found} == {
         (cmqc.MQRC_FORMAT_ERROR, b"MQSTR", source)
     }

@@ -122,6 +122,7 @@ class FakeLink:
         self._interrupted = False
         #: whether there is no connection, and how often somebody asked
         self.away, self.asked = False, 0
+        self.back_off_resets = 0
 
     # What happens to the connection ----------------------------------------------------------------------------------
 
@@ -171,6 +172,9 @@ class FakeLink:
     def _checked(self, right: bool, what: str) -> None:
         if not right:
             self._broker.failures.append(what)
+
+    def reset_back_off(self) -> None:
+        self.back_off_resets += 1
 
     # Receiving -------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.mapping_state import MappingState
+from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
@@ -242,6 +243,22 @@ def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
     scene.stop(runner)
 
 
+@pytest.mark.parametrize("direction", [FROM_LINK, TO_LINK])
+def test_a_mapping_that_lost_its_link_does_not_report_running(
+    scene: Scene, direction: tuple[dict[str, str], dict[str, str]]
+) -> None:
+    runner = scene.runner(mapping_config(*direction))
+    until(lambda: runner.status.state is State.RUNNING)
+    link = scene.links["map"]
+    link.state, link.away = LinkState(LinkPhase.WAITING, "refused"), True
+    # The network thread reported the loss just before the mapping's thread reported that it runs.
+    runner.status.state = State.RUNNING
+    until(lambda: runner.status.state is State.WAITING_FOR_LINK)
+    link.state, link.away = LinkState(LinkPhase.CONNECTED), False
+    until(lambda: runner.status.state is State.RUNNING)
+    scene.stop(runner)
+
+
 # A broker that forgets, or closes ----------------------------------------------------------------------------------------
 
 
@@ -273,3 +290,5 @@ def test_what_a_broker_closes_the_connection_for_holds_up_nobody(scene: Scene, g
     assert len(arrived) == 4 if guarantee == "exactly-once" else len(arrived) <= 8
     (letter,) = scene.letters()
     assert (letter.body, letter.header.Reason) == (b"bad", cmqc.MQRC_PUBLICATION_FAILURE)
+    # At least after 1, 2, the dead-lettered message, and 3 with 4.
+    assert scene.links["map"].back_off_resets >= 4

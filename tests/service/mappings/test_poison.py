@@ -215,6 +215,32 @@ def test_a_mapping_from_the_dead_letter_queue_puts_nothing_back_there(scene: Sce
     assert scene.bodies(DEAD_LETTERS) == [b"1", b"2"]
 
 
+def test_a_payload_that_a_filter_cannot_decide_in_time_is_dead_lettered(scene: Scene) -> None:
+    config = mapping_config(
+        {"mqtt": "t/a", "link": "L"}, {"queue": "OUT"}, filter={"json": "!search($.a, '(x|xx)*[yz]')"}
+    )
+    hostile = b'{"a": "' + b"x" * 1_000 + b'"}'
+    scene.broker.send(hostile, b'{"a": "x"}', topic="t/a", qos=1)
+    scene.run(config, lambda: scene.broker.quiet and scene.settled())
+    assert scene.bodies("OUT") == [b'{"a": "x"}']
+    assert [letter.body for letter in scene.letters()] == [hostile]
+
+
+def test_a_message_too_long_for_the_dead_letter_queue_is_not_acknowledged(scene: Scene) -> None:
+    """It is dead-lettered as a whole as soon as there is room for it."""
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXMSGL(1000)")
+    config = mapping_config({"mqtt": "t/{to}", "link": "L"}, {"queue": "{to}"})
+    scene.broker.send(b"x" * 1000, topic="t/NOWHERE", qos=1)
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.STUCK)
+    assert "raise MAXMSGL of the dead-letter queue" in runner.status.last_error
+    assert not scene.broker.quiet
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXMSGL(4194304)")
+    until(lambda: scene.broker.quiet)
+    scene.stop(runner)
+    assert [letter.body for letter in scene.letters()] == [b"x" * 1000]
+
+
 def test_a_request_is_answered_by_its_correl_id_or_its_msg_id(scene: Scene) -> None:
     """What is kept of a request is found by either, as whoever answers is used to."""
     config = mapping_config(

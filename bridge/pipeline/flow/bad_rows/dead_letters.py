@@ -6,22 +6,19 @@ That is done exactly once, as for the rows that go on.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, text_of, utf_8
 from bridge.mapping.publication import Destination, Unmappable
-from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
 from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of
@@ -30,18 +27,15 @@ from bridge.pipeline.mapping.standard import StandardToMq
 from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of as messages_of
 from bridge.pipeline.mq.sink_options import SinkOptions
-from bridge.pipeline.mq.writer import Row, put_all
+from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
 from bridge.pipeline.task import Identity
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, decode_chain
 
 #: What tells the rows of dead letters from those that a query writes.
 ROLE: Final = "dead-letters"
 _BATCH: Final = 1_000
-#: Bytes of an MQDLH.
-_HEADER: Final = 172
 _TIMES: Final = ("put_time", "received")
 #: CCSID and Encoding of a payload that does not say them.
 _UTF_8: Final = (CCSID_UTF8, cmqc.MQENC_NATIVE)
@@ -140,35 +134,9 @@ DeadLetter = tuple[Message, str, datetime | None, int]
 
 
 def put_dead_letters(options: SinkOptions, identity: Identity, pipeline: str, dead_letters: Iterable[DeadLetter]) -> None:
-    """Put messages on the queue of the options behind their MQDLH, once for an identity; what is too long for it is cut.
-
-    Raises MQError.
-    """
+    """Put messages on the queue of the options behind their MQDLH, once for an identity. Raises MQError."""
     assert options.queue is not None
-    cut = _Cut(options.queue, pipeline)
-    put_all(options, identity, _batches(options.queue, pipeline, dead_letters), cut, asynchronous=False)
-
-
-class _Cut:
-    """`bridge.pipeline.mq.writer.Refusals` for dead letters: one that is too long would hold up all behind it for ever."""
-
-    def __init__(self, queue: str, pipeline: str) -> None:
-        self._queue = queue
-        self._pipeline = pipeline
-
-    def takes(self, error: MQError) -> bool:
-        return error.reason in (cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR)
-
-    def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
-        dead_letters = DeadLetters(connection, self._queue, self._pipeline)
-        for (letter, *_), error in rows:
-            chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
-            header = chain.headers[0]
-            assert isinstance(header, MQDLH)
-            described = {name: getattr(header, name) for name in ("Format", "Encoding", "CodedCharSetId")}
-            md = msgspec.structs.replace(letter.md, **described)
-            place = Destination(header.DestQName.decode().rstrip(" \0"))
-            dead_letters.put(md, letter.data[_HEADER:], header.Reason, str(error), place)
+    put_all(options, identity, _batches(options.queue, pipeline, dead_letters))
 
 
 def _batches(queue: str, pipeline: str, dead_letters: Iterable[DeadLetter]) -> Iterator[Any]:
