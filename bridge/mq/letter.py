@@ -18,7 +18,17 @@ from bridge.mapping.telemetry.folders import is_set
 from bridge.mapping.topic import matches
 from bridge.mq.dead_letter_reason import reason_in_words
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, MalformedHeader, byte_order_of, decode_chain, decode_mqdlh, encode_mqdlh
+from bridge.wire.mq import (
+    MQDLH,
+    MQMD,
+    MQXQH,
+    RFH2,
+    MalformedHeader,
+    byte_order_of,
+    decode_chain,
+    decode_mqdlh,
+    encode_mqdlh,
+)
 from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
 
 _PUT_APPL_NAME_LENGTH = 28

@@ -144,7 +144,7 @@ def retry(
 
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     counts = dict.fromkeys(Outcome, 0)
-    with _opened(queue, data_dir, config) as (letters, configuration):
+    with _opened(queue, data_dir, config, whole=not to) as (letters, configuration):
         sources = {} if configuration is None else sources_of(configuration.mappings)
         transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
         retried = letters.retry(selection, count=count, to=to, sources=sources, transmission_queue=transmission_queue)
@@ -269,13 +269,16 @@ _AT_ONCE = 100
 
 @contextlib.contextmanager
 def _opened(
-    queue: str | None, data_dir: Path | None, file: Path | None
+    queue: str | None, data_dir: Path | None, file: Path | None, *, whole: bool = False
 ) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
-    """Yield the dead-letter queue that the options name, and the configuration where there is one."""
-    from bridge.cli.queue_manager import configuration_of, connected_to
+    """Yield the dead-letter queue that the options name, and the configuration where there is one.
+
+    `whole`: the configuration must be without mistakes, because its mappings are needed.
+    """
+    from bridge.cli.queue_manager import configuration_of, connected_to, connection_settings_of
     from bridge.mq.dead_letter_queue import DeadLetterQueue
 
-    configuration = configuration_of(file, data_dir)
+    configuration = configuration_of(file, data_dir) if whole else connection_settings_of(file, data_dir)
     name = queue or ""
     if not name and configuration is not None and configuration.queue_manager.type == "ibm":
         name = configuration.queue_manager.dead_letter_queue
