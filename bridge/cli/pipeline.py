@@ -170,8 +170,15 @@ def chosen_of(configuration: Configuration, names: list[str] | None) -> dict[str
 def environment_of(
     configuration: Configuration, file: Path, data_dir: Path | None, master: str | None = None
 ) -> PipelineEnvironment:
-    """Return what the pipelines of a file have in common, on a master of Spark (None: this machine)."""
+    """Return what the pipelines of a file have in common, on a master of Spark (None: this machine). Raises Failure."""
     from bridge.cli.queue_manager import data_directory
+    from bridge.pipeline.errors import SparkMissing
+    from bridge.pipeline.session import require_packages
+
+    try:
+        require_packages()
+    except SparkMissing as error:
+        raise Failure(str(error), WRONG_USAGE) from error
     from bridge.pipeline.flow import environment
     from bridge.pipeline.flow.remote_queue_manager import OutOfReach
 

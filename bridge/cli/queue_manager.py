@@ -92,6 +92,32 @@ def configuration_of(option: Path | None, data_directory_option: Path | None) ->
         raise Failure(f"{failure.text}\n{hint}", failure.status) from failure
 
 
+def connection_settings_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
+    """Return a configuration to reach a running bridge and its queue manager by; None if no file is named.
+
+    If the file has mistakes, it contains only the sections `queue_manager`, `control_socket` and `transmission_queue`, and a
+    warning is printed: a running bridge is not affected by what was written to its file since. Raises Failure.
+    """
+    from bridge.cli.output import note
+    from bridge.config import ConfigurationError
+    from bridge.config.document import load_connection
+
+    try:
+        return configuration_of(option, data_directory_option)
+    except Failure:
+        file = option or Path(os.environ[CONFIGURATION_VARIABLE])
+        try:
+            configuration = load_connection(file)
+        except ConfigurationError:
+            configuration = None
+        if configuration is None or not configuration.model_fields_set:
+            if data_directory_option is None:
+                raise
+            configuration = None
+    note(f"warning: {file} has mistakes (`mqbridge check {file}` lists them); using only how to reach the bridge")
+    return configuration
+
+
 @contextlib.contextmanager
 def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
     """Yield an MQ connection to the queue manager that the options `--data-dir` and `--config`, or the environment, name.
@@ -100,7 +126,7 @@ def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
     ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks, at the latest
     with the process, and the queue manager backs its unit of work out.
     """
-    with connected_to(option, configuration_of(file, option)) as connection:
+    with connected_to(option, connection_settings_of(file, option)) as connection:
         yield connection
 
 

@@ -1,5 +1,7 @@
 """What a configuration makes the bridge do, in plain words."""
 
+from fnmatch import fnmatchcase
+
 from bridge.config import values
 from bridge.config.admin import AdminConfig
 from bridge.config.archive import ArchiveConfig
@@ -51,7 +53,22 @@ def advice(configuration: Configuration) -> list[str]:
         " give the channel an mcauser"
         for channel in configuration.channels
         if _may_be_nobody(channel) and (channel.authentication or _is_open(channel))
+    ] + [
+        f"channel {channel.name}: clients whose certificate makes a user name longer than 12 bytes, the length of an MQ user,"
+        " are rejected unless a channel authentication record (SSLPEERMAP or USERMAP) maps it to a user; or give the channel an"
+        " mcauser"
+        for channel in configuration.channels
+        if not channel.use_client_id and not channel.mcauser and not _is_mapped(configuration, channel)
+        and any(one.method == "certificate" for one in channel.authentication)
     ]
+
+
+def _is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
+    """Return whether channel authentication records give the certificates or users of a channel other users."""
+    return any(
+        record.type in ("SSLPEERMAP", "USERMAP") and fnmatchcase(channel.name, record.channel)
+        for record in configuration.channel_authentication
+    )
 
 
 def _may_be_nobody(channel: ChannelConfig) -> bool:

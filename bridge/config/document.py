@@ -13,6 +13,7 @@ from bridge.config.mapping import AnyMapping, Name
 from bridge.config.models import Configuration, clashes
 from bridge.config.problems import ConfigurationError, Problem, expectation, place_of
 from bridge.config.references import Clash
+from bridge.config.source import Source
 
 Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]
 """Looks at mappings and links, each right by itself, for what only their meaning shows (`bridge.mapping.rules.check`)."""
@@ -42,6 +43,25 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
     if problems or configuration is None:
         raise ConfigurationError(collection.in_order(problems))
     return configuration
+
+
+#: The sections that say how to reach a running bridge and its queue manager.
+_CONNECTION_SECTIONS = ("queue_manager", "control_socket", "transmission_queue")
+
+
+def load_connection(path: Path) -> Configuration:
+    """Read only the sections that say how to reach a running bridge and its queue manager; the rest has its defaults.
+
+    Mistakes in other sections do not matter, not even of syntax. Raises ConfigurationError.
+    """
+    source = Source(path, _CONNECTION_SECTIONS)
+    if source.problems:
+        raise ConfigurationError(source.problems)
+    try:
+        return Configuration.model_validate(source.values, context={"directory": path.absolute().parent})
+    except ValidationError as error:
+        found = [place_of(detail, Configuration)[0] for detail in error.errors(include_url=False, include_input=False)]
+        raise ConfigurationError([source.problem(one, "a value that is valid") for one in found]) from error
 
 
 def _right_ones(data: Mapping[str, Any], context: Any) -> tuple[dict[str, AnyMapping], dict[str, LinkConfig]]:

@@ -6,6 +6,7 @@ YAML 1.1 `01414` is octal and `12:30` is base 60).
 """
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,7 +54,8 @@ class Source:
     Raises ConfigurationError if the file cannot be read at all, or if it is no YAML.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, sections: Collection[str] | None = None) -> None:
+        """Read a file, or only the given top-level sections of it: mistakes in the lines of others do not matter then."""
         self.file = file
         self.values: dict[str, Any] = {}
         """The whole file; empty for an empty file."""
@@ -62,7 +64,10 @@ class Source:
         self._nodes: dict[Location, yaml.Node] = {}
         self._keys: dict[Location, yaml.Node] = {}
         self._count = 0
-        text = self._text = self._decoded(self._bytes())
+        text = self._decoded(self._bytes())
+        if sections is not None:
+            text = _only(text, sections)
+        self._text = text
         try:
             self._inspect(text)
             root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -228,6 +233,16 @@ class Source:
 
     def _refuse(self, line: int | None, column: int | None, expected: str, found: str) -> NoReturn:
         raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found)])
+
+
+def _only(text: str, sections: Collection[str]) -> str:
+    """Return a text of which only the given sections are left; other lines become empty, so that numbers stay right."""
+    lines, keep = [], False
+    for line in text.splitlines():
+        if line and line[0] not in " \t#":
+            keep = line.partition(":")[0].strip(" \"'") in sections
+        lines.append(line if keep else "")
+    return "\n".join(lines)
 
 
 def _place(mark: Any) -> tuple[int, int]:

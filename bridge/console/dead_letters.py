@@ -16,7 +16,7 @@ from bridge.console.message import MessagePage, message_page
 from bridge.console.problem import Problem
 from bridge.console.urls import asked_for, link
 from bridge.mapping.topic import topic_filter_error
-from bridge.mq.dead_letter_queue import DeadLetterQueue
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
 from bridge.mq.dead_letter_reason import reason_number
 from bridge.mq.letter import Letter, Selection
 from bridge.mq.letter_destination import sources_of
@@ -27,6 +27,8 @@ from bridge.security.audit_log import LONGEST
 #: Letters of a page, and letters that one request tries again, exports or deletes, at most.
 ROWS: Final = 100
 MOST: Final = 500
+#: Seconds that a page waits for what becomes of retried messages.
+_FOLLOW_TIMEOUT: Final = 2.0
 #: Bytes of an export, about, at most.
 _EXPORT: Final = 16_000_000
 #: Fields of a form that choose letters.
@@ -73,17 +75,24 @@ def routes(console: Console) -> list[Route]:
 
     async def retry(request: Request, who: Who, form: Mapping[str, str]) -> Done:
         selection, back = _chosen(form)
-        sources = sources_of(console.configuration.mappings)
+        configuration = console.configuration
 
         def work(connection: Connection) -> tuple[int, list[str]]:
-            done, lines = 0, []
-            for one in opened(connection).retry(selection, count=MOST, sources=sources, to=form.get("to", "")):
-                done += not one.failure
-                lines.append(f"{one.letter.name}: {f'stays: {one.failure}' if one.failure else f'went to {one.place}'}")
-            return done, lines
+            failed, lines = 0, []
+            for one in opened(connection).retry(
+                selection,
+                count=MOST,
+                to=form.get("to", ""),
+                sources=sources_of(configuration.mappings),
+                transmission_queue=configuration.transmission_queue,
+                timeout=_FOLLOW_TIMEOUT,
+            ):
+                failed += one.outcome in (Outcome.RETURNED, Outcome.STAYED)
+                lines.append(f"{one.letter.name}: {one.outcome}: {one.place}{f': {one.failure}' if one.failure else ''}")
+            return len(lines) - failed, lines
 
         done, lines = await _changed(console, who, "dead letters retry", form, work)
-        first = f"{done} of {len(lines)} letters have gone to where they were bound; those refused on their way come back"
+        first = f"Retried {len(lines)} messages; {len(lines) - done} are on the dead-letter queue as before"
         return Done([first, *lines], back, done == len(lines) > 0)
 
     async def delete(request: Request, who: Who, form: Mapping[str, str]) -> Done:

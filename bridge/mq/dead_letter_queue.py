@@ -9,22 +9,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from itertools import islice
 
 import msgspec
 
+from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
 from bridge.mapping.message import Message
 from bridge.mapping.publication import Destination
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
-from bridge.mq.letter import Letter, Selection, original_of, read_letter
+from bridge.mq.letter import Letter, Selection, header_of, original_of, read_letter, with_dead_letter_time
 from bridge.mq.letter_destination import Delivery, Destinations, NoDestination
 from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, decode_chain
+from bridge.wire.mq import MQDLH, MQMD, decode_chain
 
-__all__ = ["DeadLetterQueue", "Letter", "Retried", "Selection"]
+__all__ = ["DeadLetterQueue", "Letter", "Outcome", "Retried", "Selection"]
 
 log = logging.getLogger(__name__)
 
@@ -39,19 +41,49 @@ _GET = (
     | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
     | cmqc.MQGMO_FAIL_IF_QUIESCING
 )
+_FIRST = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 #: Another has taken the letter, or is about to.
 _GONE = frozenset((cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_NO_MSG_UNDER_CURSOR))
 
 
+#: Seconds that a retry waits for mappings and the bridge to process the messages.
+FOLLOW_TIMEOUT = 5.0
+#: Messages whose outcome is awaited together.
+_FOLLOWED = 1_000
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class Outcome(StrEnum):
+    """What became of a message that was retried."""
+
+    DELIVERED = "delivered"
+    #: its mapping has not taken it yet, or its client has not fetched it
+    WAITING = "waiting"
+    #: it was put, rejected on its way, and dead-lettered again
+    RETURNED = "returned"
+    #: it could not be put: it never left the dead-letter queue
+    STAYED = "stayed"
+
+
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a letter that was tried again."""
+    """A message that was retried, and its outcome."""
 
     letter: Letter
-    #: where it was to go, in words
+    #: the destination, in words
     place: str
-    #: blank where it went there; else why it is on the dead-letter queue as before
+    outcome: Outcome = Outcome.DELIVERED
+    #: why the message is on the dead-letter queue, or waits; blank if it was delivered
     failure: str = ""
+
+
+class _OnItsWay(msgspec.Struct, frozen=True):
+    """A message that was put to a queue that a mapping or the bridge takes messages from."""
+
+    letter: Letter
+    delivery: Delivery
+    #: the MQDLH that the message had
+    header: MQDLH
 
 
 class DeadLetterQueue:
@@ -115,20 +147,33 @@ class DeadLetterQueue:
         count: int | None = None,
         to: str = "",
         sources: Mapping[str, str] | None = None,
+        transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE,
+        timeout: float = FOLLOW_TIMEOUT,
     ) -> Iterator[Retried]:
         """Put letters to where they were bound, each in one unit of work; yield what became of each.
 
         `to` is a queue for all of them. `sources` has, by the names of mappings, the queue that each takes from ("" for
         none): what they could not map goes back there. The message has MsgId, CorrelId and context as before the MQDLH, the
         context where the connection has the authority SETALL. A letter that is refused once more stays where it is. Each
-        letter is tried once: what comes to the queue meanwhile is left for the next time. Raises MQError where the
-        connection is lost.
+        letter is tried once: what comes to the queue meanwhile is left for the next time.
+
+        A message for a mapping, or for a client, is followed for up to `timeout` seconds. If it is dead-lettered again, it
+        gets back the time at which it was dead-lettered first. Raises MQError if the connection is lost.
         """
         destinations = Destinations(self._connection, self.queue_manager, sources or {})
+        followed: list[_OnItsWay] = []
         for letter, md, data in self.take(selection, count=count):
-            yield self._retry(letter, md, data, to, destinations)
+            result = self._retry(letter, md, data, to, destinations)
+            if isinstance(result, Retried):
+                yield result
+                continue
+            followed.append(result)
+            if len(followed) == _FOLLOWED:
+                yield from self._follow(followed, transmission_queue, timeout)
+                followed = []
+        yield from self._follow(followed, transmission_queue, timeout)
 
-    def _retry(self, letter: Letter, md: MQMD, data: bytes, to: str, destinations: Destinations) -> Retried:
+    def _retry(self, letter: Letter, md: MQMD, data: bytes, to: str, destinations: Destinations) -> Retried | _OnItsWay:
         place = f"queue {to}" if to else letter.destination or "(none)"
         try:
             message = original_of(md, data)
@@ -140,13 +185,117 @@ class DeadLetterQueue:
             if isinstance(error, MQError) and error.reason in LOST:
                 raise
             self._connection.backout()
-            return Retried(letter=letter, place=place, failure=str(error))
+            return Retried(letter=letter, place=place, outcome=Outcome.STAYED, failure=str(error))
         except Exception:
             self._connection.backout()
             raise
         if delivery.retain and not _body(delivery.message):
             self._clear(delivery.destination.name)
+        header = header_of(md, data)
+        if header is not None and (delivery.mapping or delivery.destination.queue_manager):
+            # The data are not kept: many messages may be on their way.
+            bare = msgspec.structs.replace(delivery, message=Message(message.md, b""))
+            return _OnItsWay(letter, bare, header)
         return Retried(letter=letter, place=place)
+
+    def _follow(self, followed: list[_OnItsWay], transmission_queue: str, timeout: float) -> Iterator[Retried]:
+        """Yield the outcome of each message, at the latest after `timeout` seconds."""
+        deadline, pause = time.monotonic() + timeout, _SHORTEST_PAUSE
+        while followed:
+            left: list[_OnItsWay] = []
+            waiting: list[str] = []
+            for item in followed:
+                queue = item.delivery.destination.name if item.delivery.mapping else transmission_queue
+                # In this order: what was taken from the queue and committed is dead-lettered by then, or never.
+                why = self._waits_on(queue, item)
+                if (returned := self._returned(item)) is not None:
+                    yield returned
+                elif why:
+                    left.append(item)
+                    waiting.append(why)
+                else:
+                    yield Retried(letter=item.letter, place=item.delivery.place)
+            followed = left
+            if followed and time.monotonic() >= deadline:
+                for item, why in zip(left, waiting, strict=True):
+                    yield Retried(letter=item.letter, place=item.delivery.place, outcome=Outcome.WAITING, failure=why)
+                return
+            if followed:
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _waits_on(self, queue: str, item: _OnItsWay) -> str:
+        """Return why a message may still be on a queue; blank if it was taken and that was committed."""
+        msg_id = item.delivery.message.md.MsgId
+        match = GetOptions(Options=_FIRST, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id, MaxLength=0)
+        if not item.delivery.mapping:
+            # On a transmission queue, MQMD.CorrelId is the MsgId of the message. IBM MQ documentation, "MQXQH".
+            match = GetOptions(Options=_FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=msg_id, MaxLength=0)
+        try:
+            handle = self._connection.open(MQOD(ObjectName=queue), _BROWSE)
+            try:
+                self._connection.get(handle, match)
+            finally:
+                self._close(handle)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                return f"the bridge may still have to process it: queue {queue} cannot be browsed: {error}"
+        else:
+            return f"it is on queue {queue}"
+        return f"queue {queue} has uncommitted messages" if self._has_uncommitted(queue) else ""
+
+    def _has_uncommitted(self, queue: str) -> bool:
+        """Return whether a message may be out of sight in a unit of work. IBM MQ documentation, "DISPLAY QSTATUS", UNCOM."""
+        try:
+            responses = self._connection.command(f"DISPLAY QSTATUS('{queue}') UNCOM")
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            return True
+        return any(shown.get("UNCOM") != "NO" for one in responses for shown in one.objects)
+
+    def _returned(self, item: _OnItsWay) -> Retried | None:
+        """Return the message as it was dead-lettered again, and restore its time; None if it was not."""
+        options = GetOptions(
+            Options=_NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG,
+            MatchOptions=cmqc.MQMO_MATCH_MSG_ID,
+            MsgId=item.delivery.message.md.MsgId,
+            MaxLength=HEADERS,
+        )
+        handle = self._connection.open(MQOD(ObjectName=self.name), _TAKE)
+        try:
+            while True:
+                try:
+                    got = self._connection.get(handle, options)
+                except MQError as error:
+                    if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                        return None
+                    raise
+                letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
+                if _is_return(letter, item):
+                    break
+            failure = f"{letter.reason_name} ({letter.reason}): {letter.what}"
+            if (whole := self._get(handle)) is not None:
+                letter = self._restore_time(letter, whole, item.header)
+            return Retried(letter=letter, place=item.delivery.place, outcome=Outcome.RETURNED, failure=failure)
+        finally:
+            self._close(handle)
+
+    def _restore_time(self, letter: Letter, got: Got, header: MQDLH) -> Letter:
+        """Put a letter back with the dead-letter time that it had before; commit. Return it as it is then."""
+        message = with_dead_letter_time(got.md, got.data, header)
+        try:
+            self._connection.put1(MQOD(ObjectName=self.name), message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
+            self._connection.commit()
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            self._connection.backout()
+            log.warning("MQB3109W dead-letter time of message %s not restored: %s", letter.name, error)
+            return letter
+        return read_letter(message.md, message.data, len(message.data))
 
     def _put(self, delivery: Delivery) -> None:
         """Put a message with the context that it has, or with ours where we may set none. Raises MQError."""
@@ -221,3 +370,10 @@ def _body(message: Message) -> bytes:
     """Return the data behind all headers."""
     md = message.md
     return decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, strict=False).body
+
+
+def _is_return(letter: Letter, item: _OnItsWay) -> bool:
+    """Return whether a letter of the same MsgId is the message, and not another copy of its publication."""
+    if item.delivery.mapping:
+        return letter.put_by == item.letter.put_by
+    return letter.destination_queue_manager == item.delivery.destination.queue_manager

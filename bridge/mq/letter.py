@@ -18,7 +18,17 @@ from bridge.mapping.telemetry.folders import is_set
 from bridge.mapping.topic import matches
 from bridge.mq.dead_letter_reason import reason_in_words
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, MalformedHeader, byte_order_of, decode_chain, decode_mqdlh
+from bridge.wire.mq import (
+    MQDLH,
+    MQMD,
+    MQXQH,
+    RFH2,
+    MalformedHeader,
+    byte_order_of,
+    decode_chain,
+    decode_mqdlh,
+    encode_mqdlh,
+)
 from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
 
 _PUT_APPL_NAME_LENGTH = 28
@@ -214,6 +224,15 @@ def original_of(md: MQMD, data: bytes) -> Message:
     if header is None:
         return Message(msgspec.structs.replace(md, BackoutCount=0), data)
     return Message(original_descriptor(md, header), data[HEADER_LENGTH:])
+
+
+def with_dead_letter_time(md: MQMD, data: bytes, header: MQDLH) -> Message:
+    """Return a letter whose MQDLH has the origin context (who, when) of another MQDLH of the same message."""
+    own = header_of(md, data)
+    assert own is not None
+    origin = {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
+    order = byte_order_of(md.Encoding, "MQDLH")
+    return Message(md, encode_mqdlh(msgspec.structs.replace(own, **origin), byte_order=order) + data[HEADER_LENGTH:])
 
 
 def transmitted(message: Message) -> tuple[MQXQH, Message] | None:

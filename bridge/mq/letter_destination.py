@@ -36,10 +36,16 @@ class Delivery(msgspec.Struct, frozen=True):
     message: Message
     #: the publication was to be retained
     retain: bool = False
+    #: the mapping that takes the message from the destination, and maps it again
+    mapping: str = ""
+    #: where the mapping wanted to put it; blank if it could not tell
+    mapped_to: str = ""
 
     @property
     def place(self) -> str:
         """Return the destination in words."""
+        if self.mapping:
+            return f"{self.mapped_to} by mapping {self.mapping}" if self.mapped_to else f"mapping {self.mapping}"
         return name_of(self.destination)
 
 
@@ -70,7 +76,10 @@ class Destinations:
         if (publication := self._publication(letter, message)) is not None:
             return publication
         if (source := self._source(letter)) is not None:
-            return Delivery(Destination(source), message)
+            # A message that the mapping could not map names the mapping's source instead of a destination.
+            known = letter.destination not in (source, letter.topic) and not set("+#") & set(letter.destination)
+            mapped_to = letter.destination if known else ""
+            return Delivery(Destination(source), message, mapping=letter.put_by, mapped_to=mapped_to)
         name, manager = letter.destination, letter.destination_queue_manager
         found = transmitted(message)
         if found is not None:

@@ -70,6 +70,13 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
+def require_packages() -> None:
+    """Raise SparkMissing if a package that pipelines need is not installed."""
+    for package in _PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise SparkMissing(f"{package} is not installed: `{install('spark')}` installs it")
+
+
 def session(
     name: str = "mqbridge",
     *,
@@ -85,9 +92,7 @@ def session(
     come again where their names are used. Sets JAVA_HOME and what Python workers need in the environment of this
     process, which Spark hands on. Raises SparkMissing when something is not installed.
     """
-    for package in _PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise SparkMissing(f"{package} is not installed: `{install('spark')}` brings it.")
+    require_packages()
     master = master or "local[*]"
     unpacked = not master.startswith("local") and f"#{UNPACKED}" in (settings or {}).get("spark.archives", "")
     _prepare_environment(local=master.startswith("local"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
-from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
+from bridge.mapping.telemetry.identity import USER_IDENTIFIER_LENGTH, ClientIdentity, user_identifier
 from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
 from bridge.mqtt.output import REASON_CODES
@@ -117,6 +117,12 @@ def admitted_identity(
         raise Barred(verdict.refusal)
     if verdict.mcauser is not None:
         identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
+    elif shown.whole and not config.mcauser and not config.use_client_id and len(name.encode()) > USER_IDENTIFIER_LENGTH:
+        raise Barred(
+            f"the user name {name!r} of its certificate is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ"
+            " user; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel"
+            " an mcauser"
+        )
     return identity, name
 
 

@@ -57,14 +57,20 @@ def test_what_a_mapping_could_not_put_is_mapped_anew(bridge: BridgeProcess) -> N
         assert (found["from-queue"]["destination"], found["from-queue"]["size"]) == ("SOURCE", len("from a queue"))
 
         bridge.mqsc("DEFINE QLOCAL(LATER)\nDEFINE QLOCAL(ELSEWHERE)")
-        done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping refuses it anew
-        assert done.returncode == 0 and "-> queue SOURCE" in done.stdout, done.stderr
+        before = {one["put_by"]: one for one in letters(bridge)}
+        done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping rejects it again
+        assert done.returncode == 1 and "retried 1 messages: 0 delivered, 1 returned" in done.stdout, done.stderr
+        assert "from mapping from-queue: MQRC_" in done.stderr
+        after = {one["put_by"]: one for one in letters(bridge)}
+        assert after["from-queue"]["dead_lettered"] == before["from-queue"]["dead_lettered"]
         bridge.wait_for_depth(DEAD_LETTERS, 2)
         done = dlq(bridge, "retry", "--bound-for", "SOURCE", "--to", "ELSEWHERE")
         assert done.returncode == 0, done.stderr
         assert bridge.mq("get", "ELSEWHERE") == "from a queue\n"
-        done = dlq(bridge, "retry", "--all")
+        done = dlq(bridge, "retry", "--all", "--json")
         assert done.returncode == 0, done.stderr
+        (retried,) = [json.loads(line) for line in done.stdout.splitlines()]
+        assert (retried["outcome"], retried["destination"]) == ("delivered", "LATER by mapping from-topic")
         bridge.wait_for_depth("LATER", 1)
         assert [one["body"] for one in bridge.messages("LATER")] == ["from a topic"]
         assert letters(bridge) == []
@@ -74,12 +80,13 @@ def test_what_a_mapping_could_not_put_is_mapped_anew(bridge: BridgeProcess) -> N
 
 
 def test_a_message_for_a_client_that_has_come_goes_to_it(bridge: BridgeProcess) -> None:
-    """Before it has, the letter is one again: each retry looks at each letter once."""
+    """Without a session, the message returns to the dead-letter queue."""
     bridge.mq("put", "alarms/7", "wake up", "--to", "sleeper", "--persistent")
     bridge.wait_for_depth(DEAD_LETTERS, 1)
     (letter,) = letters(bridge)
     assert (letter["reason_name"], letter["destination_queue_manager"]) == ("MQRC_UNKNOWN_REMOTE_Q_MGR", "sleeper")
-    assert dlq(bridge, "retry", "--all").returncode == 0
+    done = dlq(bridge, "retry", "--all")
+    assert done.returncode == 1 and "1 returned" in done.stdout and "MQRC_UNKNOWN_REMOTE_Q_MGR" in done.stderr
     bridge.wait_for_depth(DEAD_LETTERS, 1)
     with RawClient(bridge.port, "sleeper", clean=False) as sleeper:
         assert sleeper.connect().return_code == 0

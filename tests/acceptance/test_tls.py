@@ -68,6 +68,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority.issue("usage", usage=ExtendedKeyUsageOID.SERVER_AUTH)
     authority.client("nameless", common_name="x" * 12)
     authority.client("mqm")
+    authority.client("temperature-sensor-1")
     authority.client("weak", key=rsa.generate_private_key(65537, 1024))
     authority.issue("weak-server", key=rsa.generate_private_key(65537, 1024))
     authority.revoke(authority.client("revoked"))
@@ -104,6 +105,24 @@ def users_of(bridge: BridgeProcess) -> list[str]:
     found = [one["md"]["UserIdentifier"].strip() for one in bridge.messages("SAID")]
     bridge.mqsc("CLEAR QLOCAL(SAID)\n")
     return found
+
+
+def test_a_certificate_whose_user_name_is_too_long_for_mq_is_rejected(bridge: BridgeProcess, certificates: Path) -> None:
+    done = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
+    assert done.returncode != 0
+    assert users_of(bridge) == []
+    assert "the user name 'temperature-sensor-1' of its certificate is longer than 12 bytes" in bridge.log
+
+
+def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(bridge: BridgeProcess, certificates: Path) -> None:
+    record = "SET CHLAUTH(REQUIRED) TYPE(SSLPEERMAP) SSLPEER('CN=temperature*') USERSRC(MAP) MCAUSER('sensor')"
+    bridge.mqsc(f"{record} ACTION(ADD)\n")
+    try:
+        done = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
+        assert done.returncode == 0, done.stderr
+        assert users_of(bridge) == ["sensor"]
+    finally:
+        bridge.mqsc("SET CHLAUTH(REQUIRED) TYPE(SSLPEERMAP) SSLPEER('CN=temperature*') ACTION(REMOVE)\n")
 
 
 @pytest.mark.parametrize("channel", ["TLS", "OPTIONAL", "TLS12", "TLS13"])

@@ -233,6 +233,25 @@ def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, mo
     assert "MQBRIDGE_CONFIG names this file; with --data-dir DIRECTORY nobody reads it" in result.stderr
 
 
+@pytest.mark.parametrize("mistake", ["limts: {}", "channels: [", "mappings: {a: {from: nonsense}}"])
+@pytest.mark.parametrize("words", [("mq", "display", "QMGR"), ("dlq", "list")])
+def test_commands_reach_the_queue_manager_with_a_faulty_configuration_file(
+    invoke: Any, queue_manager: Any, tmp_path: Path, mistake: str, words: tuple[str, ...]
+) -> None:
+    path = file(tmp_path, f"{mistake}\nqueue_manager:\n  data_directory: {queue_manager.directory}\n")
+    result = invoke(*words, "--config", path)
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"warning: {path} has mistakes")
+
+
+def test_a_retry_needs_the_mappings_of_the_file_and_rejects_a_faulty_one(
+    invoke: Any, queue_manager: Any, tmp_path: Path
+) -> None:
+    path = file(tmp_path, f"limts: {{}}\nqueue_manager:\n  data_directory: {queue_manager.directory}\n")
+    result = invoke("dlq", "retry", "--all", "--config", path)
+    assert result.exit_code == 2 and "limts" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["mq", "display", "QMGR", "--config", "{config}", "--data-dir", "d"], ["run", "{config}", "--data-dir", "d"]],

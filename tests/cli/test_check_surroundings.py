@@ -105,3 +105,13 @@ def test_clients_without_an_identity(invoke: Any, authority: Authority, channel:
     assert (result.exit_code, result.stderr) == (0, "")
     notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
     assert ("note: channel A: clients that come without an identity act as nobody" in "\n".join(notes)) is noted
+
+
+@pytest.mark.parametrize(("more", "noted"), [("", True), (", mcauser: plant", False), (", use_client_id: true", False)])
+def test_check_notes_that_long_certificate_user_names_are_rejected(
+    invoke: Any, authority: Authority, more: str, noted: bool
+) -> None:
+    config = f"channels: [{{{{name: A, authentication: [{{{{method: certificate}}}}]{more}, {TLS}}}}}]\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 0
+    assert ("user name longer than 12 bytes, the length of an MQ user, are rejected" in result.stdout) is noted

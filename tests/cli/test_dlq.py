@@ -78,8 +78,8 @@ def test_retry_says_what_has_gone_and_what_stays(dlq: Any, send: Send, queue_man
         send(queue)
     done = dlq("retry", "--all")
     assert done.exit_code == 1
-    assert "2 of 3 letters have gone" in done.stdout and f"-> queue {room}" in done.stdout
-    assert "stays: MQRC_UNKNOWN_OBJECT_NAME" in done.stderr
+    assert "retried 3 messages: 2 delivered, 1 stayed" in done.stdout and f"delivered to queue {room}" in done.stdout
+    assert "stayed on the dead-letter queue" in done.stderr and "MQRC_UNKNOWN_OBJECT_NAME" in done.stderr
     assert (queue_manager.depth(room), queue_manager.depth(letters)) == (2, 1)
     (stays,) = objects(dlq("retry", "--bound-for", "NO.*", "--json"))
     assert stays["failure"].startswith("MQRC_UNKNOWN_OBJECT_NAME")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,16 @@ def test_settings_of_spark() -> None:
         "spark.jars.packages": "a:b:1,c:d:2",
         "spark.jars": f"a.jar,{Path('b.jar').absolute()}",
     }
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("stop", "one"), ("drain", "one"), ("end-session", "x"), ("run",), ("check",), ("reset", "one")]
+)
+def test_without_spark_a_command_says_in_one_line_what_to_install(
+    words: tuple[str, ...], invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    result = invoke("pipeline", *words, "--config", file)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("pyspark is not installed: `") and "pip install" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

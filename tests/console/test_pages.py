@@ -288,11 +288,11 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
         assert text in page.text, text
     (name,) = re.findall(r'name="id" value="([^"]+)"', page.html)[:1]
     refused = console.change("/dead-letters/retry", id=name, to="NO.SUCH.QUEUE")
-    assert "0 of 1 letters" in refused.text
-    assert "stays: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
+    assert "Retried 1 messages; 1 are on the dead-letter queue as before" in refused.text
+    assert "stayed: queue NO.SUCH.QUEUE: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
     with RawClient.connected(console.bridge.port, "late") as client:
         done = console.change("/dead-letters/retry", id=name)
-        assert "1 of 1 letters have gone to where they were bound" in done.text
+        assert "Retried 1 messages; 0 are on the dead-letter queue as before" in done.text
         assert client.take().payload == b"news for <you>"
     assert console.get(path).status == 404
     assert "All is well." in console.get("/").text

@@ -18,10 +18,10 @@ T = TypeVar("T")
 def asked(request: AnyRequest, config: Path | None, data_dir: Path | None, timeout: float | None = None) -> Answer:
     """Have the running bridge answer a request, within so many seconds. Raises Failure where no bridge answers."""
     from bridge.administration.control_socket import ANSWER_TIMEOUT, NoBridge, ask
-    from bridge.cli.queue_manager import configuration_of
+    from bridge.cli.queue_manager import connection_settings_of
     from bridge.cli.service import configured
 
-    path = configured(configuration_of(config, data_dir), data_dir, None, None).control_socket_path
+    path = configured(connection_settings_of(config, data_dir), data_dir, None, None).control_socket_path
     if path is None:
         raise Failure(
             "the configuration file names no control_socket, which a bridge on IBM MQ needs for this; `kill -HUP` makes it"

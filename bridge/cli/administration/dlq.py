@@ -129,33 +129,58 @@ def retry(
     data_dir: options.DataDirectory = None,
     config: options.ConfigurationFile = None,
 ) -> None:
-    """Put letters to where they were bound, each in a unit of work of its own.
+    """Retry messages on the dead-letter queue, and report which were delivered.
 
     A publication that was refused is published again; a message that a mapping refused goes to where the mapping takes
-    its messages from (name the configuration by --config, which knows that); all others go where the MQDLH says. One that is
-    refused again stays where it is; one that is refused on its way, because its client has no session, say, comes back.
-    Exit status 1 when one did, or when there was none.
+    its messages from (name the configuration by --config, which knows that); all others go where the MQDLH says. The command
+    waits up to 5 seconds for mappings and the bridge to process them. A message that is rejected again is on the
+    dead-letter queue as before, with the time at which it was dead-lettered first.
+
+    Exit status 1 if a message returned to the dead-letter queue or stayed there, or if there was none.
     """
+    from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
+    from bridge.mq.dead_letter_queue import Outcome
     from bridge.mq.letter_destination import sources_of
 
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
-    done = failed = 0
-    with _opened(queue, data_dir, config) as (letters, configuration):
+    counts = dict.fromkeys(Outcome, 0)
+    with _opened(queue, data_dir, config, whole=not to) as (letters, configuration):
         sources = {} if configuration is None else sources_of(configuration.mappings)
-        for one in letters.retry(selection, count=count, to=to, sources=sources):
-            done, failed = done + (not one.failure), failed + bool(one.failure)
+        transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
+        retried = letters.retry(selection, count=count, to=to, sources=sources, transmission_queue=transmission_queue)
+        for one in retried:
+            counts[one.outcome] += 1
             if json:
                 from bridge.cli.output import write_json
 
-                write_json({"id": one.letter.id, "stamp": one.letter.stamp, "place": one.place, "failure": one.failure})
-            elif one.failure:
-                typer.echo(f"{one.letter.name} stays: {one.failure}", err=True)
+                write_json(
+                    {
+                        "id": one.letter.id,
+                        "stamp": one.letter.stamp,
+                        "destination": one.place,
+                        "outcome": one.outcome,
+                        "failure": one.failure,
+                    }
+                )
             else:
-                typer.echo(f"{one.letter.name} -> {one.place}")
+                text = _RETRIED[one.outcome].format(letter=one.letter, place=one.place, failure=one.failure)
+                typer.echo(text, err=one.outcome in (Outcome.RETURNED, Outcome.STAYED))
+    if not sum(counts.values()):
+        raise Failure("there are no such letters", FAILED)
     if not json:
-        typer.echo(f"{done} of {done + failed} letters have gone")
-    if failed or not done:
-        raise Failure("" if failed else "there are no such letters", FAILED)
+        words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered")
+        typer.echo(f"retried {sum(counts.values())} messages: {words}")
+    if counts[Outcome.RETURNED] or counts[Outcome.STAYED]:
+        raise Failure("", FAILED)
+
+
+#: By outcome (`bridge.mq.dead_letter_queue.Outcome`).
+_RETRIED = {
+    "delivered": "{letter.name} delivered to {place}",
+    "waiting": "{letter.name} waiting for {place}: {failure}",
+    "returned": "{letter.name} returned to the dead-letter queue from {place}: {failure}",
+    "stayed": "{letter.name} stayed on the dead-letter queue, not put to {place}: {failure}",
+}
 
 
 def export(
@@ -244,13 +269,16 @@ _AT_ONCE = 100
 
 @contextlib.contextmanager
 def _opened(
-    queue: str | None, data_dir: Path | None, file: Path | None
+    queue: str | None, data_dir: Path | None, file: Path | None, *, whole: bool = False
 ) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
-    """Yield the dead-letter queue that the options name, and the configuration where there is one."""
-    from bridge.cli.queue_manager import configuration_of, connected_to
+    """Yield the dead-letter queue that the options name, and the configuration where there is one.
+
+    `whole`: the configuration must be without mistakes, because its mappings are needed.
+    """
+    from bridge.cli.queue_manager import configuration_of, connected_to, connection_settings_of
     from bridge.mq.dead_letter_queue import DeadLetterQueue
 
-    configuration = configuration_of(file, data_dir)
+    configuration = configuration_of(file, data_dir) if whole else connection_settings_of(file, data_dir)
     name = queue or ""
     if not name and configuration is not None and configuration.queue_manager.type == "ibm":
         name = configuration.queue_manager.dead_letter_queue

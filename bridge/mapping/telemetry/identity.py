@@ -22,7 +22,8 @@ def user_identifier(
     """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
 
     In this order: USECLTID(YES) takes the client identifier; else the channel's MCAUSER; else the user name of the CONNECT.
-    Where none is given the field stays blank. A longer name is cut, never in the middle of a UTF-8 character.
+    If none is given, the field stays blank. A longer name is cut, never in the middle of a UTF-8 character. (Longer names
+    that come from certificates are rejected at CONNECT: `bridge.service.admission`.)
     """
     name = client_id if use_client_id else (mcauser or user_name or "")
     encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]

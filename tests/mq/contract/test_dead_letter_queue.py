@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from bridge.mapping.publication import Destination
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Selection
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Selection
 from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
 from bridge.mq.errors import MQError
-from bridge.mq.letter import HEADER_LENGTH
+from bridge.mq.letter import HEADER_LENGTH, header_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2
+from tests.support.patience import PATIENCE
 
 BODY = bytes(range(256))
 ALL = Selection()
@@ -175,8 +178,8 @@ def test_a_message_that_a_mapping_refused_goes_back_to_its_source(mq, dlq, app, 
     DeadLetters(app.connection, letters, "orders", source).put(got.md, got.data, 2053, "full", Destination(target))
     app.commit()
     taken.close()
-    (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source})
-    assert retried.failure == ""
+    (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source}, timeout=0)
+    assert retried.outcome is Outcome.WAITING and retried.place == f"{target} by mapping orders"
     again = other.take(source)
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
 
@@ -190,8 +193,8 @@ def test_a_publication_that_a_mapping_refused_goes_to_the_subscription_of_the_ma
     DeadLetters(app.connection, letters, name, f"{root}/+").put(got.md, got.data, 2330, "no mapping", None)
     app.commit()
     assert other.drain(others) == [b"payload"]
-    (retried,) = DeadLetterQueue(mq.connect()).retry(ALL)
-    assert retried.failure == ""
+    (retried,) = DeadLetterQueue(mq.connect()).retry(ALL, timeout=0)
+    assert retried.outcome is Outcome.WAITING and retried.place == f"mapping {name}"
     (again,) = taken.take(1, 1, 1.0, 5.0)
     assert again.data.endswith(b"payload")
     assert other.drain(others) == []
@@ -290,3 +293,75 @@ def test_a_connection_without_the_authority_for_context_puts_without_it(mq, dlq,
     send(queue, mq.manager, msg_id=b"m" * 24)
     (retried,) = dlq.retry(ALL)
     assert retried.failure == "" and other.take(queue).md.MsgId == b"m" * 24
+
+
+@pytest.fixture
+def mapping(mq, other, letters):
+    """The source queue of a mapping "orders" that dead-letters its messages, and a function that does so until `ended`."""
+    source = mq.queue()
+
+    def reject(ended):
+        connection = mq.connect()
+        consumer = MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source))
+        dead_letters = DeadLetters(connection, letters, "orders", source)
+        while not ended.is_set():
+            for got in consumer.take(1, 1, 0.1, 0.1):
+                dead_letters.put(got.md, got.data, 2053, "full", Destination("TARGET"))
+            connection.commit()
+        consumer.close()
+
+    return source, reject
+
+
+def test_a_retried_message_that_its_mapping_rejects_again_is_reported_as_returned(mq, dlq, send, other, letters, mapping):
+    source, reject = mapping
+    send("TARGET", put_by="orders", msg_id=b"m" * 24)
+    ended = threading.Event()
+    thread = threading.Thread(target=reject, args=(ended,))
+    thread.start()
+    try:
+        (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
+    finally:
+        ended.set()
+        thread.join()
+    assert retried.outcome is Outcome.RETURNED and "MQRC_Q_FULL" in retried.failure
+    assert retried.place == "TARGET by mapping orders"
+    assert len(other.all(letters)) == 1
+
+
+def test_a_returned_message_keeps_the_time_at_which_it_was_dead_lettered_first(dlq, letters, other, mapping):
+    source, reject = mapping
+    old = OriginContext(cmqc.MQAT_UNIX, b"orders", b"20200102", b"03040506")
+    md = MQMD(MsgId=b"m" * 24, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, PutDate=b"20200101", PutTime=b"00000000")
+    letter = dead_letter(md, BODY, 2053, "TARGET", "", old)
+    other.put(letters, letter.data, **{name: getattr(letter.md, name) for name in MQMD.__struct_fields__})
+    (first,) = dlq.read(ALL)
+    ended = threading.Event()
+    thread = threading.Thread(target=reject, args=(ended,))
+    thread.start()
+    try:
+        (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
+    finally:
+        ended.set()
+        thread.join()
+    (again,) = dlq.read(ALL)
+    assert retried.outcome is Outcome.RETURNED
+    assert header_of(*again[1:]).PutDate == header_of(*first[1:]).PutDate == b"20200102"
+    assert again[2][HEADER_LENGTH:] == BODY
+
+
+def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(mq, dlq, send, other):
+    source = mq.queue()
+    send("TARGET", put_by="orders", msg_id=b"m" * 24)
+    retrying = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
+
+    def take():
+        connection = mq.connect()
+        MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source)).take(1, 1, 1.0, PATIENCE)
+        connection.commit()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    (retried,) = retrying
+    thread.join()
+    assert retried.outcome is Outcome.DELIVERED
