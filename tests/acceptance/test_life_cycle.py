@@ -100,6 +100,16 @@ def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o555)
+    # As an ordinary user, who may not write everywhere.
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert "Permission denied" in done.stderr and "hint: did another user start the bridge" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
     """Each one line on standard error: file, line, key, what was expected and what was found. Exit status 2."""
