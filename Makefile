@@ -11,11 +11,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 setup: $(VENV)/.ready
 	@sh deploy/compiled.sh $(BIN)/python $(MAKE) --no-print-directory compile
 
-$(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt
+# A moved environment, or one whose Python was removed, is created again.
+UNUSABLE := $(shell sh deploy/setup.sh --check $(VENV) || echo unusable)
+.PHONY: unusable
+
+$(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt $(UNUSABLE)
 	@sh deploy/setup.sh $(VENV)
+	@echo "setup: installing the bridge and its Python packages"
 	@$(PIP) --require-hashes -r deploy/requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
-	@touch $@
+	@cd $(VENV) && pwd -P >.ready
 
 # Machine code of the modules that messages pass, anew, with a compiler that is fetched where none is there.
 compile: $(VENV)/.ready-compile
@@ -23,11 +28,13 @@ compile: $(VENV)/.ready-compile
 	@$(BIN)/python deploy/compile.py
 
 $(VENV)/.ready-compile: $(VENV)/.ready deploy/requirements-compile.txt
+	@echo "setup: installing the compiler mypyc"
 	@$(PIP) --require-hashes -r deploy/requirements-compile.txt
 	@touch $@
 
 # What the tests and benchmarks need beside the bridge itself. Modules are compiled when they are imported first: most never are.
 $(VENV)/.ready-test: $(VENV)/.ready deploy/requirements-test.txt
+	@echo "setup: installing the Python packages of the tests (several hundred megabytes: Spark, Java, Node.js)"
 	@DIST_EXTRA_CONFIG=$(CURDIR)/deploy/wheels.cfg $(PIP) --no-compile --require-hashes -r deploy/requirements-test.txt
 	@touch $@
 
@@ -70,6 +77,7 @@ $(VENV)/.compiled: $(VENV)/.ready-test
 test-newest:
 	@sh deploy/setup.sh $(VENV)-newest
 	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
+	@cd $(VENV)-newest && pwd -P >.ready
 	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/embedded
 
 # Of compiled code: what drives it, from its bytes to whole processes with kills and failing disks.
@@ -104,6 +112,7 @@ docs: $(VENV)/.ready deploy/requirements-docs.txt
 audit:
 	@sh deploy/setup.sh $(VENV)-audit
 	@$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/requirements-audit.txt
+	@cd $(VENV)-audit && pwd -P >.ready
 	@mkdir -p build
 	@$(VENV)-audit/bin/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml -o build/sbom.json deploy/requirements.txt
 	@echo "build/sbom.json says what the bridge consists of (CycloneDX)"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs Debian packages, as root or through sudo; says what to do where neither works.
-# usage: packages.sh PACKAGE...
+# Without a package it only updates apt's lists. usage: packages.sh [PACKAGE...]
 set -eu
 
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -14,10 +14,16 @@ elif command -v sudo >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then
 elif command -v sudo >/dev/null 2>&1 && [ -t 0 ]; then
     as_root=sudo
 else
-    echo "setup: these packages are missing and only root can install them: $*" >&2
-    echo "       run as root: apt-get update && apt-get install -y $*" >&2
+    if [ $# = 0 ]; then
+        echo "setup: apt's package lists are missing or outdated, and only root can update them" >&2
+        echo "       run as root: apt-get update" >&2
+    else
+        echo "setup: these packages are missing and only root can install them: $*" >&2
+        echo "       run as root: apt-get update && apt-get install -y $*" >&2
+    fi
     exit 1
 fi
-echo "installing Debian packages: $*"
+[ $# = 0 ] || echo "installing Debian packages: $*"
 $as_root apt-get update -qq
+[ $# != 0 ] || exit 0
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null

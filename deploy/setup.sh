@@ -1,7 +1,11 @@
 #!/bin/sh
-# Makes a virtual environment with Python 3.11 or newer, installing Debian's packages for it where they are missing.
-# usage: setup.sh DIRECTORY
+# Creates a virtual environment with Python 3.11 or newer, and installs Debian's packages for it if they are missing. Keeps a
+# complete environment: the Makefile writes DIRECTORY/.ready, with the path of the environment, after everything is installed.
+# usage: setup.sh DIRECTORY            create the environment if it is missing, incomplete or was moved
+#        setup.sh --check DIRECTORY    exit with 1 if an environment that was complete cannot be used (moved, Python removed)
 set -eu
+check=
+if [ "$1" = --check ]; then check=1; shift; fi
 venv=$1
 
 suitable() {
@@ -18,6 +22,26 @@ find_python() {
     return 1
 }
 
+# Absolute paths are written into an environment. (.ready of an older checkout is empty.)
+usable() {
+    [ -x "$venv/bin/python" ] && suitable "$venv/bin/python" && [ -f "$venv/.ready" ] || return 1
+    path=$(cat "$venv/.ready")
+    [ -z "$path" ] || [ "$path" = "$(cd "$venv" && pwd -P)" ]
+}
+
+if [ -n "$check" ]; then
+    [ ! -f "$venv/.ready" ] || usable
+    exit
+fi
+for path in "$venv" "$venv/bin" .; do
+    if [ -e "$path" ] && [ ! -w "$path" ]; then
+        owner=$(stat -c %U "$path")
+        echo "setup: $(id -un) cannot write to $(cd "$path" && pwd), which belongs to $owner (was make run with sudo?)" >&2
+        echo "       hint: run make as $owner, or first: sudo chown -R $(id -un) '$(pwd)'" >&2
+        exit 1
+    fi
+done
+usable && exit
 if ! python=$(find_python); then
     "$(dirname "$0")/packages.sh" python3 python3-venv
     if ! python=$(find_python); then
@@ -25,4 +49,9 @@ if ! python=$(find_python); then
         exit 1
     fi
 fi
-[ -x "$venv/bin/python" ] && suitable "$venv/bin/python" || "$python" -m venv --clear "$venv"
+if [ -e "$venv" ]; then
+    echo "setup: $venv is incomplete or was moved: creating it again"
+else
+    echo "setup: creating $venv"
+fi
+"$python" -m venv --clear "$venv"

@@ -1,14 +1,13 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP; promtool; systemd,
-# of which only the programs are used that look at units; "slow" also PostgreSQL and Chromium, strace, and debootstrap, in
+# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP and promtool, which
+# are only unpacked; systemd, of which only the programs are used that look at units; "slow" also PostgreSQL and Chromium, strace, and debootstrap, in
 # whose system the Debian package is installed; "bench" what compiles the load.
 set -eu
-sh "$(dirname "$0")/promtool.sh"
+sh "$(dirname "$0")/unpacked-packages.sh"
 missing=
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
-[ -x /usr/sbin/slapd ] || missing="$missing slapd"
 command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
 if [ "${1:-}" = slow ]; then
     for program in strace debootstrap; do

@@ -339,12 +339,19 @@ class Bridge:
             log.warning("MQB0004W units of work are still under way after shutdown_timeout; they are not acknowledged")
 
     async def run(self, supervisor: Supervisor) -> int:
-        """Start, run until SIGTERM or SIGINT, stop; the exit status. Raises StartError."""
+        """Start, run until SIGTERM or SIGINT, stop; the exit status. Raises StartError.
+
+        SIGHUP reloads the configuration file. It stops a bridge that has none.
+        """
         loop = asyncio.get_running_loop()
         self._supervisor = supervisor
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        if self._source is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            # There is nothing to reload: the terminal was closed.
+            loop.add_signal_handler(signal.SIGHUP, self._ended.set)
         with supervisor.watched(loop):
             return await self._run(loop)
 

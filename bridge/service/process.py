@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import sys
@@ -40,7 +41,9 @@ def run(
     gc.set_threshold(50_000, 20, 100)
 
     def announce(line: str) -> None:
-        print(line, flush=True)
+        # A bridge whose terminal was closed still stops in order.
+        with contextlib.suppress(OSError):
+            print(line, flush=True)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from bridge.wire.mqtt import Publish
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.support.line_process import LineProcess
 from tests.support.mosquitto import Subscriber
 from tests.support.patience import PATIENCE
 from tests.support.raw_client import ConnectionClosed, RawClient
@@ -99,6 +101,16 @@ def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o555)
+    # As an ordinary user, who may not write everywhere.
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert "Permission denied" in done.stderr and "hint: did another user start the bridge" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
     """Each one line on standard error: file, line, key, what was expected and what was found. Exit status 2."""
@@ -149,6 +161,33 @@ def test_version() -> None:
 
 
 # Stopping -------------------------------------------------------------------------------------------------------------
+
+
+def test_closing_the_terminal_stops_a_bridge_without_a_configuration_file(tmp_path: Path) -> None:
+    """In order, although the lines that it prints then have nowhere to go."""
+    master, terminal = pty.openpty()
+    # The tests may have been started with SIGHUP ignored.
+    command = ["env", "--default-signal=HUP", "setsid", "--ctty"]
+    command += [str(MQBRIDGE), "run", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    with open(tmp_path / "log", "wb") as errors, open(master, "rb", buffering=0) as screen:
+        process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=errors)
+        os.close(terminal)
+        shown = b""
+        while b" mq pub " not in shown:
+            shown += screen.read(1000)
+    assert process.wait(PATIENCE) == 0
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_nohup_keeps_a_bridge_running(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    bridge = LineProcess(["nohup", MQBRIDGE, "run", "--port", "0", "--data-dir", data])
+    bridge.line_where(lambda line: " mq pub " in line)
+    bridge.process.send_signal(signal.SIGHUP)
+    assert run("mq", "pub", "demo/hello", "x", "--data-dir", data).returncode == 0
+    bridge.process.send_signal(signal.SIGTERM)
+    bridge.line_where(lambda line: line.startswith("stopping"))
+    assert bridge.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])

@@ -201,20 +201,23 @@ def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
     subscriber.subscribe(("load/1", 1), ("load/2", 2))
     sender = RawClient.connected(bridge.ports["A"], "pub")
     received: dict[str, list[bytes]] = {"load/1": [], "load/2": []}
-    sent, doubled = threading.Event(), []
+    doubled: list[Publish] = []
+    #: the number of messages per topic, known before the last ones are sent
+    total: list[int] = []
 
     def send() -> None:
-        while not reloaded.is_set():
+        while not total:
+            if reloaded.is_set():
+                total.append(number() + 1)
             sender.publish("load/1", b"%d" % number(), 1)
             sender.publish("load/2", b"%d" % number(), 2)
             count.append(0)
-        sent.set()
 
     def number() -> int:
         return len(count)
 
     def receive() -> None:
-        while not sent.is_set() or any(len(one) < number() for one in received.values()):
+        while not total or any(len(one) < total[0] for one in received.values()):
             publication = subscriber.wait_for(Publish)
             doubled.extend([publication] * publication.dup)
             received[publication.topic].append(publication.payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -16,13 +17,19 @@ from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords, u
 from tests.support.certificate_authority import Authority
 from tests.support.patience import PATIENCE, until
 
-SLAPD = "/usr/sbin/slapd"
+#: Below it are the files of Debian's package slapd: installed, or unpacked by `make test` (tests/unpacked-packages.sh).
+ROOT = Path("/") if Path("/usr/sbin/slapd").exists() else Path(__file__).parents[2] / "build" / "slapd"
+#: Finds the unpacked libraries.
+ENVIRONMENT = dict(os.environ)
+if Path("/") != ROOT:
+    places = [str(path) for part in ("lib", "usr/lib") for path in ROOT.glob(f"{part}/*-linux-gnu*")]
+    ENVIRONMENT["LD_LIBRARY_PATH"] = ":".join(places)
 SECRET = "correct horse, 7"
 CONF = """
-include /etc/ldap/schema/core.schema
-include /etc/ldap/schema/cosine.schema
-include /etc/ldap/schema/inetorgperson.schema
-modulepath /usr/lib/ldap
+include {1}/etc/ldap/schema/core.schema
+include {1}/etc/ldap/schema/cosine.schema
+include {1}/etc/ldap/schema/inetorgperson.schema
+modulepath {1}/usr/lib/ldap
 moduleload back_mdb
 TLSCertificateFile {0}/server.pem
 TLSCertificateKeyFile {0}/server.key
@@ -63,11 +70,11 @@ class Directory:
         self.directory = directory
         (directory / "db").mkdir()
         self.conf = directory / "slapd.conf"
-        self.conf.write_text(CONF.format(directory))
+        self.conf.write_text(CONF.format(directory, str(ROOT).rstrip("/")))
         (directory / "people.ldif").write_text(PEOPLE.format(SECRET))
-        subprocess.run(
-            ["/usr/sbin/slapadd", "-f", self.conf, "-l", directory / "people.ldif"], check=True, capture_output=True
-        )
+        # slapd is slapadd, too: by its option, or by its name.
+        add = [ROOT / "usr/sbin/slapd", "-Ta", "-f", self.conf, "-l", directory / "people.ldif"]
+        subprocess.run(add, check=True, capture_output=True, env=ENVIRONMENT)
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0)), other.bind(("127.0.0.1", 0))
             self.port, self.tls_port = one.getsockname()[1], other.getsockname()[1]
@@ -75,8 +82,9 @@ class Directory:
 
     def start(self) -> subprocess.Popen[bytes]:
         urls = f"ldap://127.0.0.1:{self.port}/ ldaps://127.0.0.1:{self.tls_port}/"
+        command = [ROOT / "usr/sbin/slapd", "-d", "0", "-f", self.conf, "-h", urls]
         process = subprocess.Popen(
-            [SLAPD, "-d", "0", "-f", str(self.conf), "-h", urls], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
         )
         until(self._answers)
         return process

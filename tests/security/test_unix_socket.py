@@ -13,7 +13,8 @@ from bridge.security.unix_socket import bound_socket
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o777], ids=oct)
-def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+def umask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+    """Set the umask after pytest has created tmp_path, which an ordinary user could not enter with umask 0o777."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)

@@ -1,4 +1,4 @@
-"""A plug-in of pytest that ends what a run in several processes has left running, and says so.
+"""A plug-in of pytest that ends processes which a run in several processes left behind, and removes temporary files.
 
 Each process of such a run has a mark in its environment (MQBRIDGE_TEST_RUN), also those that left its session and group.
 """
@@ -6,8 +6,10 @@ Each process of such a run has a mark in its environment (MQBRIDGE_TEST_RUN), al
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from types import FrameType
 
 import psutil
@@ -35,7 +37,11 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        # Only the directories of failed tests stay, where pytest keeps them; what Spark and others leave behind does not.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="mqbridge-tests-")
     # Who starts this in the background of a shell has it ignore SIGINT, and so would programs that the tests send it to.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,13 +54,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if not config.pluginmanager.hasplugin("dsession"):
-        return
-    _, alive = psutil.wait_procs(_left(), GRACE)
-    for process in alive:
-        try:
-            command = " ".join(process.cmdline())[:200]
-            print(f"left running by a test, and ended now: {process.pid} {command}", file=sys.stderr)
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
+    if config.pluginmanager.hasplugin("dsession"):
+        _, alive = psutil.wait_procs(_left(), GRACE)
+        for process in alive:
+            try:
+                command = " ".join(process.cmdline())[:200]
+                print(f"left running by a test, and ended now: {process.pid} {command}", file=sys.stderr)
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)

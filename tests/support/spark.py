@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+
 from bridge.pipeline.java import QUICK_JAVA
 
-JAVA_OPTIONS = f"{QUICK_JAVA} -Duser.timezone=UTC"
+JAVA_OPTIONS = f"{QUICK_JAVA} -Duser.timezone=UTC -Djava.io.tmpdir={tempfile.gettempdir()}"
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",

@@ -54,6 +54,11 @@ class EmbeddedHost:
             )
         except (DataDirectoryInUse, StoreError) as error:
             raise HostError(str(error)) from error
+        except PermissionError as error:
+            raise HostError(
+                f"data directory {settings.data_directory}: {error}; hint: did another user start the bridge there before, "
+                "for example with sudo? Change the owner of the directory, or choose another one with --data-dir"
+            ) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
         self.channel_authentication = self.queue_manager.channel_authentication

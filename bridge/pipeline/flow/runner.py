@@ -37,8 +37,8 @@ _FIRST_PAUSE: Final = 1
 _LONGEST_PAUSE: Final = 60
 #: Seconds to wait for the lock of a pipeline, which who looks at it has for a moment.
 _LOCK_WAIT: Final = 2.0
-#: Seconds to wait for the last events of a query that has ended.
-_EVENTS_WAIT: Final = 10.0
+#: Seconds to wait for the last events of a query that has ended. Spark delivers them late if the machine is busy.
+_EVENTS_WAIT: Final = 60.0
 
 Tell = Callable[[str], None]
 Plans = Callable[[], Plan]

@@ -199,13 +199,16 @@ def test_another_process_stops_one_and_has_the_other_drained(bench: Bench) -> No
     status = read_status(a)
     assert status is not None and status.last_batch is not None
     assert status.state == "stopped" and status.until and status.rows_in == status.rows_out == bench.queues.depth(queues[1])
-    assert bench.queues.depth(queues[0]) == len(BODIES) - status.rows_in > 0
+    bench.queues.put(queues[0], b"after the stop")
+    left = len(BODIES) - status.rows_in + 1
+    assert bench.queues.depth(queues[0]) == left
     until(lambda: any(batch.pipeline == "b" for batch in bench.batches))
     assert runs(b) == str(os.getpid())
     bench.queues.put(queues[2], *BODIES[5:35])
     ask(b, "drain")
     thread.join(PATIENCE)
     assert bench.lines[-1] == "b: done" and "b: stopped, to be drained" in bench.lines
+    assert bench.queues.depth(queues[0]) == left
     assert sorted(bench.queues.bodies(queues[3])) == BODIES[:35]
     status = read_status(b)
     assert status is not None and (status.state, status.rows_out, status.last_error) == ("done", 35, None)
