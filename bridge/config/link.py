@@ -16,6 +16,18 @@ LinkSession = Literal["durable", "clean"]
 
 MAPPING_PLACE = "{mapping}"
 """What stands for the name of a mapping in a link's client identifier."""
+BRIDGE_PLACE = "{bridge}"
+"""What stands for the queue manager, by a digest of its identifier (QMID), in a link's client identifier."""
+DEFAULT_CLIENT_ID = f"mqbridge-{BRIDGE_PLACE}-{MAPPING_PLACE}"
+
+
+def client_id_of(client_id: str, mapping: str, bridge: str) -> str:
+    """Return a link's client identifier for a mapping, or for a session of a pipeline.
+
+    A blank `bridge` leaves `{bridge}` out: so the default was in releases that did not have it.
+    """
+    place, value = (BRIDGE_PLACE, bridge) if bridge else (f"{BRIDGE_PLACE}-", "")
+    return client_id.replace(place, value).replace(BRIDGE_PLACE, bridge).replace(MAPPING_PLACE, mapping)
 
 
 def broker_host(host: str) -> str:
@@ -43,11 +55,12 @@ class LinkConfig(Section):
     """MQTT version. 3.1.1 carries no properties: neither the hop mark, nor expiry, nor user properties."""
     client_id: Annotated[
         str, values.text(
-            r"(?:[^\x00-\x1f{}]|\{mapping\}){1,200}",
-            f"a client identifier of 1 to 200 characters, with braces in {MAPPING_PLACE} alone",
+            r"(?:[^\x00-\x1f{}]|\{mapping\}|\{bridge\}){1,200}",
+            f"a client identifier of 1 to 200 characters, with braces in {MAPPING_PLACE} and {BRIDGE_PLACE} alone",
         ),
-    ] = f"mqbridge-{MAPPING_PLACE}"
-    """Client identifier; `{mapping}` in it is the name of the mapping. Without it one mapping alone may use the link."""
+    ] = DEFAULT_CLIENT_ID
+    """Client identifier. `{mapping}` is the name of the mapping; without it, only one mapping may use the link. `{bridge}` is
+    8 hexadecimal digits that differ for each queue manager, so that several bridges can use one broker."""
     session: Annotated[LinkSession, values.choice(LinkSession)] = "durable"
     """`durable`: the broker keeps what comes while the bridge is away. Guarantee exactly-once needs it."""
     user: Annotated[str, values.text(r"[^\x00-\x1f]{1,1024}", "a user name")] | None = None

@@ -11,7 +11,7 @@ from bridge.config import describe, load
 LINKS = [
     (
         "{host: h}",
-        "MQTT 5 at h:1883, no TLS, durable session 'mqbridge-{mapping}', at most 1000 publications in flight",
+        "MQTT 5 at h:1883, no TLS, durable session 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight",
     ),
     (
         "{host: '::1', version: 3.1.1, tls: , session: clean, client_id: me, in_flight: 1}",
@@ -22,16 +22,16 @@ LINKS = [
         "{host: h, port: 1, tls: {ca_file: /ca, certificate_file: /c, key_file: /k, check_host_name: false}, user: u,"
         " password_file: /pw}",
         "MQTT 5 at h:1, TLS that trusts /ca, certificate /c, WHOSE HOST NAME IS NOT CHECKED, as user u, password in /pw,"
-        " durable session 'mqbridge-{mapping}', at most 1000 publications in flight",
+        " durable session 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight",
     ),
     (
         "{host: h, user: u, password_variable: PW}",
         "MQTT 5 at h:1883, no TLS, as user u, password in the environment variable PW, durable session"
-        " 'mqbridge-{mapping}', at most 1000 publications in flight",
+        " 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight",
     ),
     (
         "{host: h, user: u}",
-        "MQTT 5 at h:1883, no TLS, as user u, no password, durable session 'mqbridge-{mapping}', at most 1000"
+        "MQTT 5 at h:1883, no TLS, as user u, no password, durable session 'mqbridge-{bridge}-{mapping}', at most 1000"
         " publications in flight",
     ),
 ]

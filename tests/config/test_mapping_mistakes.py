@@ -49,8 +49,8 @@ SHAPES = [
     ),
     (
         "links: {a: {host: h, client_id: 'b-{maping}'}}",
-        "1:33: links.a.client_id: expected a client identifier of 1 to 200 characters, with braces in {mapping} alone,"
-        " found 'b-{maping}'",
+        "1:33: links.a.client_id: expected a client identifier of 1 to 200 characters, with braces in {mapping} and {bridge}"
+        " alone, found 'b-{maping}'",
     ),
     ("mappings: {a: {from: {mqtt: t}}}", f"1:15: mappings.a.to: expected {NO_DEFAULT}, found nothing"),
     ("mappings: {a: {from: t, to: {mqtt: t}}}", f"1:22: mappings.a.from: expected {KEY_VALUE}, found 't'"),

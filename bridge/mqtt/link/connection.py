@@ -64,6 +64,10 @@ class LinkConnection:
         self._inbox = self._network.inbox
         self._outbox = self._network.outbox
 
+    def identify(self, client_id: str) -> None:
+        """Set the client identifier; called before `start`."""
+        self._network.client_id = client_id
+
     def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
         """Tell what the session at the broker has, if it is there still; called before `start`.
 

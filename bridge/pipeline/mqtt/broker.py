@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig
+from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, client_id_of
 from bridge.config.password import NoPassword, read_password
 from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.errors import OptionError
@@ -62,7 +62,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
     def client_id(self, session: str) -> str:
         """Return the client identifier of a session; `{mapping}` in what the options say becomes `session`."""
-        return str(self.link.client_id).replace(MAPPING_PLACE, session)
+        return client_id_of(self.link.client_id, session, "")
 
     def connection(self, session: str, **options: Any) -> LinkConnection:
         """Return a connection, not yet started; `options` are those of LinkConnection.

@@ -64,6 +64,22 @@ class MappingEnvironment:
 
         self._with_connection(remove)
 
+    def bridge_id(self, connection: Connection) -> str:
+        """Return 8 hexadecimal digits that tell the queue manager from all others. Raises MQError."""
+        return unique_name_of(connection, self.queue_manager).rpartition(".")[2]
+
+    def recorded_client_id(self, mapping: str) -> str:
+        """Return the client identifier of the session that a mapping has at a broker; "" if none is on record."""
+        found: list[str] = []
+
+        def load(connection: Connection) -> None:
+            session = LinkSessions(connection).load(mapping)
+            if session is not None:
+                found.append(session.client_id)
+
+        self._with_connection(load)
+        return "".join(found)
+
     def remove_session(self, mapping: str) -> None:
         """Forget that a mapping had a session at a broker."""
         self._with_connection(lambda connection: LinkSessions(connection).remove(mapping))
@@ -84,13 +100,11 @@ class MappingEnvironment:
                         session.mapping, session.link, session.client_id, session.host, session.port,
                     )  # fmt: skip
                     continue
-                there = config.model_copy(
-                    update={"host": session.host, "port": session.port, "client_id": session.client_id}
-                )
+                there = config.model_copy(update={"host": session.host, "port": session.port})
                 # Imported where there is such a session: with it comes the client of brokers.
                 from bridge.service.mappings.link_session import end_session
 
-                if end_session(session.mapping, session.link, there):
+                if end_session(session.mapping, session.link, there, session.client_id):
                     log.warning(
                         "MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host
                     )

@@ -19,6 +19,7 @@ from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.mapping.publication import Publication
 from bridge.mq.errors import MQError
+from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.link import Refusal
@@ -69,6 +70,21 @@ class ExactlyOnceRunner(ToLinkRunner):
         # Before anything is taken: while the record is not to be read, a unit of work of before is under way.
         self._state.load()
         self._uncertain = True
+
+    def begin(self, connection: Connection) -> None:
+        data = MappingState(connection, self.mapping).load()
+        unfinished = data is not None and msgspec.msgpack.decode(data, type=Record) != Record()
+        config = self._link_config
+        client_id = self.client_id_at_broker(connection, unfinished=unfinished)
+        # On record before the broker has it: messages of QoS 2 need the same session after a restart.
+        LinkSessions(connection).save(
+            LinkSession(
+                self.mapping, self._environment.owner, self._link_name, config.host, config.broker_port, client_id, []
+            )
+        )
+        self._link.identify(client_id)
+        self._link.start()
+        self._begun = True
 
     def lost(self) -> None:
         super().lost()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import msgspec
 
 from bridge.config import LinkConfig
-from bridge.config.link import MAPPING_PLACE
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.message import Message
 from bridge.mapping.publication import MappedMessage
@@ -22,7 +21,7 @@ from bridge.mq.mqi import Connection
 from bridge.mqtt.link import LinkPhase
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
-from bridge.service.mappings.link_session import end_session, link_connection
+from bridge.service.mappings.link_session import link_connection
 from bridge.service.mappings.runner import PuttingRunner
 from bridge.service.mappings.status import State, Status, Tally
 
@@ -58,8 +57,6 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._released: list[int] = []
         #: number of the connection since which the broker has had the session: as it is, and as it is on record
         self._session = self._recorded_session = 0
-        #: the link is started
-        self._begun = False
         #: that the session has the one subscription is still to be put on record
         self._unsure = False
         self._link = link_connection(
@@ -72,10 +69,6 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             on_session=self._note_session,
         )
 
-    def start(self) -> None:
-        # The link is started when it is known what the session at the broker has: `opened`.
-        super(LinkRunner, self).start()
-
     def stop(self) -> None:
         super().stop()
         self._link.interrupt()
@@ -83,13 +76,15 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     def _begin(self, connection: Connection) -> None:
         """Put the session on record, and start the link."""
         config = self._link_config
+        client_id = self.client_id_at_broker(connection)
+        self._link.identify(client_id)
         self._wanted = LinkSession(
             self.mapping,
             self._environment.owner,
             self._link_name,
             config.host,
             config.broker_port,
-            config.client_id.replace(MAPPING_PLACE, self.mapping),
+            client_id,
             [self._rule.source_filter],
             GUARANTEED_QOS[self._config.guarantee],
             sure=True,
@@ -107,8 +102,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._begun = True
 
     def leave_session(self) -> None:
-        if end_session(self.mapping, self._link_name, self._link_config):
-            self._environment.remove_session(self.mapping)
+        super().leave_session()
         if self._exactly:
             self._environment.remove_record(self.mapping)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bridge.config import LinkConfig
+from bridge.mq.mqi import Connection
 from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState
+from bridge.service.mappings.link_session import chosen_client_id, end_session
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.status import State
 
@@ -15,15 +18,24 @@ class LinkRunner(Runner):
 
     _link: LinkConnection
     _link_name: str
+    _link_config: LinkConfig
+    #: the link is started
+    _begun = False
 
     @property
     def link(self) -> LinkConnection:
         """Return the connection to the broker."""
         return self._link
 
-    def start(self) -> None:
-        self._link.start()
-        super().start()
+    def client_id_at_broker(self, connection: Connection, *, unfinished: bool = False) -> str:
+        """Return the client identifier of the mapping at the broker. Raises MQError."""
+        bridge = self._environment.bridge_id(connection)
+        return chosen_client_id(connection, self.mapping, self._link_config, bridge, unfinished=unfinished)
+
+    def leave_session(self) -> None:
+        client_id = self._link.client_id if self._begun else self._environment.recorded_client_id(self.mapping)
+        if client_id and end_session(self.mapping, self._link_name, self._link_config, client_id):
+            self._environment.remove_session(self.mapping)
 
     def join(self, timeout: float) -> bool:
         ended = super().join(timeout)

@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 
 from bridge.config import LinkConfig
-from bridge.config.link import MAPPING_PLACE
+from bridge.config.link import DEFAULT_CLIENT_ID, client_id_of
 from bridge.config.password import read_password
+from bridge.mq.link_sessions import LinkSessions
+from bridge.mq.mqi import Connection
 from bridge.mqtt.link import LinkConnection, LinkState
 
 log = logging.getLogger(__name__)
@@ -24,22 +26,46 @@ def password_of(name: str, config: LinkConfig) -> str | None:
     return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)
 
 
+def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, bridge: str, *, unfinished: bool) -> str:
+    """Return the client identifier of a mapping at the broker of its link. Raises MQError.
+
+    A session that an older bridge made keeps its client identifier, without `{bridge}`, so that its messages are not lost.
+    So does one with `unfinished` messages of QoS 2.
+    """
+    chosen = client_id_of(config.client_id, mapping, bridge)
+    if config.client_id != DEFAULT_CLIENT_ID:
+        return chosen
+    former = client_id_of(DEFAULT_CLIENT_ID, mapping, "")
+    recorded = LinkSessions(connection).load(mapping)
+    used = unfinished if recorded is None else recorded.client_id == former
+    if used:
+        log.info(
+            "MQB5210I mapping %s: keeps its session %r at %s:%d, whose client identifier may be the same on another bridge",
+            mapping, former, config.host, config.broker_port,
+        )  # fmt: skip
+    return former if used else chosen
+
+
 def link_connection(
     mapping: str,
     name: str,
     config: LinkConfig,
     *,
+    client_id: str = "",
     topic_filter: str | None = None,
     qos: int = 0,
     clean: bool | None = None,
     on_state: Callable[[LinkState], None] | None = None,
     on_session: Callable[[bool], None] | None = None,
 ) -> LinkConnection:
-    """Return the connection of a mapping to the broker of a link, not yet started; it reads the password by itself."""
+    """Return the connection of a mapping to the broker of a link, not yet started; it reads the password by itself.
+
+    A blank `client_id` is to be replaced before the start, by `identify`.
+    """
     return LinkConnection(
         name,
         config,
-        config.client_id.replace(MAPPING_PLACE, mapping),
+        client_id or client_id_of(config.client_id, mapping, ""),
         topic_filter=topic_filter,
         qos=qos,
         password=lambda: password_of(name, config),
@@ -49,9 +75,9 @@ def link_connection(
     )
 
 
-def end_session(mapping: str, name: str, config: LinkConfig) -> bool:
+def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> bool:
     """Have the broker forget the session of a mapping that is no more, by connecting with a clean one; whether it has."""
-    connection = link_connection(mapping, name, config, clean=True)
+    connection = link_connection(mapping, name, config, client_id=client_id, clean=True)
     connection.start()
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:

@@ -19,7 +19,7 @@ from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.link import LinkLost, Refusal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
-from bridge.service.mappings.link_session import end_session, link_connection
+from bridge.service.mappings.link_session import link_connection
 from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.service.mappings.transfer import WAIT, consumer_source
@@ -82,11 +82,19 @@ class ToLinkRunner(LinkRunner):
 
     def leave_session(self) -> None:
         if not self.sessionless:
-            end_session(self.mapping, self._link_name, self._link_config)
+            super().leave_session()
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
+        if not self._begun:
+            self.begin(connection)
+
+    def begin(self, connection: Connection) -> None:
+        """Start the link. Raises MQError."""
+        self._link.identify(self.client_id_at_broker(connection))
+        self._link.start()
+        self._begun = True
 
     def back_out(self) -> None:
         super().back_out()

@@ -124,6 +124,9 @@ class FakeLink:
         self.away, self.asked = False, 0
         self.back_off_resets = 0
 
+    def identify(self, client_id: str) -> None:
+        self.client_id = client_id
+
     # What happens to the connection ----------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from bridge.mq import message_consumer, worker
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.service.mappings import exactly_once, from_link, runner, to_link, transfer
+from bridge.service.mappings import exactly_once, from_link, link_runner, runner, to_link, transfer
 from tests.service.mappings.scene import Scene
 
 QUEUES = ("IN", "OUT")
@@ -34,7 +34,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     made = Scene(manager)
     for module in (from_link, to_link):
         monkeypatch.setattr(module, "link_connection", made.link_connection)
-        monkeypatch.setattr(module, "end_session", lambda *_: True)
+    monkeypatch.setattr(link_runner, "end_session", lambda *_: True)
     for queue in QUEUES:
         made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
     yield made

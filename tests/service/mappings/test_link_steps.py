@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState
 from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.service.mappings.exactly_once import Record
@@ -13,7 +14,7 @@ from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
 from bridge.wire import cmqc
 from tests.service.mappings.broker import LinkFault
-from tests.service.mappings.scene import DEAD_LETTERS, LINK, Fault, Scene, mapping_config
+from tests.service.mappings.scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config
 from tests.support.patience import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -257,6 +258,44 @@ def test_a_mapping_that_lost_its_link_does_not_report_running(
     link.state, link.away = LinkState(LinkPhase.CONNECTED), False
     until(lambda: runner.status.state is State.RUNNING)
     scene.stop(runner)
+
+
+# Client identifiers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", [FROM_LINK, TO_LINK])
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_the_default_client_identifier_contains_the_queue_managers_identifier(
+    scene: Scene, direction: tuple[dict[str, str], dict[str, str]], guarantee: str
+) -> None:
+    """So mappings of the same name on two bridges do not take each other's session at one broker."""
+    scene.run(mapping_config(*direction, guarantee=guarantee), scene.settled)
+    bridge = scene.environment.bridge_id(scene.application)
+    assert len(bridge) == 8
+    assert scene.links["map"].client_id == f"mqbridge-{bridge}-map"
+
+
+def test_a_session_of_an_older_release_keeps_its_client_identifier(scene: Scene) -> None:
+    """Messages may wait in it at the broker."""
+    session = LinkSession("map", OWNER, "L", LINK.host, LINK.broker_port, "mqbridge-map", ["t/#"], 1, sure=True)
+    LinkSessions(scene.application).save(session)
+    scene.run(mapping_config(*FROM_LINK), scene.settled)
+    assert scene.links["map"].client_id == "mqbridge-map"
+    assert LinkSessions(scene.application).load("map") == session
+
+
+def test_unfinished_messages_of_an_older_release_keep_the_client_identifier_of_their_session(scene: Scene) -> None:
+    """The broker has answered them with PUBREC, and PUBREL in another session would lose them."""
+    config = mapping_config(*TO_LINK, guarantee="exactly-once")
+    record = MappingState(scene.application, "map")
+    record.load()
+    record.save(msgspec.msgpack.encode(Record(releasing=[7])))
+    scene.application.commit()
+    for _ in range(2):
+        scene.run(config, scene.settled)
+        assert scene.links["map"].client_id == "mqbridge-map"
+        assert "PUBREL" in scene.broker.trace
+        scene.broker.trace.clear()
 
 
 # A broker that forgets, or closes ----------------------------------------------------------------------------------------

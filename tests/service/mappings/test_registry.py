@@ -12,7 +12,7 @@ from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
 from bridge.mqtt.link import LinkPhase
-from bridge.service.mappings import from_link
+from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import MappingError, Mappings
 from bridge.service.mappings.status import State
@@ -222,7 +222,7 @@ async def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, fir
 async def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another name of the same broker, as may be: what waits in the session is not thrown away."""
     ended: list[object] = []
-    monkeypatch.setattr(from_link, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(link_runner, "end_session", lambda *what: bool(ended.append(what)) or True)
     mappings = Mappings(scene.environment)
     await mappings.start({"b": B}, LINKS)
     await happens(lambda: running(mappings, "b"))
@@ -269,7 +269,8 @@ async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_st
 
     for mappings_of in ({"b": B}, {"a": A}, {"a": A}):
         await life(mappings_of)
-    assert [(mapping, link) for mapping, link, _ in ended] == [("b", "L")]
+    bridge = scene.environment.bridge_id(scene.application)
+    assert [(mapping, link, client_id) for mapping, link, _, client_id in ended] == [("b", "L", f"mqbridge-{bridge}-b")]
 
 
 def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> None:
