@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -15,6 +16,38 @@ class BridgeState(StrEnum):
     STANDING_BY = "standing by"
     RUNNING = "running"
     STOPPING = "stopping"
+
+
+class ProblemKind(StrEnum):
+    """What a problem is about."""
+
+    QUEUE_MANAGER = "queue_manager"
+    DISK = "disk"
+    MEMORY = "memory"
+    CHANNEL = "channel"
+    CERTIFICATE = "certificate"
+    MAPPING = "mapping"
+    #: a queue that is full or PUT(DISABLED)
+    QUEUE = "queue"
+    DEAD_LETTERS = "dead_letters"
+    BACKLOG = "backlog"
+    #: clients that acknowledge nothing
+    CLIENT = "client"
+    #: units of work that fail though the queue manager answers
+    COMMITS = "commits"
+    RELOAD = "reload"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A current problem of a bridge."""
+
+    #: `critical`: clients are not served; `error`: messages do not get where they should; `warning`
+    severity: Literal["critical", "error", "warning"]
+    kind: ProblemKind
+    #: what is wrong
+    what: str
+    #: the command that shows or fixes it
+    command: str
 
 
 class BridgeStatus(msgspec.Struct, kw_only=True):
@@ -40,5 +73,4 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     units_of_work: int
     mappings: int
     log_level: str
-    #: what is not as it should be, in words
-    problems: list[str] = []
+    problems: list[Problem] = []

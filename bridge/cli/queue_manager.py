@@ -98,13 +98,14 @@ def connection_settings_of(option: Path | None, data_directory_option: Path | No
     If the file has mistakes, it contains only the sections `queue_manager`, `control_socket` and `transmission_queue`, and a
     warning is printed: a running bridge is not affected by what was written to its file since. Raises Failure.
     """
-    from bridge.cli.output import note
-    from bridge.config import ConfigurationError
-    from bridge.config.document import load_connection
-
     try:
         return configuration_of(option, data_directory_option)
     except Failure:
+        # Imported only now: most commands do not need them.
+        from bridge.cli.output import note
+        from bridge.config import ConfigurationError
+        from bridge.config.document import load_connection
+
         file = option or Path(os.environ[CONFIGURATION_VARIABLE])
         try:
             configuration = load_connection(file)

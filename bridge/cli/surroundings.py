@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -19,6 +20,32 @@ if TYPE_CHECKING:
         ListenerConfig,
     )
     from bridge.config.traces import TracesConfig
+
+
+#: A queue definition in MQSC.
+_DEFINED_QUEUE = re.compile(r"\bDEF(?:INE)?\s+Q(?:LOCAL|L|ALIAS|A|REMOTE|R)\s*\(\s*('[^']*'|[^\s')]+)\s*\)", re.IGNORECASE)
+
+
+def undefined_queues(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each queue of a mapping that no script of the embedded queue manager defines."""
+    from bridge.config import ToMqttMapping
+
+    settings = configuration.queue_manager
+    if settings.type != "embedded":
+        return
+    defined: set[str] = set()
+    for script in settings.scripts:
+        if os.access(script, os.R_OK):
+            names = _DEFINED_QUEUE.findall(script.read_text(encoding="utf-8", errors="replace"))
+            defined |= {name[1:-1] if name.startswith("'") else name.upper() for name in names}
+    for name, mapping in configuration.mappings.items():
+        side = mapping.source if isinstance(mapping, ToMqttMapping) else mapping.destination
+        for queue in dict.fromkeys(filter(None, (side.queue, side.requests_queue))):
+            if "{" not in queue and not queue.startswith("SYSTEM.") and queue not in defined:
+                yield (
+                    f"mapping {name}: no script in queue_manager.scripts defines queue {queue}; unless a command has defined"
+                    f" it, the mapping needs DEFINE QLOCAL('{queue}')"
+                )
 
 
 def lacking(configuration: Configuration) -> Iterator[str]:

@@ -55,8 +55,8 @@ def advice(configuration: Configuration) -> list[str]:
         if _may_be_nobody(channel) and (channel.authentication or _is_open(channel))
     ] + [
         f"channel {channel.name}: clients whose certificate makes a user name longer than 12 bytes, the length of an MQ user,"
-        " are rejected unless a channel authentication record (SSLPEERMAP or USERMAP) maps it to a user; or give the channel an"
-        " mcauser"
+        " are rejected unless a channel authentication record (SSLPEERMAP or USERMAP) maps it to a user; or give the channel"
+        " an mcauser"
         for channel in configuration.channels
         if not channel.use_client_id and not channel.mcauser and not _is_mapped(configuration, channel)
         and any(one.method == "certificate" for one in channel.authentication)

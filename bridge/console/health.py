@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from bridge.administration.status import BridgeState
 from bridge.console.bridge_access import BridgeAccess
+from bridge.service.administration.problems import not_serving
 from bridge.service.lifecycle import Bridge
 
 #: Seconds in which the event loop has to turn.
@@ -57,10 +58,4 @@ def why_not_ready(bridge: Bridge) -> list[str]:
     """Return why clients are not served, none where they are; on the event loop of the bridge."""
     if bridge.administration is None or bridge.state is not BridgeState.RUNNING:
         return [str(bridge.state)]
-    parts = bridge.administration.parts
-    why = list(parts.channels.problems.values())
-    if not parts.service.backend.available:
-        why.append(f"queue manager {parts.host.name} does not answer, or takes nothing persistent")
-    if parts.host.memory.problem:
-        why.append(parts.host.memory.problem)
-    return why
+    return [problem.what for problem in not_serving(bridge.administration.parts)]

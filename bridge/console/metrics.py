@@ -21,9 +21,9 @@ from starlette.responses import PlainTextResponse, Response
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.health import TURN_TIMEOUT, why_not_ready
 from bridge.console.pipeline_metrics import gather_pipelines
+from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import Metric
-from bridge.service.metrics.certificates import Certificates
 from bridge.service.metrics.samples import Distribution, Samples, Value
 
 
@@ -51,7 +51,8 @@ class MetricsPage:
                 samples = await self._access.run(lambda: _gather(bridge))
         except TimeoutError:
             return PlainTextResponse(f"the event loop has not turned for {TURN_TIMEOUT:g} s\n", 503)
-        self._certificates.gather(samples, bridge.configuration)
+        for listener, channel, _, expiry in self._certificates.expiries(bridge.configuration):
+            samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, listener, channel)
         gather_pipelines(samples, bridge.configuration)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(_Scrape(samples, self._process)), headers={"Content-Type": content_type})

@@ -42,7 +42,7 @@ def routes(console: Console) -> list[Route]:
             status=status,
             channels=channels,
             charts=_charts(samples),
-            alarms=_alarms(status, dead_letters),
+            alarms=_alarms(status),
             waiting=waiting,
             dead_letters=dead_letters,
             transmission_queue=console.configuration.transmission_queue,
@@ -75,12 +75,10 @@ async def _depths(console: Console) -> tuple[int | None, int | None]:
     return waiting, dead_letters
 
 
-def _alarms(status: BridgeStatus, dead_letters: int | None) -> list[str]:
-    found = list(status.problems)
+def _alarms(status: BridgeStatus) -> list[str]:
+    found = [problem.what for problem in status.problems]
     if status.state != "running":
         found.insert(0, f"The bridge is {status.state}")
-    if dead_letters:
-        found.append(f"There {'is a dead letter' if dead_letters == 1 else f'are {dead_letters:,} dead letters'}")
     return found
 
 

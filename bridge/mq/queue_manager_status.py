@@ -28,8 +28,10 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a look has found."""
 
     queues: Sequence[QueueStatus]
-    #: the dead-letter queue, if the queue manager puts messages there without a line in the log of the bridge
+    #: the name of the dead-letter queue; blank if there is none
     dead_letter_queue: str = ""
+    #: the queue manager puts messages there without a line in the log of the bridge
+    diverts_silently: bool = True
     #: local queues that are not among them, for they are too many
     left_out: int = 0
     #: of an embedded queue manager: retained publications, bytes of its files by what they hold, and whether the disk is full

@@ -53,7 +53,8 @@ class DivertedMessages:
         queues = {one.name: one for one in found.queues}
         if (queue := queues.get(transmission_queue)) is not None:
             self._review_transmission_queue(queue)
-        self._review_dead_letter_queue(queues.get(found.dead_letter_queue), now)
+        if found.diverts_silently:
+            self._review_dead_letter_queue(queues.get(found.dead_letter_queue), now)
 
     def _review_transmission_queue(self, queue: QueueStatus) -> None:
         refusal = ""

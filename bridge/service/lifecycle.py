@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+import msgspec
+
 from bridge import __version__
-from bridge.administration.requests import Answer, AnyRequest
+from bridge.administration.requests import Answer, AnyRequest, ShowStatus
 from bridge.administration.status import BridgeState
 from bridge.config import Configuration
 from bridge.config.values import endpoint
@@ -29,6 +31,7 @@ from bridge.security.tls import TlsError
 from bridge.service.administration.administration import Administration
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.parts import Parts
+from bridge.service.administration.status import standby_status
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer, answers
 from bridge.service.greeting import greeting
@@ -249,13 +252,19 @@ class Bridge:
         self._control = control
 
     async def _answer(self, request: AnyRequest, user: str) -> Answer:
+        if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus):
+            status = standby_status(self.configuration, self.started_at, self._waits_for)
+            return Answer(result=msgspec.Raw(msgspec.json.encode(status)))
         if self.administration is None or self.state is BridgeState.STANDING_BY:
             return Answer(ok=False, lines=[self._waits_for or f"the bridge is {self.state}"])
         return await self.administration.answer(request, user)
 
     async def _reload(self) -> tuple[bool, list[str]]:
         with self._supervisor.reloading():
-            return await self.reload()
+            ok, lines = await self.reload()
+        if self.administration is not None:
+            self.administration.parts.failed_reload = "" if ok else lines[0]
+        return ok, lines
 
     def _hang_up(self) -> None:
         """Reload the configuration at SIGHUP; before the bridge has started, remember the signal."""

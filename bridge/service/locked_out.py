@@ -9,6 +9,7 @@ from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mqtt.session import Session
 from bridge.service.observers import Observer
 from bridge.wire import cmqc
+from bridge.wire.mqtt import LEVEL_MQTT_5
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ class LockedOut(Observer):
 
     def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
         """Count a refusal; the third of the same topic is told, once."""
-        if reason in SHORTAGES:
+        # A client of MQTT 5 gets the reason in its PUBACK or PUBREC, and stays connected.
+        if reason in SHORTAGES or session.level == LEVEL_MQTT_5:
             return
         client_id, topic = session.client_id, message.topic
         before = self._refused.pop(client_id, None)

@@ -77,8 +77,12 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
     watcher.publish("out/1", b"waits", 1)
     (paused,) = administrator.json("mapping", "list")
     assert (paused["state"], paused["taken"]) == ("paused", 0)
-    (status,) = administrator.json("status")
-    assert status["problems"] == []  # somebody wants it so
+    told = administrator.run("status")
+    assert told.exit_code == 1
+    status = json.loads(administrator.run("status", "--json").stdout)
+    (problem,) = status["problems"]
+    assert (problem["kind"], problem["what"]) == ("mapping", "mapping out is paused")
+    assert problem["command"] == "mqbridge mapping resume out"
     assert administrator.does("mapping", "resume", "out") == "mapping out goes on\n"
     assert watcher.take().payload == b"waits"
 

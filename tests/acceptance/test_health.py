@@ -31,7 +31,7 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
         assert ask(f"{first_url}/readyz") == (200, "ok\n")
         assert ask(f"{url}/readyz") == (503, "standing by\n")
         assert ask(f"{url}/healthz") == (200, "ok\n")
-        assert administrator.refused("status").startswith("the bridge is standing by: another bridge has ")
+        assert "is standing by" in administrator.does("status")  # a healthy standby has no problems
         status, text = ask(f"{url}/metrics")
         assert status == 200
         assert f'mqbridge_state{{qmgr="{NAME}",state="standing by"}} 1.0' in text
@@ -52,7 +52,7 @@ def test_a_queue_that_is_not_to_be_used(remote: Callable[..., RemoteBridgeProces
     try:
         until(lambda: administrator.run("status").exit_code == 1)
         found = administrator.run("status").stdout
-        assert "PROBLEM: in the last minute, " in found
+        assert "PROBLEM (warning): in the last minute, " in found
         assert "MQRC_GET_INHIBITED (2016)" in found
     finally:
         bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)\n")

@@ -266,7 +266,7 @@ def test_a_port_in_use_is_told_and_mended_by_the_next_reload(make: Make) -> None
         status = run(bridge, "status")
         assert status.returncode == 1
         assert "2 of 3 channels listen" in status.stdout
-        assert "PROBLEM: channel C cannot listen on 127.0.0.1" in status.stdout
+        assert "PROBLEM (critical): channel C cannot listen on 127.0.0.1" in status.stdout
     (line,) = reload(bridge, channels(A, B, wanted, more=admin + "limits: {in_flight: 7}\n"))
     assert line.endswith("(tried again)")
     assert ready(console) == (200, "ok")

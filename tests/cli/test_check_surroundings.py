@@ -115,3 +115,18 @@ def test_check_notes_that_long_certificate_user_names_are_rejected(
     result = checked(invoke, authority, config)
     assert result.exit_code == 0
     assert ("user name longer than 12 bytes, the length of an MQ user, are rejected" in result.stdout) is noted
+
+
+def test_check_notes_that_a_file_is_empty(invoke: Any, authority: Authority) -> None:
+    result = checked(invoke, authority, "# nothing yet\n")
+    assert result.exit_code == 0
+    assert "bridge.yaml is empty: every setting has its default" in result.stdout
+
+
+@pytest.mark.parametrize(("script", "noted"), [("DEFINE QLOCAL(OTHER)", True), ("def ql(orders) maxdepth(5)", False)])
+def test_check_notes_a_queue_that_no_script_defines(invoke: Any, authority: Authority, script: str, noted: bool) -> None:
+    (authority.directory / "objects.mqsc").write_text(script)
+    config = "queue_manager: {{scripts: [objects.mqsc]}}\nmappings: {{m: {{from: {{mqtt: a}}, to: {{queue: ORDERS}}}}}}\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 0
+    assert ("no script in queue_manager.scripts defines queue ORDERS" in result.stdout) is noted

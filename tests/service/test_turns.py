@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from bridge.service import client as client_module
 from bridge.service import delivery as delivery_module
 from bridge.service import telemetry as telemetry_module
 from bridge.service import turns as turns_module
+from bridge.service.locked_out import LockedOut
 from bridge.service.telemetry import DELIVERIES_AT_A_TURN
 from bridge.wire import cmqc
 from bridge.wire.mqtt import (
@@ -182,6 +184,15 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
         told = [record for record in caplog.records if "is locked out" in record.getMessage()]
         assert len(told) == 1
         assert "'c'" in told[0].getMessage() and "MQRC_PUT_INHIBITED" in told[0].getMessage()
+
+
+def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It gets the reason in its PUBACK, and stays connected."""
+    locked_out = LockedOut()
+    session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
+    for _ in range(6):
+        locked_out.refused(session, message, cmqc.MQRC_PUT_INHIBITED)  # type: ignore[arg-type]
+    assert "is locked out" not in caplog.text
 
 
 async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -44,9 +44,9 @@ def reload(
 def status(
     config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
 ) -> None:
-    """Show how the running bridge is, and what is not as it should be.
+    """Show the status of the running bridge and any problems.
 
-    The exit status is 0 where all is well, 1 where something is not or no bridge answers.
+    The exit status is 0 if there is no problem, also for a standby, and 1 if there is one or no bridge answers.
     """
     from bridge.administration.requests import ShowStatus
     from bridge.administration.status import BridgeStatus
@@ -64,7 +64,7 @@ def status(
         typer.echo(f"{found.clients} clients are connected, {found.sessions} sessions in all")
         typer.echo(f"{found.mappings} mappings; {found.units_of_work} units of work under way; log level {found.log_level}")
         for problem in found.problems:
-            typer.echo(f"PROBLEM: {problem}")
+            typer.echo(f"PROBLEM ({problem.severity}): {problem.what}; see `{problem.command}`")
     if found.problems:
         raise typer.Exit(FAILED)
 

@@ -40,6 +40,8 @@ class EmbeddedInquiry:
             left_out=len(defined) - len(shown),
             retained=len(queue_manager.retained),
             file_sizes=sizes,
+            dead_letter_queue=str(queue_manager.attributes["DEADQ"]),
+            diverts_silently=False,
             disk_full=queue_manager.recovery_log.reserve.full,
         )
 

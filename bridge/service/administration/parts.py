@@ -44,5 +44,7 @@ class Parts(msgspec.Struct, kw_only=True):
     #: seconds since the epoch
     started_at: float
     state: BridgeState = BridgeState.STARTING
+    #: why the last reload changed nothing; blank if it succeeded, or there was none
+    failed_reload: str = ""
     #: a connection to a link's broker is being tried
     trying_link: bool = False

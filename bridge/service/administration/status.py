@@ -7,9 +7,10 @@ import os
 
 import bridge
 from bridge.administration.requests import Answer, Reload, ShowStatus
-from bridge.administration.status import BridgeStatus
+from bridge.administration.status import BridgeState, BridgeStatus
+from bridge.config import Configuration
 from bridge.service.administration.parts import Parts
-from bridge.service.mappings.status import State
+from bridge.service.administration.problems import problems
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:
@@ -40,7 +41,7 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         units_of_work=parts.service.units.under_way,
         mappings=len(statuses),
         log_level=logging.getLevelName(logging.getLogger().level).lower(),
-        problems=_problems(parts),
+        problems=await problems(parts),
     )
 
 
@@ -51,17 +52,23 @@ def _queue_manager_state(parts: Parts) -> str:
     return "takes nothing persistent: its disk is full" if embedded else "does not answer"
 
 
-def _problems(parts: Parts) -> list[str]:
-    found = []
-    if not parts.service.backend.available:
-        found.append(f"queue manager {parts.host.name} {_queue_manager_state(parts)}")
-    if parts.host.memory.problem:
-        found.append(parts.host.memory.problem)
-    found += parts.queue_manager_watch.problems
-    found += [f"in the last minute, {one}" for one in parts.service.backend.failures]
-    found += parts.channels.problems.values()
-    running = (State.RUNNING, State.STARTING, State.DISABLED, State.PAUSED)
-    for one in parts.mappings.statuses():
-        if one.state not in running:
-            found.append(f"mapping {one.name} is {one.state}{f': {one.last_error}' if one.last_error else ''}")
-    return found
+def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:
+    """Return the status of a bridge that stands by: a healthy one has no problems."""
+    settings = configuration.queue_manager
+    return BridgeStatus(
+        state=BridgeState.STANDING_BY,
+        version=bridge.__version__,
+        started_at=started_at,
+        process_id=os.getpid(),
+        queue_manager=settings.name,
+        queue_manager_type=settings.type,
+        queue_manager_available=True,
+        queue_manager_state=f"is served by another bridge: {waits_for}",
+        channels=len(configuration.channels),
+        channels_running=0,
+        clients=0,
+        sessions=0,
+        units_of_work=0,
+        mappings=len(configuration.mappings),
+        log_level=logging.getLevelName(logging.getLogger().level).lower(),
+    )

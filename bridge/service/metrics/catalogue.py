@@ -37,6 +37,10 @@ METRICS: Final = (
         "stopping.", ("qmgr", "state"),
     ),
     Metric("mqbridge_ready", "gauge", "1 where clients are served, as /readyz says; else 0."),
+    Metric(
+        "mqbridge_problem", "gauge", "The number of current problems of a kind, as `mqbridge status` lists them; 0 if there "
+        "is none.", ("kind",),
+    ),
     Metric("mqbridge_start_time_seconds", "gauge", "When this bridge began, since the epoch; counters begin with it."),
     Metric(
         "mqbridge_event_loop_lag_seconds", "histogram", "By how much a timer of the event loop is late, measured twice a "

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import bridge
-from bridge.administration.status import BridgeState
+from bridge.administration.status import BridgeState, ProblemKind
 from bridge.compilation import PURE
 from bridge.config import Configuration
 from bridge.mq.commits import Commits
 from bridge.mq.host import Host
 from bridge.mq.memory import MemoryWatermark
 from bridge.service.administration.parts import Parts
+from bridge.service.administration.problems import problems
 from bridge.service.mappings.status import State
 from bridge.service.metrics.event_loop import EventLoopLag
 from bridge.service.metrics.events import Events
@@ -72,6 +73,9 @@ class Metrics:
             _gather_memory(samples, parts.host.memory)
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
+            kinds = Counter(problem.kind for problem in await problems(parts))
+            for kind in ProblemKind:
+                samples.add("mqbridge_problem", kinds[kind], kind.value)
         return samples
 
     def _gather_commits(self, samples: Samples) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration
-from bridge.service.metrics.certificates import Certificates
-from bridge.service.metrics.samples import Samples
+from bridge.service.certificates import Certificates
 from tests.support import certificates
 
 
@@ -26,9 +25,7 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def gathered(known: Certificates, configuration: Configuration) -> dict[tuple[str, ...], object]:
-    samples = Samples()
-    known.gather(samples, configuration)
-    return next(dict(found) for metric, found in samples if metric.name == "mqbridge_certificate_expiry_timestamp_seconds")
+    return {(listener, channel): expiry for listener, channel, _, expiry in known.expiries(configuration)}
 
 
 def test_each_listener_with_tls(configuration: Configuration) -> None:

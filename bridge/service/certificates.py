@@ -6,11 +6,8 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from cryptography import x509
-
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.config.listener_tls import ListenerTlsConfig
-from bridge.service.metrics.samples import Samples
 
 log = logging.getLogger(__name__)
 
@@ -22,15 +19,17 @@ class Certificates:
         #: by file: when it was changed, and what it said
         self._known: dict[Path, tuple[int, float | None]] = {}
 
-    def gather(self, samples: Samples, configuration: Configuration) -> None:
-        """Add when each certificate expires; one whose file cannot be read is left out. Reads files."""
+    def expiries(self, configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
+        """Yield the listener, the name of a channel, the file, and when the certificate expires, for each. Reads files."""
         for listener, channel, tls in _listeners(configuration):
             expiry = self._expiry(tls.certificate_file)
             if expiry is not None:
-                samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, listener, channel)
+                yield listener, channel, tls.certificate_file, expiry
 
     def _expiry(self, file: Path) -> float | None:
         """Return when the first certificate of a file expires, in seconds since the epoch."""
+        from cryptography import x509
+
         try:
             changed = file.stat().st_mtime_ns
             known = self._known.get(file)
