@@ -1,7 +1,8 @@
 """What mkdocs calls when it builds the pages.
 
 The reference is made of the models, the commands and the catalogues; what ARCHITECTURE.md and SECURITY.md say is taken from
-there. A page links to files of the repository as it lies there, so that its links lead on a host, too.
+there. Pages link to files of the repository, so that their links also work where the repository is browsed. In the built
+pages, such a link leads to the page that was generated from the file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import logging
 import posixpath
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,19 @@ ROOT = Path(__file__).parents[1]
 log = logging.getLogger("mkdocs.hooks")
 
 #: page -> the file of the repository that it is made of
-MADE_OF: Mapping[str, str] = {
+MADE_OF: dict[str, str] = {
     "explanation/how-it-works.md": "ARCHITECTURE.md",
     "explanation/security.md": "SECURITY.md",
+}
+#: page of the reference -> the file or directory of the repository to which links lead
+GENERATED_FROM: dict[str, str] = {
+    "reference/configuration.md": "deploy/bridge.yaml",
+    "reference/templates.md": "bridge/mapping/rules/template.py",
+    "reference/commands.md": "bridge/cli/program.py",
+    "reference/messages.md": "bridge/log_messages/rooms",
+    "reference/metrics.md": "bridge/service/metrics/catalogue.py",
+    "reference/alerts.md": "deploy/alerts.yaml",
+    "reference/mqsc.md": "bridge/mq/embedded/attributes.py",
 }
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -68,7 +78,7 @@ def resolved(text: str, page: str) -> tuple[str, list[str]]:
             return link[0]
         folder = posixpath.dirname(MADE_OF.get(page) or f"docs/{page}")
         path = posixpath.normpath(posixpath.join(folder, target))
-        known = {file: f"docs/{name}" for name, file in MADE_OF.items()} | {"README.md": "docs/index.md"}
+        known = {file: f"docs/{name}" for name, file in (MADE_OF | GENERATED_FROM).items()} | {"README.md": "docs/index.md"}
         to = known.get(path, path)
         if to.startswith("docs/"):
             return f"[{label}]({posixpath.relpath(to, posixpath.dirname(f'docs/{page}'))}{anchor})"

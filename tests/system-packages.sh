@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP and promtool, which
-# are only unpacked; systemd, of which only the programs are used that look at units; "slow" also PostgreSQL and Chromium, strace, and debootstrap, in
+# are only unpacked; systemd, of which only the programs are used that look at units; man, zsh and fish for the page and the
+# completion of the commands; "slow" also PostgreSQL and Chromium, strace, and debootstrap, in
 # whose system the Debian package is installed; "bench" what compiles the load.
 set -eu
 sh "$(dirname "$0")/unpacked-packages.sh"
@@ -9,6 +10,10 @@ missing=
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
+command -v man >/dev/null 2>&1 || missing="$missing man-db"
+for program in zsh fish; do
+    command -v $program >/dev/null 2>&1 || missing="$missing $program"
+done
 if [ "${1:-}" = slow ]; then
     for program in strace debootstrap; do
         command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || missing="$missing $program"

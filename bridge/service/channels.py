@@ -188,7 +188,10 @@ class Channels:
         except OSError as error:
             why = f"channel {config.name} cannot listen on {place_of(config)}: {error.strerror or error}"
             if error.errno == errno.EADDRINUSE:
-                why += "; is another broker running there? port: 0 takes any free one"
+                why += (
+                    "; is another broker running there? hint: for any free port, write `port: 0` or run with --port 0 "
+                    "(make run ARGS='--port 0')"
+                )
             self._problems[config.name] = why
             raise ChannelError(why) from error
         self._problems.pop(config.name, None)

@@ -36,6 +36,7 @@ from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer, answers
 from bridge.service.greeting import greeting
 from bridge.service.host import host_of
+from bridge.service.log import is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.observers import Observer
@@ -377,8 +378,9 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            for line in greeting(self.channels, self.host.hint(self.file) if self.host is not None else ""):
-                self.announce(line)
+            if not is_journal():  # nobody can type there
+                for line in greeting(self.channels, self.host.hint(self.file) if self.host is not None else ""):
+                    self.announce(line)
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
             )

@@ -27,7 +27,7 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")
         #: under systemd, each line begins with its priority (sd-daemon(3))
-        self._is_journal = _is_journal()
+        self._is_journal = is_journal()
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return datetime.fromtimestamp(record.created).astimezone().isoformat(" ", "milliseconds")
@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry).decode()
 
 
-def _is_journal() -> bool:
+def is_journal() -> bool:
     """Return whether standard error goes to systemd's journal, which then says so (systemd.exec(5), JOURNAL_STREAM)."""
     stream = os.environ.get("JOURNAL_STREAM", "")
     try:
@@ -82,7 +82,7 @@ def configure(config: LogConfig) -> None:
     """
     output: logging.Handler = logging.StreamHandler(sys.stderr)
     output.setFormatter(JsonFormatter() if config.format == "json" else TextFormatter())
-    if config.format == "text" and _is_journal():
+    if config.format == "text" and is_journal():
         output = JournalHandler(otherwise=output)
     root = logging.getLogger()
     # At once: while the bridge runs, other threads write lines meanwhile.

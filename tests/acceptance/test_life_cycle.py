@@ -8,6 +8,7 @@ import pty
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
 from tests.support.line_process import LineProcess
 from tests.support.mosquitto import Subscriber
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.raw_client import ConnectionClosed, RawClient
 from tests.support.remote_bridge import RemoteBridgeProcess
 
@@ -79,6 +80,7 @@ def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
     assert done.returncode == 1
     assert f"channel PLAIN.MQTT cannot listen on 127.0.0.1:{bridge.port}" in done.stderr
+    assert "make run ARGS='--port 0'" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
@@ -161,6 +163,20 @@ def test_version() -> None:
 
 
 # Stopping -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_journal_gets_no_lines_to_try_next(tmp_path: Path) -> None:
+    journal = "s = os.fstat(2); os.environ['JOURNAL_STREAM'] = f'{s.st_dev}:{s.st_ino}'"
+    code = f"import os, sys; {journal}; os.execv(sys.argv[1], sys.argv[1:])"
+    bridge = LineProcess([sys.executable, "-c", code, MQBRIDGE, "run", "--port", "0", "--data-dir", tmp_path / "data"])
+    bridge.line_where(lambda line: " listens for MQTT clients " in line)
+    until(lambda: run("mq", "pub", "demo/hello", "x", "--data-dir", tmp_path / "data").returncode == 0)
+    bridge.process.send_signal(signal.SIGTERM)
+    while bridge.line() is not None:
+        pass
+    assert bridge.process.wait(PATIENCE) == 0
+    assert [line for line in bridge.seen if "try next" in line or " mq pub " in line] == []
+    assert any(line.startswith("stopping") for line in bridge.seen), bridge.seen
 
 
 def test_closing_the_terminal_stops_a_bridge_without_a_configuration_file(tmp_path: Path) -> None:

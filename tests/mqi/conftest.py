@@ -50,7 +50,9 @@ CODA = "\nprint(json.dumps(found, default=lambda value: value.decode('latin-1'))
 
 def environment(package: str, **variables: str) -> dict[str, str]:
     """The environment of a process that uses a package on the stand-in."""
-    return os.environ | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / package)} | variables
+    # A bridge that connected in this process has set MQCCSID.
+    inherited = {name: value for name, value in os.environ.items() if name != "MQCCSID"}
+    return inherited | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / package)} | variables
 
 
 class Manager(ServedQueueManager):

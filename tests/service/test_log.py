@@ -109,7 +109,7 @@ def test_times_have_their_zone(lines) -> None:
 
 def test_the_journal_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
     """On every line of a traceback, too (sd-daemon(3))."""
-    monkeypatch.setattr(log_module, "_is_journal", lambda: True)
+    monkeypatch.setattr(log_module, "is_journal", lambda: True)
     formatter = TextFormatter()
     for level, priority in ((logging.INFO, 6), (logging.WARNING, 4), (logging.ERROR, 3), (logging.CRITICAL, 2)):
         record = logging.LogRecord("test", level, "here.py", 7, "said", (), None)

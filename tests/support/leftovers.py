@@ -18,6 +18,8 @@ import pytest
 VARIABLE = "MQBRIDGE_TEST_RUN"
 #: Seconds that a process has to end by itself. Spark's virtual machine ends behind the Python that started it.
 GRACE = 20
+#: The directory for temporary files of a run, in the process that the user started.
+_TEMPORARY = pytest.StashKey[str]()
 
 
 def _left() -> list[psutil.Process]:
@@ -41,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         # Only the directories of failed tests stay, where pytest keeps them; what Spark and others leave behind does not.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="mqbridge-tests-")
+        config.stash[_TEMPORARY] = tempfile.mkdtemp(prefix="mqbridge-tests-")
+        os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMPORARY]
     # Who starts this in the background of a shell has it ignore SIGINT, and so would programs that the tests send it to.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -63,5 +66,5 @@ def pytest_unconfigure(config: pytest.Config) -> None:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-    if not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    if (directory := config.stash.get(_TEMPORARY, None)) is not None:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -12,7 +12,7 @@ from bridge.mapping.message import Message
 from bridge.mapping.telemetry.folders import properties_of
 from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.backend import Transmission
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried, Selection
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried, Selection
 from bridge.mq.mqi import Connection
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
@@ -23,13 +23,13 @@ from tests.support.patience import until
 
 
 def retry(connection: Connection) -> list[Retried]:
-    return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).retry(Selection()))
+    return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).retry(Selection(), timeout=0))
 
 
 async def retried(bridge: Bridge) -> Sequence[Retried]:
     """Try all letters again; none is refused."""
     found = await bridge.place.application(retry)
-    assert [one.failure for one in found] == [""] * len(found)
+    assert {one.outcome for one in found} <= {Outcome.DELIVERED, Outcome.WAITING}
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
     return found
 
