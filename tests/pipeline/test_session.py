@@ -65,7 +65,7 @@ def test_a_missing_package_is_said_with_what_installs_it(package: str, monkeypat
         return None if name == package else find(name, *rest)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    with pytest.raises(SparkMissing, match=rf"^{package} is not installed: `.* -m pip install '.*'` brings it\.$"):
+    with pytest.raises(SparkMissing, match=rf"^{package} is not installed: `.* -m pip install '.*'` installs it$"):
         session()
 
 
