@@ -68,8 +68,10 @@ class SegmentJoiner:
 
     def __call__(self, batch: Sequence[Transmission]) -> None:
         """Hand over what is whole, each message in the place of its segment that came last."""
-        if any(one.message.md.MsgFlags & SEGMENT for one in batch):
-            batch = self._joined(batch)
+        for one in batch:
+            if one.message.md.MsgFlags & SEGMENT:
+                batch = self._joined(batch)
+                break
         if batch:
             self._consumer(batch)
 
@@ -94,10 +96,13 @@ class SegmentJoiner:
         return whole
 
 
-def separate(removals: Sequence[Transmission]) -> list[Any]:
+def separate(removals: Sequence[Transmission]) -> Sequence[Any]:
     """Return the messages on the transmission queue that these are: themselves, or their segments."""
-    if not any(type(one) is JoinedMessage for one in removals):
-        return list(removals)
+    for one in removals:
+        if type(one) is JoinedMessage:
+            break
+    else:
+        return removals
     return [part for one in removals for part in (one.segments if isinstance(one, JoinedMessage) else (one,))]
 
 
