@@ -41,10 +41,10 @@ class ProblemKind(StrEnum):
 class Problem(msgspec.Struct, frozen=True):
     """A current problem of a bridge."""
 
-    #: `critical`: clients are not served; `error`: messages do not get where they should; `warning`
+    #: `critical` if clients are not served, `error` if messages are not delivered, otherwise `warning`
     severity: Literal["critical", "error", "warning"]
     kind: ProblemKind
-    #: what is wrong
+    #: a description
     what: str
     #: the command that shows or fixes it
     command: str

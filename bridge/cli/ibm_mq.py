@@ -62,7 +62,7 @@ def ibm_acceptance(
     names that begin with MQBRIDGE.ACCEPTANCE, and remove everything that they create. Stop the bridge first: tests that
     need the transmission queue are skipped while a bridge runs.
 
-    Exit status 1 if a test fails. A skipped test says why.
+    Exit status 1 if a test fails. The report contains the reason for each skipped test.
     """
     from bridge.mq.ibm.acceptance import Acceptance
     from bridge.mq.ibm.requirements import requirements_of

@@ -93,10 +93,10 @@ def configuration_of(option: Path | None, data_directory_option: Path | None) ->
 
 
 def connection_settings_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
-    """Return a configuration to reach a running bridge and its queue manager by; None if no file is named.
+    """Return the configuration for reaching a running bridge and its queue manager, or None if no file is named.
 
     If the file has mistakes, it contains only the sections `queue_manager`, `control_socket` and `transmission_queue`, and a
-    warning is printed: a running bridge is not affected by what was written to its file since. Raises Failure.
+    warning is printed. Later changes of the file do not affect a running bridge. Raises Failure.
     """
     try:
         return configuration_of(option, data_directory_option)

@@ -131,9 +131,9 @@ def retry(
 ) -> None:
     """Retry messages on the dead-letter queue, and report which were delivered.
 
-    A publication that was refused is published again; a message that a mapping refused goes to where the mapping takes
-    its messages from (name the configuration by --config, which knows that); all others go where the MQDLH says. The command
-    waits up to 5 seconds for mappings and the bridge to process them. A message that is rejected again is on the
+    A rejected publication is published again. A message that a mapping rejected goes back to the source queue of the
+    mapping, which is in the configuration (--config). All others go to the destination in the MQDLH. The command waits up
+    to 5 seconds for mappings and the bridge to process them. A message that is rejected again is on the
     dead-letter queue as before, with the time at which it was dead-lettered first.
 
     Exit status 1 if a message returned to the dead-letter queue or stayed there, or if there was none.
