@@ -22,6 +22,7 @@ from paho.mqtt.properties import Properties
 
 from tests.support.bridge_process import BridgeProcess
 from tests.support.collector import CollectedSpan, Collector
+from tests.support.line_process import suspend
 from tests.support.mosquitto import Mosquitto, free_port
 from tests.support.paho_clients import PahoSubscriber, publish_all
 from tests.support.patience import PATIENCE, until
@@ -293,7 +294,7 @@ def test_messages_do_not_wait_for_the_collector(new_bridge: Callable[..., Bridge
     if collector_is == "hung":
         hung = subprocess.Popen([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)])
         until(lambda: _listens(port), lambda: "the server does not listen")
-        os.kill(hung.pid, signal.SIGSTOP)
+        suspend(hung.pid)
     try:
         bridge = new_bridge(config=configured(f"http://127.0.0.1:{port}/v1/traces", traces={"waiting": 50})).start()
         with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:

@@ -28,6 +28,7 @@ from bridge.archive.events import (
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.archive import ArchiveConfig, RollConfig
 from tests.support.archive import read
+from tests.support.line_process import suspend
 from tests.support.patience import PATIENCE, until
 
 _PUBLISHED = Published.__struct_config__.tag
@@ -133,7 +134,7 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
     queue = make(memory=4 * 1024 * 1024)
     queue.start()
     until(lambda: queue.child is not None)
-    os.kill(queue.child.pid, signal.SIGSTOP)
+    suspend(queue.child.pid)
     for number in range(100):
         if number == 30:  # before the memory is full: what is missed is told at once, when the process reads again
             until(lambda: is_held_up(queue))
@@ -154,7 +155,7 @@ def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplo
     queue.start()
     hand(queue, "on disk")
     until(lambda: topics(directory) == ["on disk"] and not queue._batches)
-    os.kill(queue.child.pid, signal.SIGSTOP)
+    suspend(queue.child.pid)
     producer(queue).keep(Connected(now_us(), "d", "", False))
     producer(queue).keep(Ended(now_us(), "d"))
     hand(queue, "lost", "lost too")
@@ -188,7 +189,7 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
     queue.start()
     hand(queue, "a")
     until(lambda: sent(queue) == 1)
-    os.kill(queue.child.pid, signal.SIGSTOP)
+    suspend(queue.child.pid)
     before = len(queue._batches)
 
     def kill_it() -> None:

@@ -15,6 +15,7 @@ from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords, user_of
 from tests.support.certificate_authority import Authority
+from tests.support.line_process import suspend
 from tests.support.patience import PATIENCE, until
 
 #: Below it are the files of Debian's package slapd: installed, or unpacked by `make test` (tests/unpacked-packages.sh).
@@ -209,7 +210,7 @@ async def test_a_directory_that_is_another(directory: Directory, way: str, tmp_p
 async def test_a_directory_that_hangs_or_is_gone(directory: Directory) -> None:
     """The client is refused for now, which is not the same as that it is wrong; later all is well again."""
     authenticator = directory.authenticator(timeout=0.5)
-    directory.process.send_signal(signal.SIGSTOP)
+    suspend(directory.process.pid)
     with pytest.raises(AuthenticatorUnavailable):
         await authenticator.authenticate(presented("carol", SECRET.encode()))
     directory.process.send_signal(signal.SIGCONT)

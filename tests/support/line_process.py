@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
+
+
+def suspend(pid: int) -> None:
+    """Stop a process with SIGSTOP and return when each of its threads has stopped; kill() returns before that."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state(thread: Path) -> str:
+    """The state letter in proc_pid_stat(5); the command name before it can contain blanks and parentheses."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 class LineProcess:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.client_packages import BUILD
-from tests.support.line_process import LineProcess
+from tests.support.line_process import LineProcess, suspend
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "MQB1"
@@ -113,7 +113,7 @@ class QueueManagerProcess:
     def pause(self) -> None:
         """It stops to answer, without any connection being closed, until `resume`."""
         assert self.process is not None
-        self.process.process.send_signal(signal.SIGSTOP)
+        suspend(self.process.process.pid)
 
     def resume(self) -> None:
         assert self.process is not None
