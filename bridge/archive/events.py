@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bridge.wire.mqtt import PublishProperties
+from bridge.mqtt.packets import PublishProperties
 
 
 def now_us() -> int:

@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 class FilterTree(Generic[Value]):
-    """Topic filters with values. The rules are those of `bridge.mapping.topic.matches`, with `#` at the end only."""
+    """Topic filters with values. The rules are those of `bridge.mqtt.topics.matches`, with `#` at the end only."""
 
     def __init__(self) -> None:
         self._root: dict[str, Any] = {}

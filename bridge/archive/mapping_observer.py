@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.archive.schema import Outcome
-from bridge.mapping.received import Received
 from bridge.mq.mqi import Got
+from bridge.telemetry.message import Received
 
 #: A message as it was taken, what became of it, why, and the queue or topic that it went to.
 Fate = tuple[Got | Received, Outcome, str | None, str | None]

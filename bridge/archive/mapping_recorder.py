@@ -8,8 +8,8 @@ from bridge.archive.event_queue import EventProducer
 from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
 from bridge.archive.mapping_observer import Fate, MappingObserver
 from bridge.archive.publish_properties import properties_from
-from bridge.mapping.received import Received
 from bridge.mq.mqi import Got
+from bridge.telemetry.message import Received
 
 _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.publication import Publication
-from bridge.wire.mqtt import PublishProperties
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.message import Publication
 
 
 def json_of(properties: PublishProperties | None) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from bridge.archive import directory as archive_directory
 from bridge.archive.schema import Direction, Outcome, arrow_schema
-from bridge.mapping.topic import matches
+from bridge.mqtt.topics import matches
 
 
 class Selection:

@@ -15,18 +15,16 @@ import msgspec
 
 from bridge.archive.publish_properties import properties_of
 from bridge.archive.rows import REPLAYED
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.publication import Destination, MappedMessage
-from bridge.mapping.telemetry.folders import mqps_folder, mqtt_content
-from bridge.mapping.telemetry.publish_properties import body_format, descriptor_with, folders_of
-from bridge.mapping.telemetry.qos import PERSISTENCE_FROM_QOS
 from bridge.mq.errors import MQError
 from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.packets import PublishProperties, UserProperty
+from bridge.telemetry.headers import body_format, descriptor_with, folders_of, mqps_folder, mqtt_content
+from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message
+from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, encode_rfh2
-from bridge.wire.mqtt import PublishProperties, UserProperty
 
 if TYPE_CHECKING:
     from bridge.archive.reading import Selection

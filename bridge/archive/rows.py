@@ -23,13 +23,12 @@ from bridge.archive.events import (
 )
 from bridge.archive.publish_properties import json_of
 from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.telemetry.folders import DISCARDED_FORMATS, Properties, is_set
-from bridge.mapping.telemetry.publish_properties import properties_in
-from bridge.mapping.telemetry.qos import publication_qos, subscription_qos
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import DISCARDED_FORMATS, Properties, is_set, properties_in
+from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.subscription import publication_qos, subscription_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Value, decode_chain, decode_mqxqh
-from bridge.wire.mqtt import PublishProperties
 
 #: Name of the message property, in the folder usr, by which a message says which replay it comes from.
 REPLAYED = "replayed"

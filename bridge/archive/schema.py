@@ -65,7 +65,7 @@ class Outcome(StrEnum):
     GAP = "gap"
 
 
-#: `reason` of discarded messages, beside those of `bridge.mqtt.outbox`.
+#: `reason` of discarded messages, beside those of `bridge.telemetry.outbox`.
 SESSION_ENDED: Final = "the session has ended"
 
 

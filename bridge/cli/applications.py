@@ -103,9 +103,9 @@ def _put(
     connection: Connection, od: MQOD, md: MQMD, data: bytes, pmo: int, properties: dict[str, str], json: bool
 ) -> None:
     from bridge.cli.output import write, write_json
-    from bridge.mapping.message import Message
     from bridge.mapping.message_view import md_json
     from bridge.mq.mqi import Property
+    from bridge.telemetry.message import Message
     from bridge.wire import cmqc
 
     beside = [Property(name=name, value=value) for name, value in properties.items()]

@@ -193,7 +193,7 @@ def replay(
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: `{install('archive')}` brings it", WRONG_USAGE) from error
     from bridge.archive.replay import Replay, ReplayDestination
-    from bridge.mapping.topic import topic_filter_error
+    from bridge.mqtt.topics import topic_filter_error
 
     if why := topic_filter_error(topic_filter):
         raise Failure(f"--filter {topic_filter!r}: {why}", WRONG_USAGE)

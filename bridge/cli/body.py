@@ -8,8 +8,8 @@ import msgspec
 
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.output import note
-from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.rendered import identifier, queue_name
+from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -11,8 +11,8 @@ import msgspec
 
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.mapping.made_message import message_of
-from bridge.mapping.message import Message
 from bridge.mapping.rules.scope import BYTE_FIELDS
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
 
 _HEADERS = {"xqh": "MQXQH", "dlh": "MQDLH", "mde": "MQMDE"}

@@ -125,7 +125,7 @@ def unreachable(configuration: Configuration) -> Iterator[str]:
 
     No CONNECT packet is sent: it would end the session of a bridge that runs. So user and password are not tried.
     """
-    from bridge.mqtt.link.trial import TrialFailed, reach
+    from bridge.link.trial import TrialFailed, reach
 
     for name, link in _used_links(configuration):
         if any(_of_link(name, link)):

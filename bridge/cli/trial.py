@@ -12,8 +12,8 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
-    from bridge.mapping.publication import MappedMessage, Publication
     from bridge.mapping.rules.trial import Trial
+    from bridge.telemetry.message import MappedMessage, Publication
 
 Made = TypeVar("Made")
 
@@ -93,7 +93,7 @@ def try_mapping(
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
-        from bridge.mapping.publication import Publication
+        from bridge.telemetry.message import Publication
 
         publication = Publication(
             topic=topic,
@@ -160,8 +160,8 @@ def _payload(text: str | None, file: Path | None) -> bytes | None:
 
 def _made(name: str, make: Callable[[], Made]) -> Made:
     """Return what a mapping makes of a message. Raises Failure where it refuses the message, or does not take it."""
-    from bridge.mapping.publication import Unmappable
     from bridge.mapping.rules.trial import NotTaken
+    from bridge.telemetry.message import Unmappable
     from bridge.wire import cmqc
 
     try:

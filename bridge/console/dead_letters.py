@@ -15,13 +15,13 @@ from bridge.console.console import Console, Done
 from bridge.console.message import MessagePage, message_page
 from bridge.console.problem import Problem
 from bridge.console.urls import asked_for, link
-from bridge.mapping.topic import topic_filter_error
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
 from bridge.mq.dead_letter_reason import reason_number
 from bridge.mq.letter import Letter, Selection
 from bridge.mq.letter_destination import sources_of
 from bridge.mq.letter_export import exported
 from bridge.mq.mqi import Connection
+from bridge.mqtt.topics import topic_filter_error
 from bridge.security.audit_log import LONGEST
 
 #: Letters of a page, and letters that one request tries again, exports or deletes, at most.

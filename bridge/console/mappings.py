@@ -20,10 +20,10 @@ from bridge.console.problem import Problem
 from bridge.console.urls import asked_for, number
 from bridge.mapping.made_message import message_of, with_properties
 from bridge.mapping.message_view import fields
-from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.rules.trial import NotTaken, message_json, publication_json, trial_of
 from bridge.service.mappings.status import Status
+from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 
 _CHANGES: Final[dict[str, type[PauseMapping] | type[ResumeMapping]]] = {"pause": PauseMapping, "resume": ResumeMapping}

@@ -18,11 +18,11 @@ from bridge.console.console import Console, Done
 from bridge.console.problem import Problem
 from bridge.console.urls import asked_for, link
 from bridge.mapping.made_message import descriptor
-from bridge.mapping.message import Message
 from bridge.mapping.message_view import body_text
-from bridge.mapping.topic import is_wildcard, topic_filter_error, topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.mqi import MQOD, Connection
+from bridge.mqtt.topics import is_wildcard, topic_filter_error, topic_string_error
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 
 #: Levels of a page, and retained publications and subscriptions of one.

@@ -1,6 +1,6 @@
-"""MQTT publications to MQ messages and back, as pure functions.
+"""YAML mappings between MQTT topics and MQ queues, as pure functions.
 
-`to_mq` and `from_mq` are the integration tables for MQTT clients; `rules` has the YAML mappings, with their templates,
-filters, loops and checks. Nothing here does I/O: the service, the archive and Spark call the same functions. The YAML file
-itself is `bridge.config`; who runs a mapping is `bridge.service.mappings`.
+`rules` contains templates, filters, loops and checks. `envelope`, `payload` and `message_view` convert and show messages. The
+configuration is `bridge.config`, the mappings run in `bridge.service.mappings`, and the conversion of a publication that no
+mapping changes is `bridge.telemetry`.
 """

@@ -7,13 +7,20 @@ from types import MappingProxyType
 
 import msgspec
 
-from bridge.mapping.folder_properties import FolderProperties, folder_properties
-from bridge.mapping.hops import ELEMENT, FOLDER, hops_of
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.telemetry.folders import HEADER_FORMATS, is_set, qos_in
-from bridge.mapping.telemetry.publish_properties import payload_format_of, user_property_in
-from bridge.mapping.telemetry.qos import publication_qos
+from bridge.telemetry.headers import (
+    ELEMENT,
+    FOLDER,
+    HEADER_FORMATS,
+    FolderProperties,
+    folder_properties,
+    hops_of,
+    is_set,
+    payload_format_of,
+    qos_in,
+    user_property_in,
+)
+from bridge.telemetry.message import CCSID_UTF8, Message, Publication, Unmappable
+from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
 
@@ -60,7 +67,7 @@ class Envelope:
         """Return name -> value as text of the properties in the folders of that name; empty without such a folder.
 
         A property in a group is `group.name`; of one that is there twice the last value counts; one that is nil is
-        none. Names in the usr folder are as the bridge reads them (:mod:`bridge.mapping.property_name`).
+        none. Names in the usr folder are as the bridge reads them (:mod:`bridge.telemetry.headers`).
         """
         if self._properties is None:
             self._properties = folder_properties(self._folders)

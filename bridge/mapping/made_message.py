@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.property_name import property_name
+from bridge.telemetry.headers import property_name
+from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.message import CCSID_UTF8
-from bridge.mapping.publication import Unmappable
+from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import CharacterSet, character_set
 

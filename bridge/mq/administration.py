@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions
+from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, encode_pcf

@@ -13,13 +13,13 @@ from typing import Protocol
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.client_names import ClientNames
-from bridge.mapping.telemetry.session_record import StateRecord
-from bridge.mapping.telemetry.subscription import SubscriptionData
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.commits import Commits
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.identity import ClientNames
+from bridge.telemetry.record import StateRecord
+from bridge.telemetry.subscription import SubscriptionData
 from bridge.wire import cmqc
 
 
@@ -139,7 +139,7 @@ class Backend(Protocol):
     ) -> None:
         """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each.
 
-        The subscription of a share (`bridge.mapping.telemetry.shared_subscription`) has its remote queue manager in the place
+        The subscription of a share (`bridge.telemetry.subscription`) has its remote queue manager in the place
         of a client identifier, and the filter as clients write it; `member` is the client that joins it, whose publications
         come behind.
 

@@ -14,9 +14,9 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection, GetOptions, Got
+from bridge.telemetry.conversion import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -15,14 +15,13 @@ from itertools import islice
 import msgspec
 
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
 from bridge.mq.letter import Letter, Selection, header_of, original_of, read_letter, with_dead_letter_time
 from bridge.mq.letter_destination import Delivery, Destinations, NoDestination
 from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got
 from bridge.mq.worker import LOST
+from bridge.telemetry.message import Destination, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_chain
 

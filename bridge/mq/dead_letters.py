@@ -11,11 +11,10 @@ import time
 
 import msgspec
 
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.publication import Destination
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.worker import LOST
+from bridge.telemetry.message import CCSID_UTF8, Destination, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, encode_mqdlh, fitted_mqmd
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import is_set
-from bridge.mapping.topic import matches
 from bridge.mq.dead_letter_reason import reason_in_words
+from bridge.mqtt.topics import matches
+from bridge.telemetry.headers import is_set
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import (
     MQDLH,

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination
-from bridge.mapping.telemetry.folders import is_set
 from bridge.mq.dead_letters import as_name
 from bridge.mq.errors import MQError
 from bridge.mq.letter import Letter, characters, content_of, put_application, transmitted
@@ -17,6 +14,8 @@ from bridge.mq.mapping_subscription import names
 from bridge.mq.message_producer import name_of
 from bridge.mq.mqi import Connection
 from bridge.mq.worker import LOST
+from bridge.telemetry.headers import is_set
+from bridge.telemetry.message import Destination, Message
 from bridge.wire.mq import RFH2, MalformedHeader, decode_chain, encode_chain
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from bridge.mapping.message import Message
 from bridge.mq.duplicate_publications import DuplicatePublications
 from bridge.mq.errors import MQError
 from bridge.mq.mapping_subscription import (
@@ -23,6 +22,7 @@ from bridge.mq.mapping_subscription import (
 )
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.worker import LOST
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, KeptRequest, MappedMessage
 from bridge.mq.administration import Administration
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, Property
 from bridge.mq.worker import LOST
+from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
+from bridge.telemetry.conversion import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQLONG, MQMD, MalformedHeader, check_mqmd
 

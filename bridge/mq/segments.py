@@ -12,10 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer
+from bridge.telemetry.conversion import AnyMessage, Transmission
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQXQH, MalformedHeader, byte_order_of, decode_rfh2, encode_mqxqh
 

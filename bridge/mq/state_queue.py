@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

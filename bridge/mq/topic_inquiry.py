@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
-from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
-from bridge.mapping.telemetry.subscription import subscription_name
-from bridge.mapping.topic import matches, overlap
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
+from bridge.mqtt.topics import matches, overlap
+from bridge.telemetry.identity import AS_IS, ClientNames
+from bridge.telemetry.subscription import subscription_name
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
 

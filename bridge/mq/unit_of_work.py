@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, StateKey, StateRecord
-from bridge.mapping.telemetry.transmission import Transmission
+from bridge.telemetry.conversion import PublicationMessage, Transmission
+from bridge.telemetry.record import ReceivedRecord, StateKey, StateRecord
 
 NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Auth,
     Connect,
     Disconnect,

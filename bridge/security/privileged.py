@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from bridge.mapping.telemetry.identity import user_identifier
+from bridge.telemetry.identity import user_identifier
 
 #: The user and the group that may do everything.
 ADMINISTRATORS = "mqm"

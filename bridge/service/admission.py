@@ -8,20 +8,19 @@ from collections.abc import Collection
 from typing import Any
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
-from bridge.mapping.telemetry.identity import USER_IDENTIFIER_LENGTH, ClientIdentity, user_identifier
-from bridge.mapping.telemetry.reply_address import ReplyAddresses
-from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, is_shared
-from bridge.mqtt.output import REASON_CODES
-from bridge.mqtt.protocol import TOPIC_ALIAS_MAXIMUM
-from bridge.mqtt.session import NEVER
-from bridge.mqtt.transport.peer import Peer
+from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM
+from bridge.mqtt.packets import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated, Certificate
 from bridge.security.channel_authentication import Connecting
 from bridge.service.client import Client, granted_expiry
 from bridge.service.sessions import Sessions
-from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
+from bridge.telemetry.identity import AS_IS, USER_IDENTIFIER_LENGTH, ClientIdentity, ClientNames, user_identifier
+from bridge.telemetry.request import ReplyAddresses
+from bridge.telemetry.session import NEVER
+from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
+from bridge.transport.interface import Peer
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mqtt.connection_state import State
-from bridge.mqtt.session import Session
+from bridge.mqtt.connection import State
+from bridge.mqtt.packets import Auth, ConnackCode, Connect
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authentication_method import Exchange
 from bridge.security.authenticator import (
     Authenticated,
@@ -26,7 +26,8 @@ from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.admission import Barred, admitted_identity, refuse
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
-from bridge.wire.mqtt import Auth, ConnackCode, Connect, ReasonCode
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)
 

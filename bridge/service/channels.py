@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.config.values import endpoint
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
-from bridge.mqtt.transport.channel import Channel, Room
-from bridge.mqtt.transport.interface import Gateway
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import TlsError, context_of
 from bridge.service.descriptors import room_for
-from bridge.wire.mqtt import ReasonCode
+from bridge.transport.channel import Channel, Room
+from bridge.transport.interface import Gateway
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,16 @@ from functools import cache, partial
 from typing import Final, Protocol
 
 from bridge.config import ChannelConfig
-from bridge.mapping.telemetry.identity import UNAUTHENTICATED
-from bridge.mqtt.connection_state import State
+from bridge.mqtt.connection import ServerProtocol, State
 from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
-from bridge.mqtt.protocol import ServerProtocol
-from bridge.mqtt.session import Session, Work
-from bridge.mqtt.transport.interface import UNCOMMITTED, Transport
-from bridge.mqtt.transport.peer import Peer
-from bridge.mqtt.transport.rate import Rate
+from bridge.mqtt.packets import Auth, Connect, Disconnect, Subscribe, Unsubscribe, Will
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.failed_connects import Attempt
+from bridge.telemetry.identity import UNAUTHENTICATED
+from bridge.telemetry.session import Session, Work
+from bridge.transport.interface import UNCOMMITTED, Peer, Transport
+from bridge.transport.stream import Rate
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Auth, Connect, Disconnect, ReasonCode, Subscribe, Unsubscribe, Will
 
 log = logging.getLogger(__name__)
 

@@ -12,17 +12,13 @@ import time
 from functools import partial
 from typing import Any
 
-from bridge.mapping.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.connection_state import State
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.outbox import NO_RECEIVE_MAXIMUM
-from bridge.mqtt.session import Session
-from bridge.mqtt.transport.peer import Peer
+from bridge.mqtt.connection import State
+from bridge.mqtt.packets import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated
 from bridge.security.client_network import network_of
-from bridge.security.topic_access import TopicAccess
 from bridge.service.admission import (
     Barred,
     admitted_identity,
@@ -35,8 +31,13 @@ from bridge.service.authentication import BELIEVED, authenticate, identify, judg
 from bridge.service.client import Client
 from bridge.service.ownership import authorize_again, belongs_to_another, refuse_for_owner, take_ownership
 from bridge.service.sessions import Sessions
+from bridge.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.outbox import NO_RECEIVE_MAXIMUM
+from bridge.telemetry.session import Session
+from bridge.telemetry.topic_access import TopicAccess
+from bridge.transport.interface import Peer
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect, ReasonCode
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from bridge.mapping.telemetry.session_record import StateKey, StateRecord
-from bridge.mapping.telemetry.subscription import FOREIGN, subscription_data
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import UnitOfWork
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.session import Session
-from bridge.mqtt.unsent import too_many
 from bridge.service.shares import Share
 from bridge.service.units import Units
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.outbox import too_many
+from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.session import Session
+from bridge.telemetry.subscription import FOREIGN, subscription_data
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

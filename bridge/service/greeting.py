@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from bridge.mqtt.transport.channel import Channel
+from bridge.transport.channel import Channel
 
 _ADDRESSES = {"127.0.0.1": "", "0.0.0.0": "", "::": " -h ::1"}
 

@@ -24,6 +24,7 @@ from bridge.extras import install
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
 from bridge.mq.queue_manager_authenticator import THREADS, QueueManagerAuthenticator
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authentication_method import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
@@ -47,7 +48,6 @@ from bridge.service.takeover import Takeover
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing.tracing import TracesError, Tracing, tracing_of
 from bridge.service.watch import Watch
-from bridge.wire.mqtt import ReasonCode
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend

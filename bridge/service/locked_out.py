@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mqtt.session import Session
+from bridge.mqtt.packets import LEVEL_MQTT_5
 from bridge.service.observers import Observer
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.session import Session
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5
 
 log = logging.getLogger(__name__)
 

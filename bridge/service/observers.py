@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
-from bridge.mqtt.session import Session, Work
-from bridge.wire.mqtt import ReasonCode
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.telemetry.conversion import PublicationMessage, Transmission
+from bridge.telemetry.session import Session, Work
 
 log = logging.getLogger(__name__)
 

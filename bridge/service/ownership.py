@@ -8,24 +8,23 @@ from functools import partial
 
 from bridge.archive.events import now_us
 from bridge.archive.filter_tree import FilterTree
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
-from bridge.mapping.telemetry.subscription import FOREIGN, SHARED, subscription_data
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import SubscriptionRequest
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.session import Session
-from bridge.mqtt.unsent import NOT_ALLOWED
+from bridge.mqtt.packets import ConnackCode
 from bridge.security import audit_log
-from bridge.security.topic_access import TopicAccess
 from bridge.service.admission import answer_refusal
 from bridge.service.authentication import BELIEVED
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, leave
 from bridge.service.subscriptions import topics_of
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.outbox import NOT_ALLOWED
+from bridge.telemetry.session import Session
+from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS, FOREIGN, SHARED, subscription_data
+from bridge.telemetry.topic_access import TopicAccess
 from bridge.wire import cmqc
-from bridge.wire.mqtt import ConnackCode
 
 log = logging.getLogger(__name__)
 

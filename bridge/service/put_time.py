@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 
-from bridge.mapping.telemetry.transmission import Transmission
+from bridge.telemetry.conversion import Transmission
 
 
 def put_time_of(transmission: Transmission) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from bridge.config import LimitsConfig
-from bridge.mapping.telemetry.identity import Principal
-from bridge.mqtt.session import Session
+from bridge.telemetry.identity import Principal
+from bridge.telemetry.session import Session
 
 #: Topic levels that each of limits.subscriptions may have on average.
 LEVELS_PER_SUBSCRIPTION: Final = 10

@@ -25,13 +25,12 @@ from bridge.archive.events import (
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.config.archive import ArchiveConfig
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.subscription import subscription_data
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
-from bridge.mqtt.session import Session, Work
 from bridge.service.observers import Observer
+from bridge.telemetry.conversion import PublicationMessage, Transmission
+from bridge.telemetry.session import Session, Work
+from bridge.telemetry.subscription import subscription_data
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from bridge.config import LimitsConfig
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.reply_address import ReplyAddresses
 from bridge.mq.backend import Backend
-from bridge.mqtt.session import Session
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
@@ -18,6 +15,9 @@ from bridge.service.observers import Observers
 from bridge.service.quotas import Quotas
 from bridge.service.timers import Timers
 from bridge.service.units import Units
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.request import ReplyAddresses
+from bridge.telemetry.session import Session
 
 
 class Wills(Protocol):

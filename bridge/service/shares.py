@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from bridge.mapping.telemetry.shared_subscription import SharedSubscription, shared_subscription
-from bridge.mapping.telemetry.subscription import subscription_data
-from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mqtt.backlog import Backlog
-from bridge.mqtt.session import Session
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.outbox import Backlog
+from bridge.telemetry.session import Session
+from bridge.telemetry.subscription import SharedSubscription, shared_subscription, subscription_data
 
 #: What is given out in one batch: messages by session.
 Grouped = dict[Session, list[Transmission]]

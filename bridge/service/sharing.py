@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bridge.mapping.telemetry.subscription import SHARED
 from bridge.mq.backend import SubscriptionRequest
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.session import Session
 from bridge.service.sessions import Sessions
 from bridge.service.shares import Share
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.session import Session
+from bridge.telemetry.subscription import SHARED
 from bridge.wire import cmqc
 
 

@@ -8,28 +8,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bridge.archive.events import now_us
-from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS
-from bridge.mapping.telemetry.reason_code import reason_code_of
-from bridge.mapping.telemetry.shared_subscription import is_shared, shared_subscription_error
-from bridge.mapping.telemetry.subscription import SHARED, SubscriptionData
-from bridge.mapping.topic import topic_filter_error
 from bridge.mq.backend import SubscriptionRequest
-from bridge.mqtt.session import Session
+from bridge.mqtt.packets import LEVEL_MQTT_5, SUBACK_FAILURE, PacketType, Subscribe, SubscriptionOptions, Unsubscribe
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.quotas import LEVELS_PER_SUBSCRIPTION, levels_left
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record
-from bridge.wire import cmqc
-from bridge.wire.mqtt import (
-    LEVEL_MQTT_5,
-    SUBACK_FAILURE,
-    PacketType,
-    ReasonCode,
-    Subscribe,
-    SubscriptionOptions,
-    Unsubscribe,
+from bridge.telemetry.conversion import reason_code_of
+from bridge.telemetry.session import Session
+from bridge.telemetry.subscription import (
+    DEFAULT_QOS_TOPIC,
+    DIRECT_MESSAGE_QOS,
+    SHARED,
+    SubscriptionData,
+    is_shared,
+    shared_subscription_error,
 )
+from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 

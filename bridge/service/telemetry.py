@@ -17,20 +17,12 @@ from types import MappingProxyType
 from typing import Final
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC
-from bridge.mapping.telemetry.reply_address import KEY_LENGTH, ReplyAddresses
-from bridge.mapping.telemetry.session_record import ReplyKeyRecord, Side, StateKey, StateRecord
-from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager
-from bridge.mapping.telemetry.subscription import subscription_data
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend, ClientSubscription
 from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.events import MessagePacket
-from bridge.mqtt.outbox import SENT_AT_A_TURN
-from bridge.mqtt.protocol import ServerProtocol
-from bridge.mqtt.session import Session, Work
-from bridge.mqtt.transport.interface import Transport
+from bridge.mqtt.packets import Auth, Connect, Publish, Subscribe, Unsubscribe
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
@@ -49,8 +41,15 @@ from bridge.service.timers import Timers
 from bridge.service.turns import Turns
 from bridge.service.units import Units
 from bridge.service.will import Wills
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.outbox import SENT_AT_A_TURN
+from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord
+from bridge.telemetry.request import KEY_LENGTH, ReplyAddresses
+from bridge.telemetry.session import Session, Work
+from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_manager, subscription_data
+from bridge.transport.interface import Transport
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Auth, Connect, Publish, ReasonCode, Subscribe, Unsubscribe
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Traffic: what clients and the bridge send one another, where there are metrics.
 
-Publications are counted by sessions as they pass (`bridge.mqtt.publication_counts`): later, what each holds would have to be
+Publications are counted by sessions as they pass (`bridge.telemetry.outbox`): later, what each holds would have to be
 fetched again from memory. What becomes of them is told by `bridge.service.units` a batch at a time; this is no observer, for
 observers are not compiled.
 """
@@ -14,12 +14,12 @@ from typing import Final
 
 from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.unit_of_work import Completion
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.publication_counts import PublicationCounts
-from bridge.mqtt.session import Session, Work
 from bridge.service.put_time import put_time_of
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.outbox import PublicationCounts
+from bridge.telemetry.session import Session, Work
 
 #: Batches of a channel and version whose latency is measured between two ticks, at most, each way: at full load the others
 #: go by.
@@ -74,7 +74,7 @@ class Traffic:
         self.failed: Counter[tuple[str, int]] = Counter()
         #: publications that went to the dead-letter queue instead, by MQRC
         self.diverted: Counter[int] = Counter()
-        #: messages that were not sent, by the words of `bridge.mqtt.outbox` for it
+        #: messages that were not sent, by the words of `bridge.telemetry.outbox` for it
         self.discarded: Counter[str] = Counter()
 
     def tick(self) -> None:

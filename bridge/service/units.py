@@ -13,17 +13,11 @@ from functools import partial
 
 from bridge.archive.events import now_us
 from bridge.config import LimitsConfig
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.reason_code import reason_code_of
-from bridge.mapping.telemetry.session_record import StateKey, StateRecord
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend
 from bridge.mq.unit_of_work import NONE_FORBIDDEN, Completion, UnitOfWork
-from bridge.mqtt.backlog import Backlog, BacklogTotal
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.output import Answer, Reason
-from bridge.mqtt.session import Session, Work
-from bridge.mqtt.unsent import FULL, Refusal
+from bridge.mqtt.connection import Answer, Reason
+from bridge.mqtt.packets import LEVEL_MQTT_5, PacketType
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.observers import Observers
@@ -31,8 +25,12 @@ from bridge.service.shares import Share, Shares
 from bridge.service.tracing.publications import PublicationTraces
 from bridge.service.traffic import Traffic
 from bridge.service.turns import Turns
+from bridge.telemetry.conversion import PublicationMessage, Transmission, reason_code_of
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal
+from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.session import Session, Work
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5, PacketType, ReasonCode
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ import logging
 from functools import partial
 
 from bridge.archive.events import now_us
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.session import Session
+from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.timers import Timers
 from bridge.service.units import forbidden_of
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.session import Session
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Publish, PublishProperties, Will
 
 log = logging.getLogger(__name__)
 

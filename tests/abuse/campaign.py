@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.wire.mqtt import Pingreq, Pingresp, Puback, Publish
+from bridge.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from tests.fuzz.campaign import FAULTS
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import RawClient

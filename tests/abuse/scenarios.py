@@ -11,18 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from bridge.wire.mqtt import (
-    Connect,
-    Disconnect,
-    Packet,
-    Pingreq,
-    Puback,
-    Publish,
-    Subscribe,
-    Unsubscribe,
-    Will,
-    encode,
-)
+from bridge.mqtt.packets import Connect, Disconnect, Packet, Pingreq, Puback, Publish, Subscribe, Unsubscribe, Will
+from bridge.mqtt.writer import encode
 from tests.abuse.campaign import Scenario, Target
 from tests.fuzz.sequences import web_socket
 from tests.support.raw_client import RawClient

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 from bridge.archive.schema import Row
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.support.archive import Story, write
 from tests.support.exactly_once import DurableSubscriber, Publisher
 

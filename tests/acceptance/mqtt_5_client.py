@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Disconnect,
     PublishProperties,
     Suback,

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, ReasonCode, encode
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import eventually
 from tests.support.raw_client import RawClient

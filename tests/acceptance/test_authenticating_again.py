@@ -13,7 +13,8 @@ from scramp import ScramClient
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.wire.mqtt import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Packet, ReasonCode
+from bridge.mqtt.packets import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Packet
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import PATIENCE
 from tests.support.raw_client import ConnectionClosed, RawClient

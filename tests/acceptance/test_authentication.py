@@ -17,24 +17,15 @@ from scramp import ScramClient
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.packets import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Puback, Publish, Will
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFST, encode_pcf
-from bridge.wire.mqtt import (
-    Auth,
-    AuthProperties,
-    Connack,
-    ConnectProperties,
-    Disconnect,
-    Puback,
-    Publish,
-    ReasonCode,
-    Will,
-)
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import PATIENCE, eventually
 from tests.support.raw_client import ConnectionClosed, RawClient

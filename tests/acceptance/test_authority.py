@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import Publish, Will
+from bridge.mqtt.packets import Publish, Will
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.support import mosquitto
 from tests.support.bridge_process import BridgeProcess

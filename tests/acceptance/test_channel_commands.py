@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import Disconnect, ReasonCode, Will
+from bridge.mqtt.packets import Disconnect, Will
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.certificate_authority import Authority
 from tests.support.mosquitto import Subscriber, publish

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire.mqtt import ConnectProperties, Disconnect, Will, WillProperties
+from bridge.mqtt.packets import ConnectProperties, Disconnect, Will, WillProperties
 from tests.support.administrator import Administrator
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import until

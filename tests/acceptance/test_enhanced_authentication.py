@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
     Connack,
@@ -18,8 +18,8 @@ from bridge.wire.mqtt import (
     Pingresp,
     Puback,
     Publish,
-    ReasonCode,
 )
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import RawClient
 from tests.support.sum_method import NAME, install

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.wire.mqtt import Publish, PublishProperties, ReasonCode
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.support.raw_client import RawClient
 from tests.support.remote_bridge import RemoteBridgeProcess
 

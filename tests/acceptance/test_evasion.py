@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.wire.mqtt import Connack, Disconnect, Publish, ReasonCode, Will, encode
+from bridge.mqtt.packets import Connack, Disconnect, Publish, Will
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
 from tests.support.patience import PATIENCE, eventually, until

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.packets import Publish, Pubrec
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish, Pubrec
 from tests.acceptance.test_crash import verify
 from tests.support.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
 from tests.support.exactly_once import DurableSubscriber, Publisher

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bridge.wire.mqtt import ConnackCode, Puback, Publish
+from bridge.mqtt.packets import ConnackCode, Puback, Publish
 from tests.support.bridge_process import MQBRIDGE
 from tests.support.line_process import LineProcess
 from tests.support.patience import until

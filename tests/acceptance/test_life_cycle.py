@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated

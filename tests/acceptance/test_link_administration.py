@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.config import LinkConfig
-from bridge.mqtt.link import trial
-from bridge.mqtt.link.trial import TrialFailed, try_link
+from bridge.link import trial
+from bridge.link.trial import TrialFailed, try_link
 from tests.support.administrator import Administrator
 from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.certificate_authority import Authority

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bridge.wire.mqtt import Publish, encode
+from bridge.mqtt.packets import Publish
+from bridge.mqtt.writer import encode
 from tests.acceptance.test_crash import TOPICS, verify
 from tests.support.bridge_process import MQBRIDGE
 from tests.support.exactly_once import DurableSubscriber, Publisher

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bridge.wire.mqtt import Connack, Pingreq, Pingresp, Puback, Publish, Subscribe, encode
+from bridge.mqtt.packets import Connack, Pingreq, Pingresp, Puback, Publish, Subscribe
+from bridge.mqtt.writer import encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import ConnectionClosed, RawClient
 

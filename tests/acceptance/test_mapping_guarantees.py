@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.queue_managers import EMBEDDED

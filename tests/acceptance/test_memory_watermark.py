@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire.mqtt import Puback, Publish
+from bridge.mqtt.packets import Puback, Publish
 from tests.support.administrator import Administrator
 from tests.support.bridge_process import BridgeProcess
 from tests.support.memory_cgroup import MemoryCgroup, memory_cgroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.support.patience import until
 from tests.support.raw_client import RawClient
 from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess

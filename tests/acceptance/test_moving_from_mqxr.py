@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.support.raw_client import RawClient
 from tests.support.remote_bridge import RemoteBridgeProcess
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, Header, Typed, encode_chain
-from bridge.wire.mqtt import Publish
 from tests.support import mosquitto
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import eventually

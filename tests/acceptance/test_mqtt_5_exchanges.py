@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from bridge.mapping.topic import TOPIC_LEVELS
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     AcknowledgementProperties,
     Packet,
     Pingreq,
@@ -19,7 +18,6 @@ from bridge.wire.mqtt import (
     PublishProperties,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Suback,
     Subscribe,
     SubscribeProperties,
@@ -28,6 +26,8 @@ from bridge.wire.mqtt import (
     Unsubscribe,
     UnsubscribeProperties,
 )
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.topics import TOPIC_LEVELS
 from tests.acceptance.mqtt_5_client import client_of
 from tests.support.bridge_process import BridgeProcess
 

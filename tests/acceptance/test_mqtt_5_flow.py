@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     AcknowledgementProperties,
     Auth,
     AuthProperties,
@@ -26,14 +26,14 @@ from bridge.wire.mqtt import (
     PublishProperties,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Suback,
     Subscribe,
     SubscriptionOptions,
     Unsuback,
     Unsubscribe,
-    encode,
 )
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from tests.acceptance.mqtt_5_client import NewBridge, client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import ConnectionClosed, RawClient

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire.mqtt import (
-    ConnectProperties,
-    Puback,
-    Publish,
-    PublishProperties,
-    Pubrec,
-    ReasonCode,
-)
+from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties, Pubrec
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import eventually

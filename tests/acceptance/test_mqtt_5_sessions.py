@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     ConnectProperties,
     Disconnect,
@@ -16,10 +16,10 @@ from bridge.wire.mqtt import (
     PublishProperties,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Will,
     WillProperties,
 )
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import RawClient

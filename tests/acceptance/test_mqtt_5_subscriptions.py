@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.mapping.topic import TOPIC_LEVELS
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     ConnectProperties,
     Puback,
     Pubcomp,
@@ -14,7 +13,6 @@ from bridge.wire.mqtt import (
     PublishProperties,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Suback,
     Subscribe,
     SubscribeProperties,
@@ -22,6 +20,8 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
 )
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.topics import TOPIC_LEVELS
 from tests.acceptance.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import RawClient

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     Connect,
     ConnectProperties,
@@ -14,12 +14,12 @@ from bridge.wire.mqtt import (
     Packet,
     Publish,
     PublishProperties,
-    ReasonCode,
     Subscribe,
     Unsubscribe,
     Will,
-    encode,
 )
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from tests.acceptance.mqtt_5_client import client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import ConnectionClosed, RawClient

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     ConnectProperties,
     Disconnect,
     DisconnectProperties,
     PacketType,
     PublishProperties,
-    ReasonCode,
     Will,
     WillProperties,
 )
-from bridge.wire.mqtt.reason_codes import FROM_CLIENT
+from bridge.mqtt.reason_codes import FROM_CLIENT, ReasonCode
 from tests.acceptance.mqtt_5_client import client_of, ended, subscribe
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import RawClient

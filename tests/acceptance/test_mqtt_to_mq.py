@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import Publish, Will
+from bridge.mqtt.packets import Publish, Will
 from tests.support import mosquitto
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import RawClient

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mqtt.packets import Connack
 from bridge.security.password_file import Entry, hash_of, read_password_file, write_password_file
-from bridge.wire.mqtt import Connack
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import until
 from tests.support.raw_client import RawClient

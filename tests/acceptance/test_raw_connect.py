@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     ConnackCode,
     Connect,
@@ -23,8 +23,8 @@ from bridge.wire.mqtt import (
     Subscribe,
     Unsuback,
     Unsubscribe,
-    encode,
 )
+from bridge.mqtt.writer import encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import ConnectionClosed, RawClient
 

@@ -6,17 +6,7 @@ import time
 
 import pytest
 
-from bridge.wire.mqtt import (
-    Connack,
-    Pingreq,
-    Pingresp,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    Will,
-)
+from bridge.mqtt.packets import Connack, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import LEVELS, RawClient
 

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.topic import TOPIC_LEVELS
-from bridge.wire.mqtt import (
-    SUBACK_FAILURE,
-    Puback,
-    Publish,
-    Suback,
-    Subscribe,
-    Will,
-)
+from bridge.mqtt.packets import SUBACK_FAILURE, Puback, Publish, Suback, Subscribe, Will
+from bridge.mqtt.topics import TOPIC_LEVELS
 from tests.support.bridge_process import BridgeProcess
 from tests.support.raw_client import LEVELS, RawClient
 

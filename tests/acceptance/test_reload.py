@@ -17,7 +17,9 @@ import pytest
 
 from bridge.administration.control_socket import ask
 from bridge.administration.requests import Reload
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, ReasonCode, encode
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from tests.support.bridge_process import MQBRIDGE, BridgeProcess
 from tests.support.certificate_authority import Authority
 from tests.support.mosquitto import free_port, publish

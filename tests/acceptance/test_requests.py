@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import ConnectProperties, Puback, Publish, PublishProperties, ReasonCode
+from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import eventually
 from tests.support.raw_client import RawClient

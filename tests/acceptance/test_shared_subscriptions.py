@@ -7,16 +7,16 @@ import json
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     SUBACK_FAILURE,
     ConnectProperties,
     Publish,
-    ReasonCode,
     Suback,
     Subscribe,
     SubscribeProperties,
     SubscriptionOptions,
 )
+from bridge.mqtt.reason_codes import ReasonCode
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ
 from tests.support.bridge_process import BridgeProcess
 from tests.support.mosquitto import Subscriber, publish

@@ -10,9 +10,9 @@ import pytest
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
-from bridge.wire.mqtt import Pingreq, Pingresp, Puback, Publish
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import eventually
 from tests.support.raw_client import RawClient

@@ -14,19 +14,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from bridge.wire.mqtt import (
-    Connack,
-    Connect,
-    Decoder,
-    Packet,
-    Pingreq,
-    Pingresp,
-    Puback,
-    Publish,
-    Suback,
-    Subscribe,
-    encode,
-)
+from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority
 from tests.support.mqtt_js import MqttJs, Steps, data

@@ -11,7 +11,7 @@ from bridge.archive.audit.mapped import MappingCounts
 from bridge.archive.audit.verdict import BROKEN, PATIENCE, Counts
 from bridge.archive.history import History
 from bridge.archive.schema import Direction, Outcome
-from bridge.mapping.topic import matches
+from bridge.mqtt.topics import matches
 
 Row = dict[str, Any]
 Key = tuple[str, str, int]

@@ -1,4 +1,4 @@
-"""The tree names the filters that `bridge.mapping.topic.matches` names, one by one."""
+"""The tree names the filters that `bridge.mqtt.topics.matches` names, one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.archive.filter_tree import FilterTree
-from bridge.mapping.topic import matches, topic_filter_error
+from bridge.mqtt.topics import matches, topic_filter_error
 
 LEVELS = st.sampled_from(["a", "b", "", "$SYS", "+", "#", "ab"])
 FILTERS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(lambda one: topic_filter_error(one) is None)

@@ -12,14 +12,13 @@ from bridge.archive.events import DeadLettered, Finished, Published, encode, eve
 from bridge.archive.publish_properties import json_of, properties_of
 from bridge.archive.rows import OriginalPublication, Rows, original_publication_of, put_time
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.service.recorder import delivery_of
+from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
-from bridge.wire.mqtt import Publish, PublishProperties
 
 
 class Queued:

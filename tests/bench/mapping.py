@@ -21,12 +21,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.writer import encode_publish, encode_topic
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import encode_publish, encode_topic
 from tests.bench import frames
 from tests.bench.servers import Bridge, Mosquitto, Server
 

@@ -16,9 +16,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bridge.mqtt.packets import Connect
+from bridge.mqtt.writer import encode
 from bridge.security.password_cache import PasswordCache
 from bridge.security.password_file import hash_of, read_password_file
-from bridge.wire.mqtt import Connect, encode
 from tests.support.bridge_process import BridgeProcess
 
 CONFIG = """

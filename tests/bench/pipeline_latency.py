@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, Connection
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.bench.servers import Bridge

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bridge.cli.pipeline import chosen_of, environment_of
 from bridge.config import load
-from bridge.mapping.message import Message
 from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions
@@ -27,6 +26,7 @@ from bridge.pipeline.flow.plan import register as register_sources
 from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import Runner
 from bridge.pipeline.session import session
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.bench.mapping import publish

@@ -27,12 +27,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Decoder, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
 from tests.bench.channel import Channel
 
 ROOT = Path(__file__).resolve().parents[2]

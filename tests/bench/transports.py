@@ -20,7 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from bridge.wire.mqtt import Connect, encode
+from bridge.mqtt.packets import Connect
+from bridge.mqtt.writer import encode
 from tests.bench.servers import Announced, Bridge, Mosquitto, Server, ServerUnavailable, free_port
 from tests.support.certificate_authority import Authority
 

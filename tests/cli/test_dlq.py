@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bridge.cli.administration import letter_file
-from bridge.mapping.message import Message
 from bridge.mq.dead_letters import OriginContext, dead_letter
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE, until

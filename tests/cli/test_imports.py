@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bridge.config
-from bridge.mapping.message import Message
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE
 

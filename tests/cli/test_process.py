@@ -13,7 +13,7 @@ import pytest
 
 import bridge
 from bridge.compilation import PURE
-from bridge.mapping.message import Message
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE

@@ -18,14 +18,13 @@ from typer.testing import Result
 from bridge.archive import replay as replay_module
 from bridge.archive.publish_properties import json_of
 from bridge.archive.replay import ReplayDestination
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination
-from bridge.mapping.telemetry.from_mq import from_mq
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.conversion import from_mq
+from bridge.telemetry.message import Destination, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, decode_chain
-from bridge.wire.mqtt import PublishProperties
 from tests.support.archive import NOON, Story, write
 
 COUNT = 25

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.console.conftest import CONFIG, SCRIPT
 from tests.support.bridge_process import BridgeProcess
 from tests.support.browser import Browser

@@ -12,9 +12,10 @@ import pytest
 
 from bridge.config import Configuration
 from bridge.mq.embedded.host import EmbeddedHost
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Publish
+from bridge.mqtt.writer import encode
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import CATALOGUE
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Publish, encode
 from tests.support.bridge_process import BridgeProcess
 from tests.support.mosquitto import Mosquitto
 from tests.support.patience import eventually

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from markupsafe import escape as markup
 
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.support.bridge_process import BridgeProcess
 from tests.support.console import Console, Page
 from tests.support.patience import until

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.wire.mqtt import Publish
+from bridge.mqtt.packets import Publish
 from tests.console.test_access import PAGES
 from tests.support.administrator import Administrator
 from tests.support.bridge_process import BridgeProcess

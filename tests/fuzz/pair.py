@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from bridge.wire.mqtt import Puback, Publish
+from bridge.mqtt.packets import Puback, Publish
 from tests.support.raw_client import RawClient
 
 

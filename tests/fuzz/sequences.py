@@ -9,14 +9,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bridge.mapping.message import Message
 from bridge.mq.capi.frames import GREETING, Verb
 from bridge.mq.capi.frames import LENGTH as C_LENGTH
 from bridge.mq.embedded.server import protocol
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
-from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
     Connect,
@@ -33,8 +30,11 @@ from bridge.wire.mqtt import (
     Subscribe,
     Unsubscribe,
     Will,
-    encode,
 )
+from bridge.mqtt.writer import encode
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 Structure = TypeVar("Structure", bound=msgspec.Struct)
 

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.envelope import Envelope, publication_of
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
-from bridge.wire.mqtt import Publish
 
 
 def message(*folders: Folder, **fields: Any) -> Message:

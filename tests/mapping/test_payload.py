@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.payload import document_of, in_ccsid, json_object, text_of, utf_8
-from bridge.mapping.publication import Unmappable
+from bridge.telemetry.message import Unmappable
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.property_name import property_name, user_name
+from bridge.telemetry.headers import property_name, user_name
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from bridge.config import ToMqMapping, ToMqttMapping, standard_profile
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Publication
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.qos import publication_qos
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message, Publication
+from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, decode_chain
-from bridge.wire.mqtt import Publish
 
 PROFILE = standard_profile()
 #: Seed 004, table 1 and table 4, in MQ's numbers.

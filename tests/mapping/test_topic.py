@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridge.mapping.topic import is_wildcard, matches, topic_filter_error
+from bridge.mqtt.topics import is_wildcard, matches, topic_filter_error
 
 # Matching -------------------------------------------------------------------------------------------------------------
 

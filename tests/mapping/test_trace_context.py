@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.trace_context import TraceContext, context_in, context_of, parsed, user_property_with
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Message
+from bridge.telemetry.trace_context import TraceContext, context_in, context_of, parsed, user_property_with
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
-from bridge.wire.mqtt import PublishProperties
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 VALID = f"00-{TRACE}-{SPAN}-01"

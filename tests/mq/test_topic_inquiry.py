@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.topic import overlap
 from bridge.mq import topic_inquiry
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
@@ -19,6 +17,8 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.topic_inquiry import LOOKS_AT_A_TURN, EmbeddedTopicInquiry
 from bridge.mq.mqi import MQOD
 from bridge.mq.topic_inquiry import PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TopicInquiry
+from bridge.mqtt.topics import overlap
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.support.client_packages import BUILD
 from tests.support.patience import PATIENCE, until

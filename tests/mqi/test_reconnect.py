@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.mqi.conftest import Manager
 from tests.support.patience import until

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.connection import IbmConnection
 from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support import client_packages

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mqtt.protocol import ServerProtocol
-from bridge.mqtt.session import Session
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.packets import Packet, Publish
+from bridge.mqtt.reader import Decoder
+from bridge.telemetry.conversion import AnyMessage, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.session import Session
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Decoder, Packet, Publish
 
 
 @dataclass(eq=False)

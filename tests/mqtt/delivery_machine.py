@@ -8,20 +8,11 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.wire.mqtt import (
-    FAILURE,
-    Connack,
-    Packet,
-    Pingreq,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    encode,
-)
+from bridge.mqtt.packets import Connack, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.reason_codes import FAILURE
+from bridge.mqtt.writer import encode
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import ClientIdentity
 from tests.mqtt.delivery_scene import Scene
 from tests.mqtt.delivery_world import (
     CLIENT,

@@ -10,22 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from bridge.config import LimitsConfig
-from bridge.mqtt.acknowledgement import Phase
-from bridge.mqtt.transport.stream import StreamConnection
+from bridge.mqtt.flow import Phase
+from bridge.mqtt.packets import Connect, ConnectProperties, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import FAILURE
+from bridge.mqtt.writer import encode
 from bridge.service.telemetry import TelemetryService
-from bridge.wire.mqtt import (
-    FAILURE,
-    Connect,
-    ConnectProperties,
-    Decoder,
-    Packet,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    encode,
-)
+from bridge.transport.stream import StreamConnection
 from tests.mqtt.delivery_world import (
     CLIENT,
     AtOnce,

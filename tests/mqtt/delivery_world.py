@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bridge.config import ChannelConfig
-from bridge.mapping.telemetry.client_names import AS_IS
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.mq.backend import Recovered
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.transport.stream import StreamConnection
+from bridge.mqtt.packets import Packet
+from bridge.mqtt.reader import Decoder
 from bridge.service.telemetry import TelemetryService
 from bridge.service.turns import Turns
-from bridge.wire.mqtt import (
-    Decoder,
-    Packet,
-)
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.identity import AS_IS
+from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
+from bridge.transport.stream import StreamConnection
 
 CLIENT = "c"
 #: last two bytes of the MsgIds: few, so that message ids meet

@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mqtt.backlog import Backlog, BacklogTotal
-from bridge.mqtt.outbox import Outbox
-from bridge.mqtt.requests import Requests
-from bridge.mqtt.unsent import FULL
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outbox, Requests
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish
 from tests.mqtt.conftest import Waiting as Queued
 
 

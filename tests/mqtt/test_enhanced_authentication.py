@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mqtt.connection_state import LEGAL, State, Verdict
+from bridge.mqtt.connection import LEGAL, ServerProtocol, State, Verdict
 from bridge.mqtt.events import Disconnected, Event
-from bridge.mqtt.protocol import ServerProtocol
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
     Connack,
     ConnackProperties,
     Connect,
     ConnectProperties,
-    Decoder,
     Disconnect,
     Packet,
     PacketType,
@@ -24,12 +22,13 @@ from bridge.wire.mqtt import (
     Publish,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Subscribe,
     SubscriptionOptions,
     Unsubscribe,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 
 CONTINUE, AGAIN = ReasonCode.CONTINUE_AUTHENTICATION, ReasonCode.RE_AUTHENTICATE
 CONNECT = Connect("c", "MQTT", 5, properties=ConnectProperties(authentication_method="M", authentication_data=b"0"))

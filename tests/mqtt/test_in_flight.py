@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.acknowledgement import STEPS, Phase, Step, WrongAcknowledgement
-from bridge.mqtt.in_flight import InFlight, Outgoing
+from bridge.mqtt.flow import STEPS, Phase, Step, WrongAcknowledgement
+from bridge.telemetry.in_flight import InFlight, Outgoing
 from tests.support.connected import connected
 
 NOTHING, PUBREL = Step.NOTHING, Step.PUBREL

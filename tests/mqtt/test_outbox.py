@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.acknowledgement import Phase
-from bridge.mqtt.outbox import Outbox
-from bridge.mqtt.requests import Requests
-from bridge.wire.mqtt import Publish, PublishProperties, Pubrel
+from bridge.mqtt.flow import Phase
+from bridge.mqtt.packets import Publish, PublishProperties, Pubrel
+from bridge.telemetry.outbox import Outbox, Requests
 from tests.support.connected import connected
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mqtt.connection_state import LEGAL, State, Verdict
+from bridge.mqtt.connection import BYTES_AT_A_TURN, LEGAL, PACKETS_AT_A_TURN, ServerProtocol, State, Verdict
 from bridge.mqtt.events import Disconnected, Event, Messages
-from bridge.mqtt.protocol import BYTES_AT_A_TURN, PACKETS_AT_A_TURN, ServerProtocol
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     ConnackCode,
     Connect,
@@ -29,8 +28,8 @@ from bridge.wire.mqtt import (
     Subscribe,
     Unsuback,
     Unsubscribe,
-    encode,
 )
+from bridge.mqtt.writer import encode
 from tests.support.connected import connected
 
 PACKETS: dict[PacketType, Packet] = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mqtt.transport.rate import BURST, Rate
+from bridge.transport.stream import BURST, Rate
 
 
 @pytest.mark.parametrize(

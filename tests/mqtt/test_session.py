@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mqtt.protocol import ServerProtocol
-from bridge.mqtt.session import Session, Work
-from bridge.wire.mqtt import PacketType, Puback, Publish, Pubrec
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.packets import PacketType, Puback, Publish, Pubrec
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.session import Session, Work
 from tests.support.connected import connected as protocol_of
 
 PUBREC = (PacketType.PUBREC, 7)

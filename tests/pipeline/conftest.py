@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got
 from bridge.pipeline.session import session
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.contract.conftest import served

@@ -14,16 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bridge.config import ToMqMapping, ToMqttMapping
+from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mapping.telemetry.to_topic import received_message
-from bridge.mqtt.link.publication import CLIENT_ID, HOPS
+from bridge.mqtt.packets import Publish
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.publications import Publications
 from bridge.pipeline.mapping.standard import StandardToMq, StandardToMqtt
@@ -31,9 +27,11 @@ from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.refusal import Refusal
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
+from bridge.telemetry.conversion import received_message, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Typed, encode_chain
-from bridge.wire.mqtt import Publish
 
 PLANT = {"mqtt": "plant/{line}/{metric...}"}
 
@@ -109,7 +107,7 @@ SCHEMA = pa.schema([*(field for field in MQTT_ARROW_SCHEMA if field.name not in 
 
 
 def publication(row: dict[str, Any]) -> Publication:
-    """What the service would have of a row (`bridge.mqtt.link.publication`, `bridge.mqtt.protocol`). Raises Unmappable."""
+    """What the service would have of a row (`bridge.link.publication`, `bridge.mqtt.connection`). Raises Unmappable."""
     if row["topic"] is None or row["payload"] is None or row["qos"] == 3 or (row["message_id"] or 0) not in range(65_536):
         raise Unmappable(-1, "")
     own = dict(row["properties"] or ())

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
@@ -22,6 +20,8 @@ from bridge.pipeline.mq.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.options import Options
 from bridge.pipeline.task import Identity
+from bridge.telemetry.conversion import received_message
+from bridge.telemetry.message import Destination, MappedMessage, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQXQH, decode_chain
 from tests.mq.contract.conftest import served

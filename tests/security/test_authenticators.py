@@ -23,7 +23,7 @@ from bridge.security.authenticator import (
 from bridge.security.authenticators import Authenticators, ChannelAuthentication, UnknownAuthenticator
 from bridge.security.client_certificate import CertificateAuthenticator
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from bridge.security.topic_access import TopicAccess, covers
+from bridge.telemetry.topic_access import TopicAccess, covers
 from tests.support.certificate_authority import Authority
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "devices.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.wire.mqtt import Connack
+from bridge.mqtt.packets import Connack
 
 ACCEPTED, PRESENT = Connack(0), Connack(0, True)
 

@@ -15,21 +15,21 @@ from typing import Any, Self
 import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.client_names import AS_IS
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import AnyMessage
-from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.backend import ClientSubscription, Recovered, SubscriptionRequest
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.mqtt.transport import channel as channel_module
-from bridge.mqtt.transport.channel import Channel
-from bridge.mqtt.transport.stream import StreamConnection
+from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Publish
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
 from bridge.service.observers import Observer
 from bridge.service.telemetry import TelemetryService
+from bridge.telemetry.conversion import AnyMessage, to_mq
+from bridge.telemetry.identity import AS_IS, ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.transport import channel as channel_module
+from bridge.transport.channel import Channel
+from bridge.transport.stream import StreamConnection
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Connack, Connect, Decoder, Packet, Pingreq, Pingresp, Publish, encode
 
 
 @dataclass(eq=False)

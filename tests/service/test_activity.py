@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from bridge.mqtt.packets import Puback, Publish, Subscribe
 from bridge.service import activity as activity_module
 from bridge.service import watch as watch_module
 from bridge.service.activity import WINDOW, Activity
 from bridge.service.observers import Observer, Observers
 from bridge.service.watch import Watch
-from bridge.wire.mqtt import Puback, Publish, Subscribe
 
 
 class Clock:

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import (
-    Connack,
-    Connect,
-    Puback,
-    Publish,
-    Suback,
-    Subscribe,
-    Will,
-)
+from bridge.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Will
 from tests.service.answers import ACCEPTED, PRESENT, answers
 
 NOT_AUTHORIZED, NOT_CONNECTED = 2035, 2009

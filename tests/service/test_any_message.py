@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
+from bridge.mqtt.packets import Pingreq, Pingresp, Publish
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
-from bridge.wire.mqtt import Pingreq, Pingresp, Publish
 from tests.service.conftest import Bridge, Queued
 
 LONGS = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bridge.config.archive import ArchiveConfig
+from bridge.mqtt.packets import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from tests.support.archive import read
 
 Archived = Callable[..., Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connect,
     Pingreq,
     Pingresp,
@@ -18,8 +18,8 @@ from bridge.wire.mqtt import (
     Suback,
     Subscribe,
     Will,
-    encode,
 )
+from bridge.mqtt.writer import encode
 from tests.service.answers import ACCEPTED, answers
 
 WHOLE = [

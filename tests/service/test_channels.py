@@ -12,8 +12,11 @@ import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
+from bridge.mqtt.packets import Connack, Connect, Disconnect
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 from bridge.service.channels import ChannelError, Channels
-from bridge.wire.mqtt import Connack, Connect, Decoder, Disconnect, ReasonCode, encode
 from tests.support.certificate_authority import Authority
 from tests.support.mosquitto import free_port
 

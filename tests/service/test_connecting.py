@@ -8,17 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from bridge.mapping.telemetry.session_record import SentRecord, Side, StateKey
-from bridge.mqtt.session import NEVER
-from bridge.security.failed_connects import Attempt, FailedConnects
-from bridge.service.authentication import _begin_after
-from bridge.service.client import Client
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     ConnackCode,
     Connect,
     ConnectProperties,
-    Decoder,
     Disconnect,
     DisconnectProperties,
     Pingreq,
@@ -28,13 +22,19 @@ from bridge.wire.mqtt import (
     Publish,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Suback,
     Subscribe,
     Unsubscribe,
     Will,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
+from bridge.security.failed_connects import Attempt, FailedConnects
+from bridge.service.authentication import _begin_after
+from bridge.service.client import Client
+from bridge.telemetry.record import SentRecord, Side, StateKey
+from bridge.telemetry.session import NEVER
 from tests.service.answers import ACCEPTED, PRESENT, answers
 from tests.support.patience import PATIENCE
 

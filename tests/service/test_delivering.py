@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 
 def sent(number: int, qos: int, *, dup: bool = False, payload: bytes | None = None, retain: bool = False) -> Publish:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.transport.channel import Room
+from bridge.mqtt.packets import Connack
 from bridge.service.descriptors import RESERVE, room_for
-from bridge.wire.mqtt import Connack
+from bridge.transport.channel import Room
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import threading
 import pytest
 
 from bridge.config import LogConfig
-from bridge.mqtt.transport.peer import Peer
 from bridge.service import log as log_module
 from bridge.service.flood import EQUAL_LINES, KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
 from bridge.service.log import JsonFormatter, TextFormatter, set_level
 from bridge.service.log_fields import LINE_LENGTH, printable
+from bridge.transport.interface import Peer
 
 LINE = "MQB2301W client %s: refused"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, ListenerConfig
-from bridge.mapping.message import Message
 from bridge.mq.capi.frames import GREETING, Verb
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.service.host import host_of
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE

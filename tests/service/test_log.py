@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.mqtt.transport.peer import Peer
 from bridge.service import log as log_module
 from bridge.service.flood import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
 from bridge.service.log import JsonFormatter, TextFormatter
+from bridge.transport.interface import Peer
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from bridge.service.observers import Observer, Observers
 from bridge.wire import cmqc
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 
 EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 

@@ -12,19 +12,10 @@ import msgspec
 import pytest
 
 from bridge.config import ChannelConfig
-from bridge.mapping.telemetry.identity import UNAUTHENTICATED, Principal
-from bridge.mapping.telemetry.session_record import Side, StateKey, decode
-from bridge.mqtt.transport.channel import Channel
-from bridge.mqtt.unsent import NOT_ALLOWED
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
-from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.observers import Observer
-from bridge.wire import cmqc
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     Connect,
     ConnectProperties,
-    Decoder,
     Disconnect,
     Packet,
     Puback,
@@ -33,8 +24,17 @@ from bridge.wire.mqtt import (
     Subscribe,
     Will,
     WillProperties,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
+from bridge.security.authenticators import ChannelAuthentication
+from bridge.service.observers import Observer
+from bridge.telemetry.identity import UNAUTHENTICATED, Principal
+from bridge.telemetry.outbox import NOT_ALLOWED
+from bridge.telemetry.record import Side, StateKey, decode
+from bridge.transport.channel import Channel
+from bridge.wire import cmqc
 from tests.support.patience import PATIENCE
 
 OPEN, PASSWORD, TOKEN = "OPEN", "PASSWORD", "TOKEN"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 
 def publish(qos: int, message_id: int = 1, payload: bytes = b"p", *, topic: str = "t", dup: bool = False) -> Publish:

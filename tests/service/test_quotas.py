@@ -12,23 +12,23 @@ import msgspec
 import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mapping.telemetry.session_record import SentRecord, Side, StateKey
-from bridge.mqtt.transport.channel import Channel
-from bridge.security.authenticator import Authenticated, Presented
-from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.quotas import Quotas, subscriptions_of
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     Connect,
     ConnectProperties,
-    Decoder,
     Disconnect,
     Suback,
     Subscribe,
     Unsuback,
     Unsubscribe,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
+from bridge.security.authenticator import Authenticated, Presented
+from bridge.security.authenticators import ChannelAuthentication
+from bridge.service.quotas import Quotas, subscriptions_of
+from bridge.telemetry.record import SentRecord, Side, StateKey
+from bridge.transport.channel import Channel
 
 
 class Names:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mqtt.session import Session
+from bridge.mqtt.packets import Publish
+from bridge.mqtt.reader import Decoder
 from bridge.service.shares import Share, Shares
-from bridge.wire.mqtt import Decoder, Publish
+from bridge.telemetry.conversion import Transmission, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.session import Session
 from tests.service.conftest import Queued
 from tests.support.connected import connected
 

@@ -6,21 +6,11 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.telemetry.session_record import SentRecord, Side, StateKey
-from bridge.mapping.telemetry.shared_subscription import shared_subscription
 from bridge.mq.backend import ClientSubscription
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from bridge.service.observers import Observer
-from bridge.wire.mqtt import (
-    Connack,
-    Connect,
-    Disconnect,
-    Puback,
-    Publish,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
-)
+from bridge.telemetry.record import SentRecord, Side, StateKey
+from bridge.telemetry.subscription import shared_subscription
 
 SHARE = "$share/g/t"
 NAME = shared_subscription(SHARE).remote_queue_manager

@@ -6,22 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.topic import TOPIC_LEVELS
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.topics import TOPIC_LEVELS
+from bridge.mqtt.writer import encode
 from bridge.wire import cmqc
-from bridge.wire.mqtt import (
-    Connack,
-    Connect,
-    Decoder,
-    Disconnect,
-    Puback,
-    Publish,
-    ReasonCode,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
-    encode,
-)
 
 REFUSED = 0x80
 

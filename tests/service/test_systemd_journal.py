@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mqtt.transport.peer import Peer
 from bridge.service import systemd_journal
 from bridge.service.log import TextFormatter
 from bridge.service.systemd_journal import JournalHandler
+from bridge.transport.interface import Peer
 from tests.support.patience import PATIENCE
 
 

@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from bridge.mq.unit_of_work import UnitOfWork
-from bridge.mqtt import protocol as protocol_module
+from bridge.mqtt import connection as protocol_module
 from bridge.mqtt.events import Messages
-from bridge.service import client as client_module
-from bridge.service import delivery as delivery_module
-from bridge.service import telemetry as telemetry_module
-from bridge.service import turns as turns_module
-from bridge.service.locked_out import LockedOut
-from bridge.service.telemetry import DELIVERIES_AT_A_TURN
-from bridge.wire import cmqc
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connect,
     Disconnect,
     Pingreq,
@@ -30,8 +23,15 @@ from bridge.wire.mqtt import (
     Pubrel,
     Suback,
     Subscribe,
-    encode,
 )
+from bridge.mqtt.writer import encode
+from bridge.service import client as client_module
+from bridge.service import delivery as delivery_module
+from bridge.service import telemetry as telemetry_module
+from bridge.service import turns as turns_module
+from bridge.service.locked_out import LockedOut
+from bridge.service.telemetry import DELIVERIES_AT_A_TURN
+from bridge.wire import cmqc
 from tests.service.conftest import FakeBackend
 
 
@@ -75,7 +75,7 @@ async def test_what_a_client_sends_before_it_is_accepted_is_worked_on_in_order(b
     async with bridge() as running:
         running.backend.automatic = False
         client = await running.open()
-        from bridge.wire.mqtt import Connect
+        from bridge.mqtt.packets import Connect
 
         client.send(Connect("c", clean_session=False))
         await running.backend.until(lambda: bool(running.backend.waiting))
@@ -111,7 +111,7 @@ async def test_filters_of_one_subscribe(bridge: Any) -> None:
 
 async def test_subscriptions_of_one_client(bridge: Any) -> None:
     """What is subscribed to already is renewed; what was unsubscribed makes room."""
-    from bridge.wire.mqtt import Unsuback, Unsubscribe
+    from bridge.mqtt.packets import Unsuback, Unsubscribe
 
     async with bridge({"subscriptions": 2}) as running:
         client = await running.connect()
@@ -146,7 +146,7 @@ async def test_silent_connections_make_room(bridge: Any) -> None:
         third = await running.connect("third")
         assert await silent[1].rest() == []
         fourth = await running.open()
-        from bridge.wire.mqtt import Connack
+        from bridge.mqtt.packets import Connack
 
         assert await fourth.rest() == [Connack(3)]
         for client in (first, second, third):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mqtt import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Will
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Will
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

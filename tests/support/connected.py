@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bridge.mqtt.protocol import ServerProtocol
-from bridge.wire.mqtt import Connect, encode
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.packets import Connect
+from bridge.mqtt.writer import encode
 
 
 def connected(now: float = 0.0, *, level: int = 4, keep_alive: int = 0) -> ServerProtocol:

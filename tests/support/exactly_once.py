@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, deque
 
-from bridge.wire.mqtt import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.support.patience import PATIENCE
 from tests.support.raw_client import ConnectionClosed, RawClient
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paho.mqtt.properties import Properties
 
-from bridge.wire.mqtt import decode_remaining_length, encode_remaining_length
+from bridge.mqtt.properties import decode_remaining_length, encode_remaining_length
 from tests.support.patience import PATIENCE
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x10, 0x20, 0x30, 0x40, 0x50, 0x62, 0x70

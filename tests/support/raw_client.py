@@ -8,12 +8,11 @@ from typing import Self, TypeVar
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     ByteOrder,
     Connack,
     Connect,
     ConnectProperties,
-    Decoder,
     Disconnect,
     Packet,
     Pingreq,
@@ -28,8 +27,9 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
 from tests.support.patience import PATIENCE
 
 P = TypeVar("P", bound=Packet)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bridge.mapping.telemetry.subscription import SubscriptionData
 from bridge.mq.backend import SubscriptionRequest
+from bridge.telemetry.subscription import SubscriptionData
 
 
 def requests(*filters: tuple[str, int]) -> list[SubscriptionRequest]:

@@ -298,9 +298,9 @@ def _selection(
     everything: bool | None = None,
 ) -> Selection:
     """Return what the options choose; `everything` is False where all letters must be asked for. Raises Failure."""
-    from bridge.mapping.topic import topic_filter_error
     from bridge.mq.dead_letter_reason import reason_number
     from bridge.mq.letter import Selection
+    from bridge.mqtt.topics import topic_filter_error
 
     if topic is not None and (why := topic_filter_error(topic)) is not None:
         raise Failure(f"--topic: {why}", WRONG_USAGE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
-from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.errors import RuleError, TemplateError
 from bridge.mapping.rules.scope import PUBLICATION_NAMES
 from bridge.mapping.rules.template import WORDS, Scope, Template
+from bridge.telemetry.message import Unmappable
 
 #: Folders of names that people write for fields of a JSON payload; no message has them.
 _PAYLOAD_FOLDERS = ("$", "payload")

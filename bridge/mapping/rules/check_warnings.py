@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bridge.config import LOCAL, AnyMapping, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
-from bridge.mapping.object_name import is_object_name
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.rules.template import WORDS, Placeholder, Template
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.telemetry.request import is_object_name
 
 #: The template filter that gives a name without a value one.
 _DEFAULT = "default"

@@ -16,8 +16,8 @@ import regex
 from iregexp_check import check as is_regular_expression
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
 
-from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.errors import FilterError
+from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 
 MATCH_TIMEOUT = 0.25

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from bridge.mapping.object_name import is_object_name
-from bridge.mapping.publication import Unmappable
-from bridge.mapping.telemetry.identity import USER_IDENTIFIER_LENGTH
-from bridge.mapping.telemetry.publish_properties import MQTT_LENGTH, is_mqtt_string
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
+from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
+from bridge.telemetry.headers import MQTT_LENGTH, is_mqtt_string
+from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH
+from bridge.telemetry.message import Unmappable
+from bridge.telemetry.request import is_object_name
 from bridge.wire import cmqc
 
 #: ObjectQMgrName may be a client identifier, whose characters are its client's choice (MQTT-3.1.3-5).

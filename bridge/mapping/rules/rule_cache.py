@@ -13,10 +13,9 @@ from collections.abc import Iterable
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.message import Message
-from bridge.mapping.publication import MappedMessage, Publication
 from bridge.mapping.rules.used_fields import used_fields_of
-from bridge.mapping.telemetry.folders import HEADER_FORMATS
+from bridge.telemetry.headers import HEADER_FORMATS
+from bridge.telemetry.message import MappedMessage, Message, Publication
 from bridge.wire import cmqc
 
 MAX_BYTES = 16 * 1024 * 1024

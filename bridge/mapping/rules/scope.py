@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.mapping.envelope import Envelope
-from bridge.mapping.hops import ELEMENT, FOLDER, hops_text
-from bridge.mapping.message import CCSID_UTF8
 from bridge.mapping.payload import document_of, text_of, utf_8
-from bridge.mapping.publication import Publication
+from bridge.telemetry.headers import ELEMENT, FOLDER, hops_text
+from bridge.telemetry.message import CCSID_UTF8, Publication
 from bridge.wire.mq import MQMD
 
 #: MQBYTEn fields; the other fields that are bytes in Python are MQCHARn.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.errors import TemplateError
+from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -12,10 +12,7 @@ import msgspec
 
 from bridge.config.attributes import STANDARD_PERSISTENCE
 from bridge.config.mapping import MessageAttributes, ToMqMapping
-from bridge.mapping.hops import mark_of
-from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import in_ccsid, target
-from bridge.mapping.publication import Destination, KeptRequest, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.attribute import Attribute, located
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
@@ -24,8 +21,25 @@ from bridge.mapping.rules.rule_cache import PublicationRuleCache
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.mapping.telemetry.headers import descriptor, properties_of, rfh2_of
-from bridge.mapping.telemetry.publish_properties import body_format, correl_id_of, expiry_of, requested
+from bridge.telemetry.headers import (
+    body_format,
+    correl_id_of,
+    descriptor,
+    expiry_of,
+    mark_of,
+    message_properties,
+    requested,
+    rfh2_of,
+)
+from bridge.telemetry.message import (
+    CCSID_UTF8,
+    Destination,
+    KeptRequest,
+    MappedMessage,
+    Message,
+    Publication,
+    Unmappable,
+)
 from bridge.wire import cmqc
 
 #: Words of the YAML -> MQMD.Persistence.
@@ -177,7 +191,7 @@ class ToMqRule:
             )
             body = header + body
         else:
-            beside = properties_of(publication, properties, hops, correl_id, original_topic=original)
+            beside = message_properties(publication, properties, hops, correl_id, original_topic=original)
         return MappedMessage(
             destination=destination,
             message=Message(md, body),

@@ -11,10 +11,7 @@ from typing import TypeVar
 
 from bridge.config.mapping import PublicationAttributes, ToMqttMapping
 from bridge.mapping.envelope import Envelope
-from bridge.mapping.hops import mark_of
-from bridge.mapping.message import Message
 from bridge.mapping.payload import json_object, utf_8
-from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules.attribute import Attribute, located
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
@@ -22,8 +19,9 @@ from bridge.mapping.rules.rendered import correlation, mqtt_string, topic_name, 
 from bridge.mapping.rules.rule_cache import MessageRuleCache
 from bridge.mapping.rules.scope import MessageScope
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.mapping.telemetry.publish_properties import user_property_in
-from bridge.mapping.telemetry.qos import publication_qos
+from bridge.telemetry.headers import mark_of, user_property_in
+from bridge.telemetry.message import Message, Publication, Unmappable
+from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
 

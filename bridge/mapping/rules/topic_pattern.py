@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from bridge.mapping.rules.errors import PatternError
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
+from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 
 CAPTURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _CAPTURE = re.compile(r"\{([^{}]*)\}")

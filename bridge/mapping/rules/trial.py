@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from bridge.config import LOCAL, Configuration, LinkConfig, ToMqMapping
-from bridge.mapping.message import Message
 from bridge.mapping.message_view import MessageView
-from bridge.mapping.publication import MappedMessage, Publication
 from bridge.mapping.rules.guarantee import published_qos, received_qos
 from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.telemetry.message import MappedMessage, Message, Publication
 
 
 class NotTaken(Exception):

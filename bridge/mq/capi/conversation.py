@@ -17,7 +17,6 @@ import msgspec
 
 from bridge.config.distinguished_name import matches_name
 from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS
-from bridge.mapping.message import Message
 from bridge.mq import mqi
 from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
@@ -33,6 +32,7 @@ from bridge.mq.embedded.verbs.get_options import BROWSES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
 from bridge.security.tls import certificate_of
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

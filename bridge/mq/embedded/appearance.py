@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import msgspec
 
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.telemetry.folders import mqps_folder
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.headers import mqps_folder
+from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import (
     MQMD,

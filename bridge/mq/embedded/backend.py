@@ -12,9 +12,6 @@ from functools import partial
 from typing import cast
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.client_names import AS_IS
-from bridge.mapping.telemetry.subscription import topic_string
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
 from bridge.mq.commits import Commits
 from bridge.mq.embedded.beginnings import Beginnings, Waiting
@@ -31,6 +28,9 @@ from bridge.mq.errors import MQError
 from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.security.privileged import NOBODY
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.identity import AS_IS
+from bridge.telemetry.subscription import topic_string
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bridge.mapping.remembered import remembered
 from bridge.mq.embedded.glob import Glob, Wildcard
+from bridge.telemetry.headers import remembered
 
 _WILDCARDS = {"*": Wildcard.ANY, "?": Wildcard.ONE}
 _TOKEN = re.compile(r"%([*?%])|([*?])|([^*?%]|%)", re.DOTALL)

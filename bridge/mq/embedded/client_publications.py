@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -14,6 +12,8 @@ from bridge.mq.embedded.retained import owner_of, size_of
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import UnitOfWork
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 
 APPLICATION_NAME: Final = "mqbridge"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bridge.mapping.telemetry.shared_subscription import is_remote_queue_manager, share_of_subscription
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscription_name, topic_string
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -12,6 +10,13 @@ from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.security.privileged import NOBODY
+from bridge.telemetry.subscription import (
+    PUBLICATION_QUEUE,
+    is_remote_queue_manager,
+    share_of_subscription,
+    subscription_name,
+    topic_string,
+)
 from bridge.wire import cmqc
 
 

@@ -6,7 +6,6 @@ import logging
 
 import msgspec
 
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.dead_letters import OriginContext
 from bridge.mq.dead_letters import dead_letter as behind_header
 from bridge.mq.embedded.messages import Messages
@@ -15,6 +14,7 @@ from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
+from bridge.telemetry.conversion import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import fitted_mqmd
 

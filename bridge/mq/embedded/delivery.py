@@ -6,11 +6,11 @@ import time
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.appearance import with_properties
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
+from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 
 

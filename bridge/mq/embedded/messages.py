@@ -6,9 +6,6 @@ import time
 from typing import Final
 
 from bridge.config.queues import COMMAND_QUEUE, MAPPING_STATE_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import properties_of
-from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.objects import Destination, Objects
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
@@ -16,6 +13,9 @@ from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
+from bridge.telemetry.headers import read_headers
+from bridge.telemetry.message import Message
+from bridge.telemetry.subscription import is_for_subscription
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 
@@ -120,7 +120,7 @@ def _read_delivery(stored: StoredMessage) -> None:
     """Read from its headers what a message for a subscription was published as, such as one that was dead-lettered."""
     assert isinstance(stored.message, Message)
     try:
-        properties = properties_of(stored.message)
+        properties = read_headers(stored.message)
     except MalformedHeader:
         return  # the session reads the headers again and has the message dead-lettered
     stored.topic, stored.user_data, stored.retained = properties.topic, properties.user_data, properties.retained

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from bridge.mapping.held import Held
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.row import Row
+from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.message import Held
 from bridge.wire import cmqc
 
 #: The highest priority of the queue manager (MaxPriority).

@@ -21,7 +21,6 @@ from weakref import WeakSet
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery
@@ -39,6 +38,7 @@ from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.memory import MemoryWatermark
+from bridge.telemetry.conversion import AnyMessage
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,6 @@ from pydantic import ValidationError
 
 from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
@@ -24,6 +22,8 @@ from bridge.mq.embedded.telemetry_channel import restore_channel
 from bridge.mq.errors import MQError
 from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)

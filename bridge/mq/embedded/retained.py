@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.publish_properties import size_of_properties
-from bridge.mapping.topic import is_wildcard, matches
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
+from bridge.mqtt.topics import is_wildcard, matches
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.headers import size_of_properties
 
 #: Bytes, about, of a retained publication beside its topic string and payload.
 OVERHEAD = 512

@@ -6,13 +6,13 @@ import logging
 import time
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import MARKS, StateKey, StateRecord, UnknownRecord, decode, encode
 from bridge.mq.backend import unreadable
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import MARKS, StateKey, StateRecord, UnknownRecord, decode, encode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

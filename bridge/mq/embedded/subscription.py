@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.telemetry.subscription import is_for_subscription
-from bridge.mapping.topic import matches
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.queue import Queue
+from bridge.mqtt.topics import matches
+from bridge.telemetry.subscription import is_for_subscription
 from bridge.wire import cmqc
 
 

@@ -9,14 +9,14 @@ from itertools import islice
 from typing import TypeVar
 
 from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.subscription import subscription_name
-from bridge.mapping.topic import is_wildcard, overlap
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.topic_inquiry import PAYLOAD_SHOWN
+from bridge.mqtt.topics import is_wildcard, overlap
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.subscription import subscription_name
 from bridge.wire.mq import decode_chain
 
 #: Names, topics or subscriptions that are looked at in one turn of the event loop: a few milliseconds of work.

@@ -12,13 +12,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 import msgspec
 
-from bridge.mapping.telemetry.subscription import SubscriptionData, merged, subscription_data
-from bridge.mapping.topic import is_wildcard, topic_string_error
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.errors import MQError
 from bridge.mq.memory import MESSAGE_OVERHEAD
+from bridge.mqtt.topics import is_wildcard, topic_string_error
+from bridge.telemetry.subscription import SubscriptionData, merged, subscription_data
 from bridge.wire import cmqc
 
 #: Bytes, about, of the routes remembered before all are forgotten: topic strings are chosen by clients, memory is not

@@ -17,9 +17,6 @@ from typing import Any, cast
 
 import msgspec
 
-from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
-from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
 from bridge.mq.commits import Commits
 from bridge.mq.errors import MQError
@@ -38,6 +35,9 @@ from bridge.mq.mqi import Connection, Got
 from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.identity import AS_IS, ClientNames
+from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.client_library import (
     LibraryMissing,
@@ -39,6 +38,7 @@ from bridge.mq.mqi import (
     Property,
     TruncatedMessage,
 )
+from bridge.telemetry.conversion import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, IbmQueueManagerConfig, LimitsConfig
-from bridge.mapping.telemetry.client_names import ClientNames
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.ibm.backend import IbmBackend
@@ -28,6 +27,7 @@ from bridge.mq.topic_inquiry import PcfTopicInquiry, TopicInquiry
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
+from bridge.telemetry.identity import ClientNames
 
 
 class IbmHost:

@@ -1,6 +1,6 @@
 """SYSTEM.MQTT.PERSISTENT.STATE: what must survive, kept in messages, put in the unit of work that it belongs to.
 
-Three kinds of messages, told apart by CorrelId. A *record* is a session's (`bridge.mapping.telemetry.session_record`); a
+Three kinds of messages, told apart by CorrelId. A *record* is a session's (`bridge.telemetry.record`); a
 newer one replaces it. A *receipt* is put with each unit of work of many publications: when the connection breaks while a
 commit is under way, its presence after the reconnect says that the unit of work was committed, so that nothing is put
 twice. Each worker's next unit of work takes its last receipt away: who has taken the receipts of a bridge has ended its
@@ -19,7 +19,12 @@ from collections.abc import Callable
 import msgspec
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.session_record import (
+from bridge.mq.backend import unreadable
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import Connection
+from bridge.mq.state_queue import StateQueue
+from bridge.mq.worker import Fenced, Stopped
+from bridge.telemetry.record import (
     OWNER_MARK,
     RECEIPT_MARK,
     RECORD_MARK,
@@ -29,11 +34,6 @@ from bridge.mapping.telemetry.session_record import (
     decode,
     encode,
 )
-from bridge.mq.backend import unreadable
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
-from bridge.mq.state_queue import StateQueue
-from bridge.mq.worker import Fenced, Stopped
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import StateKey, StateRecord
-from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
@@ -20,6 +17,9 @@ from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mq.worker import LOST, Stopped, Worker
+from bridge.mqtt.topics import topic_string_error
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.record import StateKey, StateRecord
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

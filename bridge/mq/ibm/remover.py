@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.config.queues import LOCK_QUEUE
-from bridge.mapping.telemetry.session_record import StateKey, StateRecord
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.publisher import Records, check_unanswered
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.worker import LOST, Worker
+from bridge.telemetry.record import StateKey, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

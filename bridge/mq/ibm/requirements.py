@@ -22,11 +22,11 @@ from bridge.config.queues import (
     STATE_QUEUE,
 )
 from bridge.mapping.rules.template import Template
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD
 from bridge.security.privileged import NOBODY
+from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 
 #: A client identifier that no client has. Opening a queue at it shows whether messages can be put to clients.

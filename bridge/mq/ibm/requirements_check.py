@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from bridge.config.queues import LOCK_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
 from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements import (
@@ -40,6 +39,7 @@ from bridge.mq.ibm.requirements import (
 )
 from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFST

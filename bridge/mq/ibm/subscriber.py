@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
-from bridge.mapping.topic import topic_string_error
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.errors import MQError
@@ -18,6 +16,8 @@ from bridge.mq.ibm.transmission import REPLAY
 from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQSD, Connection
 from bridge.mq.worker import LOST, Stopped, Worker, probe
+from bridge.mqtt.topics import topic_string_error
+from bridge.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

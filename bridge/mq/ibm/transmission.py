@@ -8,12 +8,11 @@ import time
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import Properties, properties_of
-from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-from bridge.mapping.telemetry.publish_properties import properties_in, publisher_in
-from bridge.mapping.telemetry.subscription import is_for_subscription
 from bridge.mq.mqi import Got
+from bridge.telemetry.conversion import AnyMessage, PublicationMessage
+from bridge.telemetry.headers import Properties, properties_in, publisher_in, read_headers
+from bridge.telemetry.message import Message
+from bridge.telemetry.subscription import is_for_subscription
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
 
@@ -87,7 +86,7 @@ def read_transmission(got: Got) -> QueuedMessage:
     if is_for_subscription(remote_queue):
         # Headers that cannot be read: the session reads them again and has the message dead-lettered.
         with contextlib.suppress(MalformedHeader):
-            properties = properties_of(raw)
+            properties = read_headers(raw)
             message = _publication(embedded, properties) or raw
     user_data, replay = properties.user_data, False
     if user_data is not None and user_data.endswith(REPLAY):

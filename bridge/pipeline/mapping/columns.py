@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bridge.mapping.publication import Unmappable
 from bridge.pipeline.refusal import REFUSAL
 from bridge.pipeline.schema import MD_TYPE, MQTT_COLUMNS, TEXT_MAP, Column
+from bridge.telemetry.message import Unmappable
 
 #: Fields of the MQMD that a mapping sets.
 _SET_FIELDS: Final = (

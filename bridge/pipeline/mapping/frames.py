@@ -12,7 +12,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from bridge.config import ToMqMapping, ToMqttMapping, load
-from bridge.mapping.publication import Destination, Unmappable
 from bridge.mapping.rules.rendered import queue_name, topic_name, topic_string
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
@@ -23,6 +22,7 @@ from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.publication_rows import DESTINATION, TAKEN
 from bridge.pipeline.mapping.publications import Publications
 from bridge.pipeline.mapping.standard import StandardToMq, StandardToMqtt
+from bridge.telemetry.message import Destination, Unmappable
 
 #: The profile that is no mapping of a configuration, but the integration tables.
 STANDARD: Final = "standard"

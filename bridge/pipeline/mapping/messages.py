@@ -16,13 +16,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, in_ccsid
-from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
 from bridge.mapping.rules.rendered import queue_name
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
-from bridge.mapping.telemetry.to_topic import received_message
 from bridge.pipeline.mapping.columns import (
     KEPT_REQUEST_TYPE,
     MAPPED_MD_TYPE,
@@ -35,6 +32,8 @@ from bridge.pipeline.mapping.publication_rows import Rows, widths_of
 from bridge.pipeline.mapping.standard import StandardToMq, ToMq
 from bridge.pipeline.mq.characters import characters
 from bridge.pipeline.schema import TEXT_MAP
+from bridge.telemetry.conversion import received_message
+from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

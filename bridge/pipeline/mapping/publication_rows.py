@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.mapping.publication import Publication, Unmappable
-from bridge.mapping.telemetry.identity import user_identifier
-from bridge.mqtt.link.publication import CLIENT_ID, HOPS
+from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.row_groups import RowGroups
+from bridge.telemetry.identity import user_identifier
+from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 
 #: Columns of a publication that a mapping looks at, and the types that it takes them in.

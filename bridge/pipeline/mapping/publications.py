@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.mapping.publication import Publication, Unmappable
+from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
-from bridge.mapping.telemetry.folders import HEADER_FORMATS
-from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
 from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.pipeline.mapping.standard import StandardToMqtt
 from bridge.pipeline.mq.rows import Row, rows_of
 from bridge.pipeline.schema import MD_TYPE
+from bridge.telemetry.headers import HEADER_FORMATS
+from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire.mq import MalformedHeader, decode_chain
 
 #: Columns of a message that a mapping looks at.

@@ -7,11 +7,10 @@ from typing import Protocol
 import msgspec
 
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage, Publication
 from bridge.mapping.rules.rendered import topic_name, topic_string
-from bridge.mapping.telemetry.headers import rfh2_of
-from bridge.mapping.telemetry.to_topic import message_of
+from bridge.telemetry.conversion import message_of
+from bridge.telemetry.headers import rfh2_of
+from bridge.telemetry.message import Destination, MappedMessage, Message, Publication
 
 
 class ToMq(Protocol):

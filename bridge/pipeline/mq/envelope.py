@@ -12,10 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.mapping.message import CCSID_UTF8
 from bridge.mapping.payload import text_of
-from bridge.mapping.publication import Unmappable
-from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.pipeline.mq.characters import characters
 from bridge.pipeline.schema import (
     MD_TYPE,
@@ -25,6 +22,8 @@ from bridge.pipeline.schema import (
     MQXQH_TYPE,
     TIMESTAMP,
 )
+from bridge.telemetry.headers import HEADER_FORMATS
+from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Header, MalformedHeader, decode_chain
 from bridge.wire.mq.namevalue import Value, write_value

@@ -26,9 +26,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bridge.mapping.message import CCSID_UTF8, Message
-from bridge.mapping.publication import KeptRequest
-from bridge.mapping.telemetry.folders import HEADER_FORMATS
 from bridge.pipeline.column_type import (
     BINARY,
     BINARY_OR_STRING,
@@ -45,6 +42,8 @@ from bridge.pipeline.mq.characters import field_of
 from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
 from bridge.pipeline.refusal import Refusal, is_refusal
 from bridge.pipeline.schema import MQ_SCHEMA
+from bridge.telemetry.headers import HEADER_FORMATS
+from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 from bridge.wire.mq.ccsid import character_set

@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from bridge.mapping.publication import Destination
 from bridge.mapping.rules.to_mq_rule import PERSISTENCE
 from bridge.mq.mqi import MQOD
 from bridge.pipeline.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns
 from bridge.pipeline.options import Options
+from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

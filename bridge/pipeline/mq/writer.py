@@ -17,8 +17,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage
 from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
@@ -31,6 +29,7 @@ from bridge.pipeline.mq.sink_options import SinkOptions, opened
 from bridge.pipeline.mq.writer_state import WriterState, digest
 from bridge.pipeline.refusal import Refusal
 from bridge.pipeline.task import Identity
+from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc
 
 #: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.

@@ -23,11 +23,11 @@ from typing import Final
 import msgspec
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
 from bridge.mq.state_queue import StateQueue
 from bridge.pipeline.task import Identity
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 
 #: Milliseconds to wait for the end of another attempt's unit of work.

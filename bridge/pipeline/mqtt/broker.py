@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, client_id_of
 from bridge.config.password import NoPassword, read_password
-from bridge.mqtt.link import LinkConnection
+from bridge.link.connection import LinkConnection
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.options import Options, checked
 from bridge.pipeline.tls_options import TLS_OPTIONS, tls_of

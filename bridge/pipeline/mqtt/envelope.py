@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
-from bridge.mqtt.link.publication import CLIENT_ID, HOPS
+from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
+from bridge.telemetry.message import Publication, Received
 
 
 def record_batch(received: Sequence[Received], client_id: str, link: str, now: int) -> Any:

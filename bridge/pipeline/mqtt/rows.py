@@ -11,9 +11,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bridge.mapping.publication import Publication, Unmappable
+from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.template import Template
-from bridge.mqtt.link.publication import CLIENT_ID, HOPS
 from bridge.pipeline.column_type import (
     BINARY,
     BINARY_OR_STRING,
@@ -27,6 +26,7 @@ from bridge.pipeline.errors import OptionError
 from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
 from bridge.pipeline.refusal import Refusal, is_refusal
 from bridge.pipeline.schema import MQTT_SCHEMA
+from bridge.telemetry.message import Publication, Unmappable
 
 #: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.
 MSG_ID_PROPERTY: Final = "mqbridge-msgid"

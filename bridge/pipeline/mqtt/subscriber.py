@@ -22,12 +22,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bridge.mapping.received import Received
-from bridge.mqtt.link import LinkPhase, LinkState
+from bridge.link.state import LinkPhase, LinkState
 from bridge.pipeline.mqtt.broker import Broker
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.repeated_publications import LAST_ID, digests_of
 from bridge.pipeline.mqtt.spool import SessionAtBroker, Spool, sessions_in
+from bridge.telemetry.message import Received
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from bridge.mqtt.link import LinkConnection, LinkLost, Refusal
+from bridge.link.connection import LinkConnection
+from bridge.link.state import LinkLost, Refusal
 from bridge.pipeline import task
 from bridge.pipeline.mqtt.rows import Row, rows_of
 from bridge.pipeline.mqtt.sink_options import SinkOptions

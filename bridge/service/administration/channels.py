@@ -5,9 +5,9 @@ from __future__ import annotations
 from bridge.administration.channels import ChannelStatus
 from bridge.administration.requests import ListChannels, StartChannel, StopChannel
 from bridge.config.values import endpoint
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.administration.parts import Done, Parts, Refused
 from bridge.service.channels import ChannelError, place_of
-from bridge.wire.mqtt import ReasonCode
 
 
 async def list_channels(parts: Parts, request: ListChannels) -> list[ChannelStatus]:

@@ -12,9 +12,9 @@ from re import compile as compiled
 from bridge.administration.clients import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage
 from bridge.administration.requests import MOST_ROWS, DisconnectClient, ListClients, PurgeClients, ShowClient
 from bridge.administration.times import age
-from bridge.mqtt.session import Session
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
-from bridge.wire.mqtt import ReasonCode
+from bridge.telemetry.session import Session
 
 #: What `translate` takes for a wildcard beside `*`: a client identifier may have it.
 _OTHER_WILDCARDS = compiled(r"[?\[]")

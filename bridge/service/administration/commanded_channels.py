@@ -11,13 +11,13 @@ import msgspec
 
 from bridge.administration.channels import ChannelState, ChannelStatus
 from bridge.mq.telemetry_channels import ClientChannelStatus
-from bridge.mqtt.session import Session
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticators import Authenticators
 from bridge.service.administration.channels import statuses_of
 from bridge.service.administration.clients import purge, status_of
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import ChannelError
-from bridge.wire.mqtt import ReasonCode
+from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from bridge.service.administration.parts import Parts, Refused
 
 # The client of brokers is imported where there is a link.
 if TYPE_CHECKING:
-    from bridge.mqtt.link import LinkConnection
+    from bridge.link.connection import LinkConnection
 
 #: Seconds that a trial may take in all.
 TRIAL_TIMEOUT = 45.0
@@ -76,7 +76,7 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
 def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
     """Add the steps of a trial to a list, on a thread of its own; return why it failed, None where it has not."""
     # Imported by who asks: with it comes the client of brokers, which many a bridge has no use for.
-    from bridge.mqtt.link.trial import TrialFailed, try_link
+    from bridge.link.trial import TrialFailed, try_link
     from bridge.service.mappings.link_session import password_of
 
     try:

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from bridge.administration.requests import MOST_ROWS, ListTopics, ShowTopic
 from bridge.administration.topics import TopicDetails, TopicNode
-from bridge.mapping.topic import topic_filter_error
 from bridge.mq.errors import MQError
 from bridge.mq.topic_inquiry import TooMany
+from bridge.mqtt.topics import topic_filter_error
 from bridge.service.administration.parts import Parts, Refused
 
 T = TypeVar("T")

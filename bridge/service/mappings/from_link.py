@@ -9,21 +9,19 @@ import msgspec
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping
-from bridge.mapping.message import Message
-from bridge.mapping.publication import MappedMessage
-from bridge.mapping.received import Received
+from bridge.link.state import LinkPhase
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS
 from bridge.mapping.rules.rule import ToMqRule
-from bridge.mapping.telemetry.to_topic import received_message
 from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState, forget_record
 from bridge.mq.mqi import Connection
-from bridge.mqtt.link import LinkPhase
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import link_connection
 from bridge.service.mappings.runner import PuttingRunner
 from bridge.service.mappings.status import State, Status, Tally
+from bridge.telemetry.conversion import received_message
+from bridge.telemetry.message import MappedMessage, Message, Received
 
 log = logging.getLogger(__name__)
 

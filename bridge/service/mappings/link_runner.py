@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bridge.config import LinkConfig
+from bridge.link.connection import LinkConnection
+from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.mqi import Connection
-from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState
 from bridge.service.mappings.link_session import chosen_client_id, end_session
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.status import State

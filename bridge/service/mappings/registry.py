@@ -17,7 +17,7 @@ from bridge.service.mappings.status import State, Status
 
 # What runs a mapping, and the client of brokers, are imported by the functions that need them: many a bridge has no mapping.
 if TYPE_CHECKING:
-    from bridge.mqtt.link import LinkConnection
+    from bridge.link.connection import LinkConnection
     from bridge.service.mappings.runner import Runner
 
 log = logging.getLogger(__name__)

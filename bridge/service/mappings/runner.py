@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Generic, Never, TypeVar
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage, Publication, Unmappable
-from bridge.mapping.received import Received
 from bridge.mq.dead_letters import DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.message_consumer import OPENED_ELSEWHERE
@@ -21,11 +18,12 @@ from bridge.mq.mqi import Connection, Got
 from bridge.mq.worker import LOST, Worker
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
+from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 
 # The client of brokers is imported where there is a link.
 if TYPE_CHECKING:
-    from bridge.mqtt.link import LinkConnection
+    from bridge.link.connection import LinkConnection
 
 log = logging.getLogger(__name__)
 

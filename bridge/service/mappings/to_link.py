@@ -10,19 +10,18 @@ from bridge.archive.mapping_observer import FILTERED, LINK_LOST
 from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Publication, Unmappable
+from bridge.link.state import LinkLost, Refusal
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.rules.rule import ToMqttRule
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
-from bridge.mqtt.link import LinkLost, Refusal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import link_connection
 from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.service.mappings.transfer import WAIT, consumer_source
+from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.message import Message
-from bridge.mapping.publication import MappedMessage
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
-from bridge.mapping.telemetry.to_topic import message_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.runner import PuttingRunner
 from bridge.service.mappings.status import State, Status, Tally
+from bridge.telemetry.conversion import message_of
+from bridge.telemetry.message import MappedMessage, Message
 
 #: Seconds that a round waits for a message, which is how long a stop may take.
 WAIT = 0.25

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mqtt.session import Session
-from bridge.mqtt.unsent import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.metrics.reasons import OTHER, REASONS, connack_label, reason_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.observers import Observer
 from bridge.service.traffic import Traffic
-from bridge.wire.mqtt import ReasonCode
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW
+from bridge.telemetry.session import Session
 
 #: Why a message was not sent, as a label.
 _SESSION_ENDED: Final = "its session has ended"

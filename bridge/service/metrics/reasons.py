@@ -6,8 +6,8 @@ from functools import cache
 from typing import Final, get_args
 
 from bridge.config.channel import Reason
+from bridge.mqtt.reason_codes import ReasonCode
 from bridge.wire import cmqc
-from bridge.wire.mqtt import ReasonCode
 
 #: Of a reason that is none of those below.
 OTHER: Final = "other"

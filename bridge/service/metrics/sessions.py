@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bridge.mqtt.session import Session
 from bridge.service.metrics.samples import Samples
+from bridge.telemetry.session import Session
 
 #: Sessions that are looked at in one turn of the event loop.
 _AT_A_TURN: Final = 500

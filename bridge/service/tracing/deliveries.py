@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from bridge.mapping.telemetry.transmission import Transmission
-from bridge.mapping.trace_context import TraceContext, context_of
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.session import Session, Work
 from bridge.service.observers import Observer
 from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Span, Spans, child_of
+from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.session import Session, Work
+from bridge.telemetry.trace_context import TraceContext, context_of
 from bridge.wire import cmqc
 
 _REJECTED = "the client has refused it (PUBREC)"

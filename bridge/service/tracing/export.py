@@ -18,8 +18,8 @@ from opentelemetry.trace.status import Status, StatusCode
 from bridge import __version__
 from bridge.config.traces import TracesConfig
 from bridge.config.values import without_password
-from bridge.mapping.trace_context import TraceContext
 from bridge.service.tracing.span import Kind, Span
+from bridge.telemetry.trace_context import TraceContext
 
 log = logging.getLogger(__name__)
 

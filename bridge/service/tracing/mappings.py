@@ -10,11 +10,10 @@ import msgspec
 
 from bridge.archive.mapping_observer import Fate
 from bridge.archive.schema import Outcome
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
-from bridge.mapping.trace_context import TraceContext, context_in, user_property_with
 from bridge.mq.mqi import Got
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
+from bridge.telemetry.message import Publication, Received
+from bridge.telemetry.trace_context import TraceContext, context_in, user_property_with
 
 log = logging.getLogger(__name__)
 

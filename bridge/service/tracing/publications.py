@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.trace_context import TraceContext, context_in, user_property_with
 from bridge.mq.unit_of_work import Completion
-from bridge.mqtt.session import Session
+from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.session import Session
+from bridge.telemetry.trace_context import TraceContext, context_in, user_property_with
 from bridge.wire import cmqc
-from bridge.wire.mqtt import LEVEL_MQTT_5, PublishProperties
 
 Publications = Sequence[tuple[PublicationMessage, bool]]
 Ended = Callable[[Completion], None]

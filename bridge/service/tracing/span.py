@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bridge.mapping.trace_context import TraceContext
+from bridge.telemetry.trace_context import TraceContext
 
 Attribute = str | int | bool
 #: Characters of a text among the attributes, at most.

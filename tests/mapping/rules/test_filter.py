@@ -8,12 +8,11 @@ import pytest
 
 from bridge.config.mapping import FilterConfig
 from bridge.mapping.envelope import Envelope
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules import json_filter
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.scope import MessageScope, PublicationScope
+from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire.mq import MQMD
 
 

@@ -14,7 +14,7 @@ from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.loops import LoopGuard, loops
 from bridge.mapping.rules.overlap import overlaps, topic_levels
 from bridge.mapping.rules.template import Template
-from bridge.mapping.topic import matches
+from bridge.mqtt.topics import matches
 
 LINKS = {
     "five": LinkConfig(host="broker"),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.publication import Destination
-from bridge.mapping.telemetry.to_topic import message_of, received_message
+from bridge.telemetry.conversion import message_of, received_message
+from bridge.telemetry.message import Destination
 from bridge.wire.mq import RFH2, decode_chain
 from tests.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
 

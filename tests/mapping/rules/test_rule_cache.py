@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Publication, Unmappable
 from bridge.mapping.rules import rule_cache
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

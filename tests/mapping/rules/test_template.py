@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.publication import Unmappable
 from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import Template
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.telemetry.message import Unmappable
 
 VALUES = {
     "line": "a/b",

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.hops import hops_folder
-from bridge.mapping.publication import Destination, MappedMessage, Unmappable
 from bridge.mapping.rules.errors import RuleError
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.headers import hops_folder
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Destination, MappedMessage, Unmappable
 from bridge.wire.mq import MQMD, decode_chain, encode_rfh2
-from bridge.wire.mqtt import Publish
 from tests.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, header, mapped, publication, rule
 
 

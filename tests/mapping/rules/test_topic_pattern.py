@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.mapping.rules.errors import PatternError
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.mapping.topic import matches
+from bridge.mqtt.topics import matches
 
 
 @pytest.mark.parametrize(

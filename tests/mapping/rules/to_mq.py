@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqMapping
-from bridge.mapping.publication import MappedMessage, Publication
 from bridge.mapping.rules.rule import ToMqRule, rule_of
+from bridge.telemetry.message import MappedMessage, Publication
 from bridge.wire.mq import RFH2, decode_chain
 
 TOPIC = "plant/line1/x/temp/max"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.object_name import is_object_name
-from bridge.mapping.telemetry.client_names import AS_IS, ClientNames
+from bridge.telemetry.identity import AS_IS, ClientNames
+from bridge.telemetry.request import is_object_name
 
 ESCAPED = ClientNames(escaped=True)
 CLIENT_IDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=48)

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import properties_of
-from bridge.mapping.telemetry.from_mq import from_mq
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message_id import message_id_from
-from bridge.mapping.telemetry.qos import DEFAULT_QOS_TOPIC, publication_qos, subscription_qos
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import from_mq, message_id_from, to_mq
+from bridge.telemetry.headers import read_headers
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, publication_qos, subscription_qos
 from bridge.wire.mq import (
     MQDLH,
     MQMD,
@@ -33,7 +32,6 @@ from bridge.wire.mq import (
     Writable,
     encode_chain,
 )
-from bridge.wire.mqtt import Publish
 
 NOT_PERSISTENT, PERSISTENT = 0, 1
 
@@ -192,7 +190,7 @@ def test_table_5_topic_name_of_a_direct_message_is_the_queue_it_was_put_to() -> 
 
 
 def test_an_empty_mqps_top_is_no_topic() -> None:
-    assert properties_of(with_headers(rfh2("mqps", Top=""))).topic is None
+    assert read_headers(with_headers(rfh2("mqps", Top=""))).topic is None
 
 
 # Table 5: message id --------------------------------------------------------------------------------------------------
@@ -249,7 +247,7 @@ def test_payload_is_a_direct_copy(payload: bytes, as_bytes: bool) -> None:
 
 @pytest.mark.parametrize("format_", [b"", b"MQSTR", b"MQADMIN", b"MQIMSVS", b"MYOWN", b"MQSAPH"])
 def test_a_format_that_is_no_known_header_names_the_payload(format_: bytes) -> None:
-    assert properties_of(Message(MQMD(Format=format_), b"RFH abc")).body == b"RFH abc"
+    assert read_headers(Message(MQMD(Format=format_), b"RFH abc")).body == b"RFH abc"
 
 
 HEADERS: dict[str, Header] = {
@@ -265,7 +263,7 @@ HEADERS: dict[str, Header] = {
 @pytest.mark.parametrize("names", list(permutations(HEADERS, 3)), ids=", ".join)
 def test_payload_and_properties_behind_headers_in_any_order(names: tuple[str, ...]) -> None:
     """Any other data in headers is discarded; the data behind them all is the payload."""
-    properties = properties_of(with_headers(*(HEADERS[name] for name in names)))
+    properties = read_headers(with_headers(*(HEADERS[name] for name in names)))
     assert properties.body == b"payload"
     assert properties.topic == ("plant/3" if "RFH2 mqps" in names else None)
     assert properties.retained is ("RFH2 mqps" in names)
@@ -275,13 +273,13 @@ def test_payload_and_properties_behind_headers_in_any_order(names: tuple[str, ..
 
 @given(st.lists(st.sampled_from(list(HEADERS.values())), max_size=6), st.binary(max_size=50))
 def test_payload_behind_any_chain(headers: list[Header], body: bytes) -> None:
-    assert properties_of(with_headers(*headers, body=body)).body == body
+    assert read_headers(with_headers(*headers, body=body)).body == body
 
 
 def test_headers_in_the_reversed_encoding() -> None:
     chain = encode_chain([HEADERS["RFH2 mqps"], HEADERS["RFH2 mqtt"]], b"payload", encoding=0x111)
     assert chain.Encoding == 0x111  # MQENC_NORMAL: big-endian integers
-    properties = properties_of(Message(MQMD(Format=chain.Format, Encoding=chain.Encoding), chain.data))
+    properties = read_headers(Message(MQMD(Format=chain.Format, Encoding=chain.Encoding), chain.data))
     assert (properties.topic, properties.qos, properties.body) == ("plant/3", 2, b"payload")
 
 
@@ -328,19 +326,19 @@ def test_headers_that_cannot_be_read(message: Message) -> None:
 @pytest.mark.parametrize("qos", ["0", "1", "2", " 2 "])
 def test_mqtt_qos_as_text(qos: str) -> None:
     """An application may write the folder without a dt."""
-    assert properties_of(with_headers(rfh2("mqtt", qos=qos))).qos == int(qos)
+    assert read_headers(with_headers(rfh2("mqtt", qos=qos))).qos == int(qos)
 
 
 def test_folders_that_do_not_matter_need_not_be_well_formed() -> None:
     message = with_headers(RFH2(folders=(Folder(b"<usr><x>"), Folder.build("mqps", {"Top": "a"}))))
-    assert properties_of(message).topic == "a"
+    assert read_headers(message).topic == "a"
 
 
 @pytest.mark.parametrize(
     "folder", [b"<mqps><Top><x>1</x></Top></mqps>", b"<mqps><Top>a</Top><Top>b</Top></mqps>", b"<mqps></mqps>"]
 )
 def test_mqps_top_that_is_no_text_is_no_topic(folder: bytes) -> None:
-    assert properties_of(with_headers(RFH2(folders=(Folder(folder),)))).topic is None
+    assert read_headers(with_headers(RFH2(folders=(Folder(folder),)))).topic is None
 
 
 @given(

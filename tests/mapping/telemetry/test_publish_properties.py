@@ -9,16 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.object_name import is_object_name
-from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import AnyMessage, PublicationMessage
-from bridge.mapping.telemetry.request import Request
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, decode, encode
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.telemetry.conversion import AnyMessage, PublicationMessage, from_mq, publisher_of, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.request import Request, is_object_name
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_chain
-from bridge.wire.mqtt import Publish, PublishProperties
 
 
 def published(client_id: str = "dev.1", payload: bytes = b"21.5", **properties: Any) -> PublicationMessage:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.telemetry.reason_code import reason_code_of
+from bridge.mqtt.packets import PacketType, Puback, Pubrec, Suback
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
+from bridge.telemetry.conversion import reason_code_of
 from bridge.wire import cmqc
-from bridge.wire.mqtt import PacketType, Puback, Pubrec, ReasonCode, Suback, encode
 
 #: MQRC_ -> what PUBACK and PUBREC say, what SUBACK says
 TABLE = {

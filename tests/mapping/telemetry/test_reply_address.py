@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.from_mq import from_mq
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.reply_address import ReplyAddresses, is_request
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.telemetry.conversion import from_mq, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.request import ReplyAddresses, is_request
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish, PublishProperties
 
 names = st.text("ABCabc019./_%", min_size=1, max_size=48)
 client_ids = st.text(min_size=1, max_size=12)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.mapping.telemetry.identity import Principal
-from bridge.mapping.telemetry.session_record import SentRecord, decode, encode
+from bridge.telemetry.identity import Principal
+from bridge.telemetry.record import SentRecord, decode, encode
 
 #: As bridges wrote it that did not record owners.
 WITHOUT_OWNER = b'{"side":"sent","clientIdentifier":"c","connected":true,"channel":"PLAIN.MQTT","sequence":3,"version":2}'

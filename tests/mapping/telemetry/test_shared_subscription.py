@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.telemetry.shared_subscription import (
+from bridge.telemetry.subscription import (
     is_remote_queue_manager,
     is_shared,
     share_of_subscription,
     shared_subscription,
     shared_subscription_error,
+    subscriber_of,
+    subscription_name,
+    topic_string,
 )
-from bridge.mapping.telemetry.subscription import subscriber_of, subscription_name, topic_string
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.telemetry.qos import subscription_qos
-from bridge.mapping.telemetry.subscription import FOREIGN, SubscriptionData, subscription_data
+from bridge.telemetry.subscription import FOREIGN, SubscriptionData, subscription_data, subscription_qos
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import properties_of
-from bridge.mapping.telemetry.identity import ClientIdentity, user_identifier
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.to_mq import to_mq
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.headers import read_headers
+from bridge.telemetry.identity import ClientIdentity, user_identifier
+from bridge.telemetry.message import Message
 from bridge.wire.mq import RFH2, decode_chain
-from bridge.wire.mqtt import Publish
 
 # MQMD_DEFAULT of IBM MQ in numbers (cmqc.h), so that the test does not lean on the code's own constants.
 MQMD_DEFAULTS = {
@@ -306,7 +305,7 @@ def test_what_is_written_is_read_back(
     published = Publish(topic, payload, qos, False, False, message_id if qos else 0)
     message = to_mq(published, ClientIdentity(client_id, b""))
     data = message.data_as(retained=retained, user_data=user_data)
-    properties = properties_of(Message(message.md, data))
+    properties = read_headers(Message(message.md, data))
     assert properties.topic == topic
     assert properties.body == payload
     assert properties.qos == qos

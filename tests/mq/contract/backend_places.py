@@ -22,8 +22,6 @@ import msgspec
 import pytest
 
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import RECORD_MARK, ReceivedRecord, SentRecord, Side, StateKey
 from bridge.mq.backend import Backend
 from bridge.mq.embedded import session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
@@ -37,6 +35,8 @@ from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
 from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import RECORD_MARK, ReceivedRecord, SentRecord, Side, StateKey
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager

@@ -8,13 +8,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import Side, StateKey, StateRecord
-from bridge.mapping.telemetry.transmission import Transmission
 from bridge.mq.backend import Backend, Recovered
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.telemetry.conversion import PublicationMessage, Transmission
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.record import Side, StateKey, StateRecord
 from tests.mq.contract.backend_places import Place
 from tests.support.patience import PATIENCE
 from tests.support.subscription_requests import requests

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, MQSD
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf

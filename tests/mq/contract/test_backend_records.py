@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, StateRecord
 from bridge.mq.backend import Recovered
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, Embedded

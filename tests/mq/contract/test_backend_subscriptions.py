@@ -7,10 +7,9 @@ from functools import partial
 
 import pytest
 
-from bridge.mapping.telemetry.shared_subscription import SharedSubscription, shared_subscription
-from bridge.mapping.telemetry.subscription import SHARED, subscription_data
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm import subscriber
+from bridge.telemetry.subscription import SHARED, SharedSubscription, shared_subscription, subscription_data
 from bridge.wire import cmqc
 from tests.mq.contract.backend_places import TRANSMISSION_QUEUE
 from tests.mq.contract.backend_user import Bridge, payload, publication, unit

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.telemetry.from_mq import from_mq
-from bridge.mapping.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.telemetry.conversion import from_mq
+from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, Typed, decode_mqdlh, decode_mqxqh, encode_chain
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE, drain

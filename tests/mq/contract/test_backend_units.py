@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord
+from bridge.telemetry.record import ReceivedRecord, SentRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE

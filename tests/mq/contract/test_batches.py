@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, suppress
 import pytest
 from msgspec import structs
 
-from bridge.mapping.message import Message
 from bridge.mq import batch
 from bridge.mq.embedded.verbs import batches
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, TruncatedMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.mq.contract.conftest import INPUT, Application, Workplace

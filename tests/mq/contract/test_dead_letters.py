@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.publication import Destination
 from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 

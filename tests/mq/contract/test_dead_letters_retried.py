@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.folders import properties_of
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.backend import Transmission
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried, Selection
 from bridge.mq.mqi import Connection
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.headers import read_headers
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
-from bridge.wire.mqtt import PublishProperties
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE
 from tests.mq.contract.backend_user import Bridge, publication, unit
 from tests.support.patience import until
@@ -41,7 +41,7 @@ def told(found: Transmission) -> tuple[Any, ...]:
         message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
     whose = (found.client_id, found.remote_queue, found.persistent)
     try:
-        said = properties_of(message)
+        said = read_headers(message)
     except MalformedHeader:
         return *whose, message.md.Format, message.data
     usr = [folder.NameValueData for folder in said.usr]

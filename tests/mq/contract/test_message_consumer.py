@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.errors import MQError
 from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer, remove_subscription
 from bridge.mq.mqi import MQOD, Property
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.message import Message
 from bridge.mapping.message_view import MessageView
-from bridge.mapping.telemetry.from_mq import from_mq, publisher_of
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, remove_subscription
 from bridge.mq.mqi import Connection, Got
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.telemetry.conversion import PublicationMessage, from_mq, publisher_of, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, decode_rfh2, encode_chain
-from bridge.wire.mqtt import Publish, PublishProperties
 from tests.mq.contract.backend_user import Bridge, unit
 from tests.support.patience import PATIENCE
 

@@ -7,8 +7,8 @@ import time
 import msgspec
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.message import Message
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf

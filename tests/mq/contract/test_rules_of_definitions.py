@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.mqi import GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

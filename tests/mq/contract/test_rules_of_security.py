@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.secured_queue_manager import ADMINISTRATOR, CHANNEL

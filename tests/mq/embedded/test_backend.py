@@ -7,13 +7,13 @@ import asyncio
 import msgspec
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import ReceivedRecord, StateRecord, decode
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import ReceivedRecord, StateRecord, decode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, encode_mqmd
 from tests.mq.embedded.service import TRANSMISSION_QUEUE, publication, unit

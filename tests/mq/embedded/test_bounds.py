@@ -13,12 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.remembered import LONGEST, remembered
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.to_mq import to_mq
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.mq.embedded import character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.glob import Glob, Wildcard
@@ -32,9 +26,14 @@ from bridge.mq.embedded.topics import MAX_COPIES, ROUTE_BYTES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
+from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.headers import LONGEST, remembered
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish, PublishProperties
 from tests.support.subscription_requests import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"

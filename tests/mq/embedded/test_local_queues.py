@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.script import prepare
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

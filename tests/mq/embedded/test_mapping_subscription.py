@@ -7,9 +7,6 @@ import threading
 
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, MappedMessage
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.server.connection import EmbeddedConnection
@@ -17,6 +14,8 @@ from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.unit_of_work import UnitOfWork
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 from tests.support.patience import PATIENCE

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import ReceivedRecord, decode
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import ReceivedRecord, decode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.embedded.conftest import Manager

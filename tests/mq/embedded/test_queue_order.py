@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.queue import Queue, StoredMessage
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 
 NUMBERS = 40

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import MARKS, ReceivedRecord
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage.salvage import salvage
 from bridge.mq.mqi import MQOD, GetOptions, Property
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import MARKS, ReceivedRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_rfh2, encode_mqdlh
 from tests.mq.embedded.service import Service, publication, unit

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.session_record import StateRecord
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
@@ -16,6 +12,10 @@ from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import StateRecord
 from bridge.wire import cmqc
 from tests.support.breakable_connection import BreakableConnection, Fault
 from tests.support.patience import PATIENCE

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.mqsc.script import prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -17,6 +16,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.ibm.acceptance import Acceptance, Outcome
 from bridge.mq.ibm.requirements import Requirements
 from bridge.mq.mqi import Connection, GetOptions, Got
+from bridge.telemetry.conversion import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.ibm.guarded_connection import GuardedConnection

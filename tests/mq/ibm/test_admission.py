@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.identity import ClientIdentity
 from bridge.wire import cmqc
 from tests.mq.ibm.backends import TRANSMIT, Fault, backend_of, ended, stop
 from tests.support.patience import PATIENCE

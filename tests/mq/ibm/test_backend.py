@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.session_record import ReceivedRecord, SentRecord, StateRecord
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.ibm import persistent_state
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.ibm.backends import NONE, TRANSMIT, Fault, backend_of, drain, ended, keep, payloads, publication, stop

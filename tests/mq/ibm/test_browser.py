@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
@@ -18,6 +17,7 @@ from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
 from bridge.mq.ibm.worker_order import BrowsePasses
 from bridge.mq.mqi import MQOD, GetOptions, Got, TruncatedMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.ibm.backends import TRANSMIT, drain

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
@@ -17,6 +16,7 @@ from bridge.mq.ibm.subscriber import Subscriber
 from bridge.mq.ibm.subscription_request import Subscribe, Unsubscribe
 from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQPMO, MQSD
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.ibm.backends import NONE, TRANSMIT, backend_of, drain, stop, subscribed

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from bridge.mapping.telemetry.session_record import ReceivedRecord
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state
+from bridge.telemetry.record import ReceivedRecord
 from tests.mq.ibm.backends import (
     NONE,
     BreakableConnection,

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from bridge.config.link import LinkConfig
-from bridge.mapping.received import Received
-from bridge.mqtt.link import LinkConnection, LinkPhase, LinkState
-from bridge.mqtt.link import network as link_network
+from bridge.link import network as link_network
+from bridge.link.connection import LinkConnection
+from bridge.link.state import LinkPhase, LinkState
+from bridge.telemetry.message import Received
 from tests.support.fake_broker import FakeBroker
 from tests.support.mosquitto import Mosquitto
 from tests.support.patience import PATIENCE

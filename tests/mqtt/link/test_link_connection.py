@@ -10,9 +10,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkPhase
-from bridge.mqtt.link import network as link_network
+from bridge.link import network as link_network
+from bridge.link.state import LinkPhase
+from bridge.telemetry.message import Publication
 from tests.mqtt.link.conftest import LinkFactory
 from tests.support.fake_broker import (
     DISCONNECT,

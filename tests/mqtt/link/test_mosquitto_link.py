@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkLost, LinkPhase
-from bridge.mqtt.link import network as link_network
-from bridge.mqtt.link.outbox import Outbox as LinkOutbox
+from bridge.link import network as link_network
+from bridge.link.outbox import Outbox as LinkOutbox
+from bridge.link.state import LinkLost, LinkPhase
+from bridge.telemetry.message import Publication
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
 from tests.support.certificates import make, tls_settings
 from tests.support.fake_broker import FakeBroker, answer

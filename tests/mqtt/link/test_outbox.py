@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from bridge.mapping.publication import Publication
-from bridge.mqtt.acknowledgement import STEPS, Phase, Step, WrongAcknowledgement
-from bridge.mqtt.link import LinkCounters, Refusal
-from bridge.mqtt.link.client import Answer
-from bridge.mqtt.link.outbox import Outbox
-from bridge.mqtt.link.state import Limits
-from bridge.wire.mqtt import Decoder, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.link.client import Answer
+from bridge.link.outbox import Outbox
+from bridge.link.state import Limits, LinkCounters, Refusal
+from bridge.mqtt.flow import STEPS, Phase, Step, WrongAcknowledgement
+from bridge.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.reader import Decoder
+from bridge.telemetry.message import Publication
 from tests.support.patience import PATIENCE, until
 
 ACKNOWLEDGEMENTS: dict[str, Callable[[int], Answer]] = {"PUBACK": Puback, "PUBREC": Pubrec, "PUBCOMP": Pubcomp}

@@ -8,7 +8,7 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from bridge.mqtt.link.client import PROTECTED, PROTECTED_ATTRIBUTES, LinkClient
+from bridge.link.client import PROTECTED, PROTECTED_ATTRIBUTES, LinkClient
 
 
 @pytest.mark.parametrize("name", PROTECTED)

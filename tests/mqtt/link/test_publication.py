@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
-from bridge.mqtt.link.publication import CLIENT_ID, HOPS, encode, received, to_properties
-from bridge.mqtt.link.state import Limits, Refusal
-from bridge.wire.mqtt import Decoder, MalformedPacket, Publish, PublishProperties
+from bridge.link.publication import CLIENT_ID, HOPS, encode, received, to_properties
+from bridge.link.state import Limits, Refusal
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import MalformedPacket
+from bridge.telemetry.message import Publication, Received
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
 topic_names = st.text(st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), max_size=200)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkPhase
-from bridge.mqtt.link import network as link_network
-from bridge.mqtt.link.publication import to_properties
-from bridge.mqtt.link.stream import Stream
-from bridge.wire.mqtt import PacketType, encode_properties
+from bridge.link import network as link_network
+from bridge.link.publication import to_properties
+from bridge.link.state import LinkPhase
+from bridge.link.stream import Stream
+from bridge.mqtt.packets import PacketType
+from bridge.mqtt.properties import encode_properties
+from bridge.telemetry.message import Publication
 from tests.mqtt.link.conftest import LinkFactory
 from tests.support.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkLost, LinkPhase
+from bridge.link.state import LinkLost, LinkPhase
+from bridge.telemetry.message import Publication
 from tests.mqtt.link.conftest import LinkFactory, TestedLink
 from tests.support.fake_broker import (
     PUBACK,

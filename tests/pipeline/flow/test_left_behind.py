@@ -10,7 +10,7 @@ import pytest
 
 from bridge.config import load
 from bridge.config.link import LinkConfig
-from bridge.mqtt.link import LinkConnection
+from bridge.link.connection import LinkConnection
 from bridge.pipeline.flow.environment import PipelineEnvironment, environment_of
 from bridge.pipeline.flow.left_behind import LeftBehind, end_sessions, left_behind
 from bridge.pipeline.mqtt.session_end import SessionNotEnded

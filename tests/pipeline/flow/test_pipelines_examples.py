@@ -15,11 +15,11 @@ import pytest
 
 from bridge.config import load
 from bridge.config.link import LinkConfig
-from bridge.mapping.publication import Publication
+from bridge.link.connection import LinkConnection
 from bridge.mapping.rules.rule import ToMqRule, rule_of
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Got
-from bridge.mqtt.link import LinkConnection
+from bridge.telemetry.message import Publication
 from bridge.wire.mq import MQMD
 from tests.pipeline.flow.conftest import Bench
 from tests.support.mosquitto import Mosquitto

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from bridge.config.link import LinkConfig
+from bridge.link.connection import LinkConnection
 from bridge.mq.mqi import Got
-from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.flow.sink import Route
 from bridge.pipeline.mapping.columns import QUEUE_MESSAGE_COLUMNS, TOPIC_MESSAGE_COLUMNS
 from bridge.pipeline.schema import Column

@@ -16,9 +16,8 @@ import msgspec
 import pytest
 
 from bridge.config.link import LinkConfig
-from bridge.mapping.publication import Publication
+from bridge.link.connection import LinkConnection
 from bridge.mq.embedded.storage.lock import lock
-from bridge.mqtt.link import LinkConnection
 from bridge.pipeline.flow.administration.lag import waiting
 from bridge.pipeline.flow.administration.request import ask
 from bridge.pipeline.flow.administration.status import LOCK, read_status, runs
@@ -26,6 +25,7 @@ from bridge.pipeline.flow.progress import Batch
 from bridge.pipeline.flow.runner import Runner
 from bridge.pipeline.flow.sink import BatchFailed, BatchWriter, Written
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
+from bridge.telemetry.message import Publication
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.faults import Fault, fault, is_marker, kill_driver
 from tests.pipeline.flow.conftest import Bench

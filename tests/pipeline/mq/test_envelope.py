@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.envelope import put_time, record_batch
 from bridge.pipeline.mq.rows import check_columns, rows_of
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQ_SCHEMA
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, decode_chain, encode_chain
 

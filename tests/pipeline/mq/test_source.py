@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 from tests.pipeline.conftest import Queues, column

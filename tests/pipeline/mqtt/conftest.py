@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bridge.config.link import LinkConfig
-from bridge.mapping.publication import Publication
-from bridge.mqtt.link import LinkConnection
+from bridge.link.connection import LinkConnection
+from bridge.telemetry.message import Publication
 from tests.support.mosquitto import Mosquitto
 from tests.support.patience import PATIENCE
 

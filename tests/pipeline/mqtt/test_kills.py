@@ -13,10 +13,10 @@ import pyarrow.dataset
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.mapping.publication import Publication
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.mqtt.frame import read
 from bridge.pipeline.mqtt.spool import Spool
+from bridge.telemetry.message import Publication
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.faults import Fault, fault, is_marker, kill, kill_driver
 from tests.pipeline.mqtt.conftest import Clients

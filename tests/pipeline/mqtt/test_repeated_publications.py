@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.repeated_publications import (
     COUNTED,
@@ -23,6 +21,7 @@ from bridge.pipeline.mqtt.repeated_publications import (
     Run,
     digests_of,
 )
+from bridge.telemetry.message import Publication, Received
 
 BOUND = 30
 

@@ -14,7 +14,6 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from bridge.mapping.publication import Publication
 from bridge.pipeline import to_publications
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
@@ -23,6 +22,7 @@ from bridge.pipeline.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.pipeline.mqtt.source import MqttDataSource
 from bridge.pipeline.options import Options
 from bridge.pipeline.schema import MQTT_SCHEMA
+from bridge.telemetry.message import Publication
 from tests.pipeline.mqtt.conftest import Clients, run, stream
 from tests.pipeline.mqtt.spooler import session_made
 from tests.support.mosquitto import Mosquitto

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
 from bridge.pipeline.mqtt import spool as spools
 from bridge.pipeline.mqtt.envelope import record_batch
 from bridge.pipeline.mqtt.frame import BATCH_ROWS, Slice, SpoolDamaged, read
 from bridge.pipeline.mqtt.repeated_publications import LEAST_BOUND, digests_of
 from bridge.pipeline.mqtt.spool import Spool, SpoolBusy, partitions
+from bridge.telemetry.message import Publication, Received
 
 
 def append(spool: Spool, *payloads: bytes, received: Sequence[int] = ()) -> None:

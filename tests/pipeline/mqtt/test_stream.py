@@ -12,9 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from bridge.config.link import LinkConfig
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
-from bridge.mqtt.link import LinkPhase, LinkState
+from bridge.link.state import LinkPhase, LinkState
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mqtt import stream as streams
 from bridge.pipeline.mqtt.broker import Broker
@@ -23,6 +21,7 @@ from bridge.pipeline.mqtt.source_options import SourceOptions
 from bridge.pipeline.mqtt.spool import Spool
 from bridge.pipeline.mqtt.stream import MqttStreamReader, NotConnected
 from bridge.pipeline.mqtt.subscriber import Subscriber
+from bridge.telemetry.message import Publication, Received
 from tests.pipeline.mqtt.conftest import Clients
 from tests.support.mosquitto import Mosquitto, free_port
 from tests.support.patience import PATIENCE

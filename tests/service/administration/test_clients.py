@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from bridge.administration.requests import ListClients, PurgeClients, ShowClient
-from bridge.mapping.telemetry.identity import Principal
 from bridge.mq.backend import ClientSubscription, Recovered
+from bridge.mqtt.packets import Subscribe
 from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, Refused
-from bridge.wire.mqtt import Subscribe
+from bridge.telemetry.identity import Principal
 
 COUNT = 3 * ROWS_AT_A_TURN
 NAMES = [f"c{number:05}" for number in range(COUNT)]

@@ -62,8 +62,8 @@ async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
 
 async def put(tmp_path: Path, queue: str) -> None:
     def run() -> None:
-        from bridge.mapping.message import Message
         from bridge.mq.mqi import MQPMO
+        from bridge.telemetry.message import Message
         from bridge.wire.mq import MQMD
 
         connection = RemoteConnection(tmp_path / "data", application="test")

@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.publication import Publication
-from bridge.mapping.received import Received
-from bridge.mqtt.link import LinkLost, LinkPhase, LinkState, Refusal
-from bridge.mqtt.link.state import Limits
+from bridge.link.state import Limits, LinkLost, LinkPhase, LinkState, Refusal
+from bridge.telemetry.message import Publication, Received
 
 
 class Killed(SystemExit):
@@ -92,7 +90,7 @@ class Broker:
 
 
 class FakeLink:
-    """`bridge.mqtt.link.LinkConnection` to such a broker."""
+    """`bridge.link.LinkConnection` to such a broker."""
 
     name = "L"
     client_id = "mqbridge"

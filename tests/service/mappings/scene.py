@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 
 from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
-from bridge.mapping.message import Message
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
@@ -22,6 +21,7 @@ from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import runner_of
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.status import Status
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
 from tests.service.mappings.broker import Broker, FakeLink, Killed, LinkFault

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState
-from bridge.mqtt.link import LinkPhase, LinkState
 from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status

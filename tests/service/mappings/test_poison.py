@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mapping.message import Message
+from bridge.link.state import Limits
 from bridge.mq.mqi import MQOD, Property
-from bridge.mqtt.link.state import Limits
 from bridge.service.mappings.status import State
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.service.mappings.scene import DEAD_LETTERS, Scene, mapping_config

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mqtt.session import Session
 from bridge.service.metrics.samples import Samples
 from bridge.service.metrics.sessions import SessionCount
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.session import Session
 
 
 def sessions_of(count: int) -> dict[str, Session]:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 
 from bridge.archive.events import now_us
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.unit_of_work import Completion
-from bridge.mqtt.acknowledgement import Phase
-from bridge.mqtt.in_flight import Outgoing
-from bridge.mqtt.session import Session, Work
-from bridge.mqtt.unsent import EXPIRED
+from bridge.mqtt.flow import Phase
+from bridge.mqtt.packets import Publish
 from bridge.service.metrics.reasons import OTHER, reason_label
 from bridge.service.put_time import put_time_of
 from bridge.service.traffic import TIMED, Traffic
+from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.message import Message
+from bridge.telemetry.outbox import EXPIRED
+from bridge.telemetry.session import Session, Work
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish
 from tests.service.conftest import Queued
 
 IDENTITY = ClientIdentity("c", b"u")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.trace_context import TraceContext
 from bridge.service.tracing.span import Sampler, child_of
+from bridge.telemetry.trace_context import TraceContext
 
 
 @pytest.mark.parametrize(("sample", "expected"), [(0.0, []), (1.0, [0, 1, 2, 3, 4])])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
+    ByteOrder,
     Connack,
     Connect,
-    Decoder,
-    MalformedPacket,
     Packet,
     PacketType,
     Puback,
@@ -21,12 +20,10 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
-    encode,
-    encode_acknowledgement,
-    encode_publish,
-    encode_topic,
 )
-from bridge.wire.mqtt.packets import ByteOrder
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import MalformedPacket
+from bridge.mqtt.writer import encode, encode_acknowledgement, encode_publish, encode_topic
 
 LONG = "x" * 65_536
 

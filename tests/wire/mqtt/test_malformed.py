@@ -7,7 +7,9 @@ import weakref
 
 import pytest
 
-from bridge.wire.mqtt import Decoder, MalformedPacket, Pingreq, Pingresp
+from bridge.mqtt.packets import Pingreq, Pingresp
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import MalformedPacket
 
 TO_SERVER = [
     # Fixed header

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     AcknowledgementProperties,
     Auth,
     AuthProperties,
@@ -14,10 +14,8 @@ from bridge.wire.mqtt import (
     ConnackProperties,
     Connect,
     ConnectProperties,
-    Decoder,
     Disconnect,
     DisconnectProperties,
-    MalformedPacket,
     OtherPacket,
     Packet,
     Pingreq,
@@ -37,8 +35,10 @@ from bridge.wire.mqtt import (
     UnsubscribeProperties,
     Will,
     WillProperties,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import MalformedPacket
+from bridge.mqtt.writer import encode
 
 WHY = AcknowledgementProperties("why")
 PACKETS = [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire.mqtt import Decoder, Publish, PublishProperties, ReasonCode
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode
 
 MALFORMED, PROTOCOL_ERROR = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
 CONNECT = "00044d515454 05"

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Auth,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
     PacketType,
@@ -29,11 +28,12 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
-    encode,
 )
-from bridge.wire.mqtt.properties import STRUCTS
-from bridge.wire.mqtt.property_table import Place
-from bridge.wire.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER, OF_PACKET
+from bridge.mqtt.properties import STRUCTS
+from bridge.mqtt.property_table import Place
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER, OF_PACKET
+from bridge.mqtt.writer import encode
 from tests.wire.mqtt.test_properties import of_place
 from tests.wire.mqtt.test_stream import (
     cut,

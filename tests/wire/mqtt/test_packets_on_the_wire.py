@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
+    ByteOrder,
     Connack,
     ConnackCode,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
     PacketType,
@@ -24,9 +24,9 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
-    encode,
 )
-from bridge.wire.mqtt.packets import ByteOrder
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
 
 TO_SERVER = [
     pytest.param(Unsubscribe(10, ("a/b", "c/d")), "a2 0c 000a 0003612f62 0003632f64", id="3.10: UNSUBSCRIBE"),

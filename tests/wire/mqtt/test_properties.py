@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from bridge.wire.mqtt import (
-    MalformedPacket,
-    PacketType,
-    PublishProperties,
-    ReasonCode,
-    decode_properties,
-    encode_properties,
-)
-from bridge.wire.mqtt.properties import STRUCTS
-from bridge.wire.mqtt.property_table import PROPERTIES, Kind
+from bridge.mqtt.packets import PacketType, PublishProperties
+from bridge.mqtt.properties import STRUCTS, decode_properties, encode_properties
+from bridge.mqtt.property_table import PROPERTIES, Kind
+from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode
 
 BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
 STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
     Pingreq,
@@ -22,8 +21,9 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
-    encode,
 )
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
 
 CONNECT_3_1 = encode(Connect("c", "MQIsdp", 3))
 CONNECT_3_1_1 = encode(Connect("c"))

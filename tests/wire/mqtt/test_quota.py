@@ -8,40 +8,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
+    AcknowledgementProperties,
     Auth,
+    AuthProperties,
     Connack,
+    ConnackProperties,
     Connect,
-    Decoder,
+    ConnectProperties,
     Disconnect,
+    DisconnectProperties,
     Packet,
     Puback,
     Pubcomp,
     Publish,
+    PublishProperties,
     Pubrec,
     Pubrel,
     Suback,
     Subscribe,
+    SubscribeProperties,
     SubscriptionOptions,
     Unsuback,
     Unsubscribe,
-    Will,
-    encode,
-)
-from bridge.wire.mqtt.packet_properties import (
-    AcknowledgementProperties,
-    AuthProperties,
-    ConnackProperties,
-    ConnectProperties,
-    DisconnectProperties,
-    PublishProperties,
-    SubscribeProperties,
     UnsubscribeProperties,
+    Will,
     WillProperties,
 )
-from bridge.wire.mqtt.properties import MAX_USER_PROPERTIES
-from bridge.wire.mqtt.readers import MAX_FILTERS
-from bridge.wire.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.properties import MAX_USER_PROPERTIES
+from bridge.mqtt.reader import MAX_FILTERS, Decoder
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
 
 UserProperties = tuple[tuple[str, str], ...]
 

@@ -6,27 +6,23 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
     Connack,
-    Decoder,
     Disconnect,
-    MalformedPacket,
     Packet,
     PacketType,
     Puback,
     Pubcomp,
     Pubrec,
     Pubrel,
-    ReasonCode,
     Suback,
     Unsuback,
-    encode,
-    encode_acknowledgement,
-    reason_name,
 )
-from bridge.wire.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER, OF_PACKET
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER, OF_PACKET, MalformedPacket, ReasonCode, reason_name
+from bridge.mqtt.writer import encode, encode_acknowledgement
 
 METHOD = AuthProperties("m")
 # Tables 3-10 and 3-11.

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire.mqtt import MalformedPacket, decode_remaining_length, encode_remaining_length
+from bridge.mqtt.properties import decode_remaining_length, encode_remaining_length
+from bridge.mqtt.reason_codes import MalformedPacket
 
 EXAMPLES = [
     pytest.param(64, "40", id="example: 64"),

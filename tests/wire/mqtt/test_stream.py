@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridge.wire.mqtt import (
+from bridge.mqtt.packets import (
     SUBACK_FAILURE,
+    ByteOrder,
     Connack,
     Connect,
-    Decoder,
     Disconnect,
     Packet,
     Pingreq,
@@ -28,10 +28,10 @@ from bridge.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
-    encode,
 )
-from bridge.wire.mqtt.packets import ByteOrder
-from bridge.wire.mqtt.topics import MAX_CACHED_BYTES, MAX_CACHED_TOPICS, TOPIC_CACHE
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.topics import MAX_CACHED_BYTES, MAX_CACHED_TOPICS, TOPIC_CACHE
+from bridge.mqtt.writer import encode
 
 message_ids = st.integers(1, 65_535)
 words = st.integers(0, 65_535)

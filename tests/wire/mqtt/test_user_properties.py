@@ -5,8 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire.mqtt import PacketType, PublishProperties, decode_properties, encode_properties
-from bridge.wire.mqtt.user_properties import ENTRIES, LONGEST, USER_PROPERTIES, UserPropertyCache
+from bridge.mqtt.packets import PacketType, PublishProperties
+from bridge.mqtt.properties import (
+    ENTRIES,
+    LONGEST,
+    USER_PROPERTIES,
+    UserPropertyCache,
+    decode_properties,
+    encode_properties,
+)
 
 PUBLISH = PacketType.PUBLISH
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)

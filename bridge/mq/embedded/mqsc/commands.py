@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from bridge.mapping.topic import is_wildcard
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
@@ -26,6 +25,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import CommandResponse
+from bridge.mqtt.topics import is_wildcard
 
 
 class Commands:

@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from bridge.mapping.topic import matches
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
 from bridge.mq.embedded.connection_authentication import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
@@ -20,6 +19,7 @@ from bridge.mq.embedded.mqsc.printed import render as render
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
+from bridge.mqtt.topics import matches
 
 Shown = dict[str, Value]
 

@@ -10,7 +10,6 @@ import time
 
 import msgspec
 
-from bridge.mapping.topic import MQ_TOPIC_STR_LENGTH
 from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.definitions import Answer, attribute_parameters, like, replaces, settings
@@ -20,6 +19,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
+from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 from bridge.wire import cmqc, cmqcfc
 
 #: IBM MQ documentation, "ALTER SUB": what stays as it was defined.

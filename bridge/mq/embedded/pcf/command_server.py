@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.mqsc.commands import Commands
@@ -33,6 +32,7 @@ from bridge.mq.embedded.verbs.conversion import convert
 from bridge.mq.errors import MQError
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
 from bridge.wire.mq.pcf import MQCFH, MQCFST, PCFParameter, decode_pcf, encode_pcf

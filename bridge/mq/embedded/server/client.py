@@ -10,8 +10,6 @@ from typing import TypeVar
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Named, Put, Seen
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.tcp_keepalive import keep_alive
@@ -28,6 +26,8 @@ from bridge.mq.mqi import (
     TruncatedMessage,
 )
 from bridge.security.unix_socket import socket_address
+from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, Property
+from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -10,9 +10,9 @@ import struct
 
 import msgspec
 
-from bridge.mapping.message import Message
 from bridge.mq.batch import Named
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.telemetry.message import Message
 from bridge.wire.mq import MQLONG
 
 LENGTH = struct.Struct(">I")

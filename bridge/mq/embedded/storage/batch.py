@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import PublicationMessage
+from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.message import Message
 
 DIGEST_MASK = (1 << 64) - 1
 

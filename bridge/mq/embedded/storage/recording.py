@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bridge.mapping.telemetry.message import PublicationMessage
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, encode
 from bridge.mq.embedded.unit import Unit
+from bridge.telemetry.conversion import PublicationMessage
 
 
 def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:

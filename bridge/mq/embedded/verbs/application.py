@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
@@ -23,6 +22,7 @@ from bridge.mq.embedded.verbs.mqput import mqput, mqput1
 from bridge.mq.embedded.verbs.mqstat import mqstat
 from bridge.mq.embedded.verbs.mqsub import mqsub, mqsubrq
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, GetOptions, Got, Property
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

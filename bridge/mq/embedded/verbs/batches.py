@@ -11,8 +11,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.message import AnyMessage
 from bridge.mq.batch import (
     AT_ONCE,
     GLANCE,
@@ -37,6 +35,8 @@ from bridge.mq.embedded.verbs.mqget import ready_handle, take
 from bridge.mq.embedded.verbs.rendering import OPTIONS as PROPERTIES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got
+from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

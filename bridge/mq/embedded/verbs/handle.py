@@ -9,7 +9,6 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from bridge.mapping.topic import is_wildcard
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.open_handles import Resolve
@@ -19,6 +18,7 @@ from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.verbs.logical_message import Place
 from bridge.mq.errors import MQError
+from bridge.mqtt.topics import is_wildcard
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

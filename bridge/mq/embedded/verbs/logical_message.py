@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.property import leading
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.errors import MQError
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

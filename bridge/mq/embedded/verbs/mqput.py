@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.authority.authorization import open_options
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.property import leading, merge
@@ -26,6 +25,7 @@ from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.logical_message import SEGMENT, Place, segmented
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, Property, check_od
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -6,12 +6,12 @@ PROPCTL of the queue that was opened decides, unless an MQGMO_PROPERTIES_ option
 
 from __future__ import annotations
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.property import COMPATIBLE_FOLDERS, leading, split
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Property
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

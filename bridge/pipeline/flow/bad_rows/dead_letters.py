@@ -15,9 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.mapping.message import CCSID_UTF8, Message
 from bridge.mapping.payload import document_of, text_of, utf_8
-from bridge.mapping.publication import Destination, Unmappable
 from bridge.mq.dead_letters import OriginContext, dead_letter
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
@@ -31,6 +29,7 @@ from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
 from bridge.pipeline.task import Identity
+from bridge.telemetry.message import CCSID_UTF8, Destination, Message, Unmappable
 from bridge.wire import cmqc
 
 #: What tells the rows of dead letters from those that a query writes.

@@ -13,8 +13,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.mapping.message import Message
-from bridge.mapping.publication import Destination, Unmappable
 from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection
@@ -30,6 +28,7 @@ from bridge.pipeline.mqtt.rows import Defaults
 from bridge.pipeline.mqtt.rows import rows_of as publications_of
 from bridge.pipeline.refusal import REFUSAL, Refusal
 from bridge.pipeline.task import Identity
+from bridge.telemetry.message import Destination, Message, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -12,9 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.embedded.authority.authorization import AuthorizationService
 from bridge.mq.embedded.authority.records import specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
@@ -23,10 +20,13 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mqtt.packets import Publish
 from bridge.security.privileged import user_of_this_process
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mqtt import Publish
 from tests.mq.embedded.conftest import Manager
 from tests.support.subscription_requests import requests
 

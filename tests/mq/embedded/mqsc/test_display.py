@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.display import render
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 from bridge.wire.mq import MQMD

@@ -12,12 +12,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions
 from bridge.security.client_tls import tls_context
 from bridge.security.privileged import user_of_this_process
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server import client, protocol
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE, eventually

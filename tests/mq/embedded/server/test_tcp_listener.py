@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mapping.message import Message
 from bridge.mq.capi import frames
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.request_stream import READ_AHEAD
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.certificate_authority import Authority

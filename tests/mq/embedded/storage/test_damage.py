@@ -17,7 +17,6 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.mapping.message import Message
 from bridge.mq.embedded.mqsc.script import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
@@ -25,6 +24,7 @@ from bridge.mq.embedded.storage import salvage
 from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.faulty_disk import compiled

@@ -30,7 +30,7 @@ from tests.support.patience import PATIENCE
 PREFACE = """
 import itertools, os, sys, threading
 from pathlib import Path
-from bridge.mapping.message import Message
+from bridge.telemetry.message import Message
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.embedded.storage import recovery_log
 from bridge.mq.embedded.server.connection import EmbeddedConnection

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.verbs.logical_message import segmented
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Property
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from bridge.mapping.message import Message
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Got
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

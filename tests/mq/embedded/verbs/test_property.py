@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.message import Message
-from bridge.mapping.telemetry.identity import ClientIdentity
-from bridge.mapping.telemetry.message import PublicationMessage
-from bridge.mapping.telemetry.to_mq import to_mq
 from bridge.mq.embedded.property import check_property, merge, split
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions, Got, Property
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
-from bridge.wire.mqtt import Publish, PublishProperties
 
 INTEGERS = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 

@@ -1,0 +1,319 @@
+"""Publications on their way to the broker, and the answers that they wait for: between a worker and the network thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bridge.link.client import HIGHEST_MID, Answer
+from bridge.link.publication import encode, refusal
+from bridge.link.state import Limits, LinkCounters, LinkLost, Refusal
+from bridge.mqtt.flow import PUBACK, PUBCOMP, PUBREC, SENT, Phase, Step, step_of
+from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Pubrec
+from bridge.mqtt.reason_codes import FAILURE
+from bridge.mqtt.writer import encode_acknowledgement
+from bridge.telemetry.message import Publication
+
+# A member of an enumeration takes long to get.
+_PUBREL = PacketType.PUBREL
+_ACKNOWLEDGED, _RELEASING, _COMPLETED = Phase.ACKNOWLEDGED, Phase.RELEASING, Phase.COMPLETED
+_PACKET: Final[dict[type[Answer], int]] = {Puback: PUBACK, Pubrec: PUBREC, Pubcomp: PUBCOMP}
+
+_AT_ONCE = 1000
+"""Publications that are encoded before they are handed to the network: it writes while the next ones are encoded."""
+
+
+class _Sent(NamedTuple):
+    """A publication that the broker has to acknowledge."""
+
+    phase: Phase
+    #: where it stands in the call
+    position: int
+    #: whether PUBREL is sent only when the worker says so
+    held: bool = False
+
+
+class Outbox:
+    """Sends for one call at a time, never more unanswered than the broker and the configuration allow."""
+
+    def __init__(
+        self,
+        limit: int,
+        version_5: bool,
+        counters: LinkCounters,
+        submit: Callable[[int, bytes], object],
+        abandon: Callable[[int, str], None],
+        configured: Limits | None = None,
+    ) -> None:
+        """Prepare for the first connection.
+
+        `submit` writes packets on the connection of a generation; `abandon` breaks it, with the reason. `configured` are
+        limits that hold whatever the broker says: one of MQTT 3.1.1 says nothing.
+        """
+        self._limit = limit
+        self._version_5 = version_5
+        self._counters = counters
+        self._submit = submit
+        self._abandon = abandon
+        self._calls = threading.Lock()
+        self._changed = threading.Condition()
+        #: the connection; 0: none
+        self._generation = 0
+        self._error = "not connected yet"
+        self._configured = configured or Limits()
+        self.limits = self._configured
+        self._waiting: dict[int, _Sent] = {}
+        self._refusals: dict[int, Refusal] = {}
+        #: the caller is woken when no more than these wait
+        self._enough = 0
+        #: message ids in phase RELEASING, whose call has ended: the broker counts them as in flight
+        self._held: set[int] = set()
+        #: message ids of QoS 2 whose flow was cut and that the broker may still know
+        self._stale: set[int] = set()
+        self._last_mid = 0
+        self._submitted = self._written = 0
+
+    @property
+    def in_flight_limit(self) -> int:
+        """Return the limit that LinkConnection.in_flight_limit tells."""
+        return min(self._limit, self.limits.receive_maximum)
+
+    @property
+    def waiting(self) -> bool:
+        """Return whether a call waits for the broker."""
+        return bool(self._waiting)
+
+    # On the network thread -------------------------------------------------------------------------------------------
+
+    def begin(self, generation: int, limits: Limits, session_present: bool) -> None:
+        """Begin with a connection that is ready."""
+        with self._changed:
+            self._generation = generation
+            self.limits = msgspec.structs.replace(
+                limits,
+                maximum_qos=min(limits.maximum_qos, self._configured.maximum_qos),
+                retain_available=limits.retain_available and self._configured.retain_available,
+                maximum_packet_size=min(limits.maximum_packet_size, self._configured.maximum_packet_size),
+            )
+            self._held.clear()
+            if not session_present:
+                self._stale.clear()
+            stale = list(self._stale)
+            self._submitted = self._written = 0
+            self._changed.notify_all()
+        if stale:
+            # What the worker does about them, it does with other message ids.
+            self._submit(generation, _releases(stale))
+
+    def lost(self, error: str) -> None:
+        """End the call that waits for answers: the connection is gone."""
+        with self._changed:
+            self._generation, self._error = 0, error
+            self._stale.update(
+                mid
+                for mid, sent in self._waiting.items()
+                if sent.phase is not Phase.AWAITING_PUBACK and not sent.held
+            )
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def written(self, everything: Callable[[], bool]) -> None:
+        """Ask whether everything that was submitted is with the operating system."""
+        if self._written == self._submitted:
+            return
+        with self._changed:
+            # Under the lock, so that nothing is submitted between the question and its answer.
+            if everything():
+                self._written = self._submitted
+                self._changed.notify_all()
+
+    def answered(self, answers: Iterable[Answer]) -> None:
+        """Take PUBACKs, PUBRECs and PUBCOMPs that have come. Raises WrongAcknowledgement: the connection is to be closed."""
+        releases = []
+        with self._changed:
+            waiting = self._waiting
+            for answer in answers:
+                mid, packet = answer.message_id, _PACKET[type(answer)]
+                sent = waiting.get(mid)
+                step = step_of(sent.phase if sent is not None else self._phase_of(mid), packet, mid)
+                if sent is None or isinstance(step, Step):
+                    if step is Step.PUBREL and answer.reason_code < FAILURE and (sent is not None or mid in self._stale):
+                        # The worker may still send any other message identifier again, and PUBLISH must not follow PUBREL
+                        # (MQTT 5.0 section 4.3.3). PUBREL then answers the PUBREC for that PUBLISH.
+                        releases.append(mid)
+                    elif packet == PUBCOMP:
+                        self._stale.discard(mid)
+                elif step is _COMPLETED:
+                    # Whatever its reason: Packet Identifier not found says that it was complete before.
+                    del waiting[mid]
+                    self._held.discard(mid)
+                elif answer.reason_code >= FAILURE:
+                    del waiting[mid]
+                    self._refusals[sent.position] = refusal(answer)
+                else:
+                    self._counters.sent += 1
+                    if step is _ACKNOWLEDGED:
+                        del waiting[mid]
+                    elif sent.held:
+                        del waiting[mid]
+                        self._held.add(mid)
+                    else:
+                        waiting[mid] = _Sent(Phase.AWAITING_PUBCOMP, sent.position)
+                        releases.append(mid)
+            generation = self._generation
+            if len(waiting) <= self._enough:
+                self._changed.notify_all()
+        if releases:
+            self._submit(generation, _releases(releases))
+
+    def _phase_of(self, mid: int) -> Phase | None:
+        """Return the phase of a message id that no call waits for."""
+        return _RELEASING if mid in self._held else None
+
+    # On the worker's thread ------------------------------------------------------------------------------------------
+
+    def wait_ready(self, wait: float) -> bool:
+        """Wait until there is a connection, for so many seconds at most."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._generation != 0, wait)
+
+    def publish(
+        self,
+        publications: Sequence[Publication],
+        mids: Sequence[int] | None,
+        dup: bool,
+        held: bool,
+        timeout: float,
+    ) -> dict[int, Refusal]:
+        """Send publications as LinkConnection.publish does and, with `held`, as publish_exactly does."""
+        if mids is not None:
+            _check_mids(mids, len(publications))
+        deadline = time.monotonic() + timeout
+        with self._calls:
+            with self._changed:
+                generation = self._begin_call()
+                limit = self.in_flight_limit - len(self._held)
+                # Those that the broker has are not sent again on the same connection (MQTT-4.4.0-1).
+                new = sum(mid not in self._held for mid in mids) if held and mids is not None else 1
+                if limit < new:
+                    raise ValueError(
+                        f"{new} publications at once: {self.in_flight_limit} may be in flight, and"
+                        f" {len(self._held)} are not released"
+                    )
+            position = 0
+            while position < len(publications):
+                with self._changed:
+                    # Half of the window goes at a time, so that neither side idles and few wake-ups are needed.
+                    self._await(generation, limit // 2, False, deadline)
+                    room = limit - len(self._waiting)
+                position = self._send(generation, publications, position, mids, dup, held, room)
+            with self._changed:
+                self._await(generation, 0, True, deadline)
+                refusals, self._refusals = self._refusals, {}
+                self._counters.sent += sum(
+                    not publication.qos and index not in refusals for index, publication in enumerate(publications)
+                )
+                self._counters.refused += len(refusals)
+                return refusals
+
+    def release(self, mids: Sequence[int], timeout: float) -> None:
+        """Send PUBREL as LinkConnection.release does."""
+        _check_mids(mids, len(mids))
+        deadline = time.monotonic() + timeout
+        with self._calls, self._changed:
+            generation = self._begin_call()
+            self._waiting.update((mid, _Sent(Phase.AWAITING_PUBCOMP, index, True)) for index, mid in enumerate(mids))
+            self._hand_over(generation, _releases(mids))
+            self._await(generation, 0, True, deadline)
+
+    def _begin_call(self) -> int:
+        if not self._generation:
+            raise LinkLost(self._error)
+        self._refusals = {}
+        return self._generation
+
+    def _send(
+        self,
+        generation: int,
+        publications: Sequence[Publication],
+        position: int,
+        mids: Sequence[int] | None,
+        dup: bool,
+        held: bool,
+        room: int,
+    ) -> int:
+        """Send publications from a position on; return the position behind them."""
+        packets: list[bytes] = []
+        sent: list[tuple[int, _Sent]] = []
+        refusals: dict[int, Refusal] = {}
+        end = min(len(publications), position + _AT_ONCE)
+        while position < end:
+            publication = publications[position]
+            qos = publication.qos
+            if held and mids is not None and mids[position] in self._held:
+                position += 1
+                continue
+            if qos:
+                if len(sent) == room:
+                    break
+                mid = self._new_mid() if mids is None else mids[position]
+            else:
+                mid = 0
+            packet = encode(publication, mid, dup, self._version_5, self.limits)
+            if isinstance(packet, Refusal):
+                refusals[position] = packet
+            else:
+                packets.append(packet)
+                if qos:
+                    sent.append((mid, _Sent(SENT[qos], position, held)))
+            position += 1
+        with self._changed:
+            if self._generation != generation:
+                raise LinkLost(self._error)
+            self._refusals |= refusals
+            self._waiting.update(sent)
+            self._hand_over(generation, b"".join(packets))
+        return position
+
+    def _hand_over(self, generation: int, packets: bytes) -> None:
+        if packets:
+            self._submitted += 1
+            self._submit(generation, packets)
+
+    def _await(self, generation: int, enough: int, written: bool, deadline: float) -> None:
+        """Wait until no more than `enough` are unanswered, and, if wanted, all is written; the lock is held."""
+
+        def over() -> bool:
+            return self._generation != generation or (
+                len(self._waiting) <= enough and not (written and self._written != self._submitted)
+            )
+
+        self._enough = enough
+        if not over() and not self._changed.wait_for(over, max(deadline - time.monotonic(), 0)):
+            # Their message ids cannot be used again on this connection, so that it is of no use any more.
+            error = f"the broker left {len(self._waiting) or 'all'} publications unanswered until the time was over"
+            self._generation, self._error = 0, error
+            self._abandon(generation, error)
+            raise LinkLost(error)
+        if self._generation != generation:
+            raise LinkLost(self._error)
+
+    def _new_mid(self) -> int:
+        while True:
+            self._last_mid = self._last_mid % HIGHEST_MID + 1
+            mid = self._last_mid
+            if mid not in self._waiting and mid not in self._held and mid not in self._stale:
+                return mid
+
+
+def _releases(mids: Iterable[int]) -> bytes:
+    return b"".join(encode_acknowledgement(_PUBREL, mid) for mid in mids)
+
+
+def _check_mids(mids: Sequence[int], number: int) -> None:
+    if len(mids) != number or len(set(mids)) != number or not all(0 < mid <= HIGHEST_MID for mid in mids):
+        raise ValueError(f"message ids have to be {number} different numbers of 1 to {HIGHEST_MID}: {mids}")

@@ -1,0 +1,139 @@
+"""A bridge's publication and the PUBLISH of a link, one into the other.
+
+MQTT tells no subscriber who published. Two User Properties do: the client identifier of the first publisher, and the
+mappings on the way. What they say counts where the publishers are trusted.
+"""
+
+from __future__ import annotations
+
+import math
+
+from bridge.link.state import Limits, Refusal
+from bridge.mqtt.packets import MAX_REMAINING_LENGTH, PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec
+from bridge.mqtt.properties import encode_properties
+from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode, reason_name
+from bridge.mqtt.writer import encode_publish, encode_publish_5, topic_field
+from bridge.telemetry.message import Publication, Received
+
+#: User Property: the mappings that a publication came through, comma separated, oldest first
+HOPS = "mqbridge-hops"
+#: User Property: who published it first (MQTT tells no subscriber the client identifier of the publisher)
+CLIENT_ID = "mqbridge-clientId"
+
+# A member of an enumeration takes long to get.
+_PUBLISH = PacketType.PUBLISH
+
+_NEVER = 0xFFFFFFFF
+"""Largest Message Expiry Interval, seconds: 136 years."""
+
+
+def to_properties(publication: Publication) -> PublishProperties:
+    """Return the properties that a publication has in MQTT 5; the expiry is rounded up to whole seconds."""
+    said = publication.properties
+    users = publication.user_property_with(said)
+    if HOPS in said or CLIENT_ID in said:
+        users = tuple([pair for pair in users if pair[0] not in (HOPS, CLIENT_ID)])
+    if publication.client_id:
+        users += ((CLIENT_ID, publication.client_id),)
+    if publication.hops:
+        users += ((HOPS, ",".join(publication.hops)),)
+    expiry = publication.expiry
+    return PublishProperties(
+        publication.payload_format,
+        None if expiry is None else min(max(math.ceil(expiry), 0), _NEVER),
+        publication.content_type or None,
+        publication.response_topic or None,
+        publication.correlation_data or None,
+        user_property=users,
+    )
+
+
+def received(packet: Publish, origin: str, generation: int, trusted: bool) -> Received:
+    """Return what a PUBLISH from the broker is to the bridge.
+
+    `origin` becomes the publication's client identifier unless a property of a `trusted` publisher tells it. A
+    Subscription Identifier means nothing to the bridge. Raises MalformedPacket for a Topic Alias.
+    """
+    properties = packet.properties
+    qos = packet.qos
+    publication = Publication(
+        topic=packet.topic,
+        payload=packet.payload,
+        qos=qos,
+        retain=packet.retain,
+        message_id=packet.message_id,
+        client_id=origin,
+    )
+    if properties is not None:
+        _take_over(properties, publication, trusted)
+    return Received(publication, qos, packet.message_id, packet.dup, generation)
+
+
+def _take_over(properties: PublishProperties, publication: Publication, trusted: bool) -> None:
+    if properties.topic_alias is not None:
+        raise MalformedPacket(
+            "PUBLISH", 0, f"MQTT-3.3.2-11: Topic Alias is {properties.topic_alias}, of which the link allows none"
+        )
+    if properties.user_property:
+        users = publication.properties = dict(properties.user_property)
+        repeated = len(users) < len(properties.user_property)
+        hops, client_id = users.pop(HOPS, None), users.pop(CLIENT_ID, None)
+        if repeated:
+            publication.user_property = tuple(
+                [pair for pair in properties.user_property if pair[0] not in (HOPS, CLIENT_ID)]
+            )
+        if trusted:
+            if hops is not None:
+                publication.hops = tuple(hops.split(",")) if hops else ()
+            if client_id is not None:
+                publication.client_id = client_id
+    if properties.message_expiry_interval is not None:
+        publication.expiry = float(properties.message_expiry_interval)
+    publication.payload_format = properties.payload_format_indicator
+    publication.content_type = properties.content_type or ""
+    publication.response_topic = properties.response_topic or ""
+    publication.correlation_data = properties.correlation_data or b""
+
+
+def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limits: Limits) -> bytes | Refusal:
+    """Write a PUBLISH, or say why the broker would refuse it; `mid` and DUP count with QoS 1 and 2 only."""
+    qos = publication.qos
+    retain = publication.retain
+    if qos > limits.maximum_qos:
+        return _refusal(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {qos}, the broker takes at most {limits.maximum_qos}")
+    if retain and not limits.retain_available:
+        return _refusal(ReasonCode.RETAIN_NOT_SUPPORTED, "the broker keeps no retained publications")
+    try:
+        field = topic_field(publication.topic)
+    except MalformedPacket as error:
+        return _refusal(ReasonCode.TOPIC_NAME_INVALID, error.rule)
+    properties = b""
+    if version_5:
+        try:
+            properties = encode_properties(_PUBLISH, to_properties(publication))
+        except MalformedPacket as error:
+            return _refusal(ReasonCode.UNSPECIFIED_ERROR, error.rule)
+    if len(field) + len(properties) + len(publication.payload) + 2 > MAX_REMAINING_LENGTH:
+        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"MQTT allows {MAX_REMAINING_LENGTH} bytes")
+    again, message_id = (dup, mid) if qos else (False, 0)
+    if version_5:
+        packet = encode_publish_5(field, properties, publication.payload, qos, retain, again, message_id)
+    else:
+        packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
+    if len(packet) > limits.maximum_packet_size:
+        return _refusal(
+            ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker takes {limits.maximum_packet_size}"
+        )
+    return packet
+
+
+def refusal(answer: Puback | Pubrec | Pubcomp) -> Refusal:
+    """Return what an answer with a reason code of failure says."""
+    text = reason_name(answer.reason_code)
+    if answer.properties is not None and answer.properties.reason_string:
+        text = f"{text} ({answer.properties.reason_string})"
+    return Refusal(answer.reason_code, text)
+
+
+def _refusal(reason: ReasonCode, why: str) -> Refusal:
+    return Refusal(reason, f"{reason_name(reason)}: {why}")

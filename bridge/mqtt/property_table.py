@@ -1,0 +1,95 @@
+"""What properties the packets of MQTT 5 have: table 2-4 of the specification, with the limits of their values."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+from bridge.mqtt.packets import MAX_REMAINING_LENGTH, PacketType
+
+Place = PacketType | Literal["WILL"]
+"""Where properties stand: behind the variable header of a packet, or before the will in the payload of CONNECT."""
+
+
+class Kind(Enum):
+    """How the value of a property is written (MQTT 5 section 1.5)."""
+
+    BYTE = "Byte"
+    TWO_BYTE_INTEGER = "Two Byte Integer"
+    FOUR_BYTE_INTEGER = "Four Byte Integer"
+    VARIABLE_BYTE_INTEGER = "Variable Byte Integer"
+    STRING = "UTF-8 Encoded String"
+    BINARY = "Binary Data"
+    STRING_PAIR = "UTF-8 String Pair"
+
+
+class Property(msgspec.Struct, frozen=True):
+    """One line of the table."""
+
+    identifier: int
+    name: str
+    """As in the specification."""
+    kind: Kind
+    places: frozenset[Place]
+    """Where it may stand."""
+    repeated: frozenset[Place] = frozenset()
+    """Where it may stand more than once."""
+    least: int = 0
+    """The least value of a number."""
+    most: int = 0xFFFFFFFF
+    """The greatest value of a number, as far as its bytes allow it."""
+
+    @property
+    def field(self) -> str:
+        """Return the name of the field that holds it."""
+        return self.name.lower().replace(" ", "_")
+
+
+ANYWHERE: frozenset[Place] = frozenset(set(PacketType) - {PacketType.PINGREQ, PacketType.PINGRESP} | {"WILL"})
+
+
+def _in(*names: str) -> frozenset[Place]:
+    return frozenset("WILL" if name == "WILL" else PacketType[name] for name in names)
+
+
+_MESSAGE = _in("PUBLISH", "WILL")
+_OPENING = _in("CONNECT", "CONNACK")
+_AUTHENTICATION = _in("CONNECT", "CONNACK", "AUTH")
+_CONNACK = _in("CONNACK")
+_ANSWERS = _in("CONNACK", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBACK", "UNSUBACK", "DISCONNECT", "AUTH")
+
+PROPERTIES = (
+    Property(0x01, "Payload Format Indicator", Kind.BYTE, _MESSAGE, most=1),
+    Property(0x02, "Message Expiry Interval", Kind.FOUR_BYTE_INTEGER, _MESSAGE),
+    Property(0x03, "Content Type", Kind.STRING, _MESSAGE),
+    Property(0x08, "Response Topic", Kind.STRING, _MESSAGE),
+    Property(0x09, "Correlation Data", Kind.BINARY, _MESSAGE),
+    Property(
+        0x0B, "Subscription Identifier", Kind.VARIABLE_BYTE_INTEGER, _in("PUBLISH", "SUBSCRIBE"), _in("PUBLISH"), 1,
+        MAX_REMAINING_LENGTH,
+    ),
+    Property(0x11, "Session Expiry Interval", Kind.FOUR_BYTE_INTEGER, _in("CONNECT", "CONNACK", "DISCONNECT")),
+    Property(0x12, "Assigned Client Identifier", Kind.STRING, _CONNACK),
+    Property(0x13, "Server Keep Alive", Kind.TWO_BYTE_INTEGER, _CONNACK),
+    Property(0x15, "Authentication Method", Kind.STRING, _AUTHENTICATION),
+    Property(0x16, "Authentication Data", Kind.BINARY, _AUTHENTICATION),
+    Property(0x17, "Request Problem Information", Kind.BYTE, _in("CONNECT"), most=1),
+    Property(0x18, "Will Delay Interval", Kind.FOUR_BYTE_INTEGER, _in("WILL")),
+    Property(0x19, "Request Response Information", Kind.BYTE, _in("CONNECT"), most=1),
+    Property(0x1A, "Response Information", Kind.STRING, _CONNACK),
+    Property(0x1C, "Server Reference", Kind.STRING, _in("CONNACK", "DISCONNECT")),
+    Property(0x1F, "Reason String", Kind.STRING, _ANSWERS),
+    Property(0x21, "Receive Maximum", Kind.TWO_BYTE_INTEGER, _OPENING, least=1),
+    Property(0x22, "Topic Alias Maximum", Kind.TWO_BYTE_INTEGER, _OPENING),
+    Property(0x23, "Topic Alias", Kind.TWO_BYTE_INTEGER, _in("PUBLISH"), least=1),
+    Property(0x24, "Maximum QoS", Kind.BYTE, _CONNACK, most=1),
+    Property(0x25, "Retain Available", Kind.BYTE, _CONNACK, most=1),
+    Property(0x26, "User Property", Kind.STRING_PAIR, ANYWHERE, ANYWHERE),
+    Property(0x27, "Maximum Packet Size", Kind.FOUR_BYTE_INTEGER, _OPENING, least=1),
+    Property(0x28, "Wildcard Subscription Available", Kind.BYTE, _CONNACK, most=1),
+    Property(0x29, "Subscription Identifier Available", Kind.BYTE, _CONNACK, most=1),
+    Property(0x2A, "Shared Subscription Available", Kind.BYTE, _CONNACK, most=1),
+)
+"""All properties (MQTT 5 table 2-4; the limits of values in the sections of chapter 3)."""

@@ -1,0 +1,185 @@
+"""Reason codes of MQTT 5 (section 2.4)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from bridge.mqtt.packets import PacketType
+
+_MESSAGE = "PUBACK PUBREC"
+_RELEASE = "PUBREL PUBCOMP"
+
+
+class ReasonCode(IntEnum):
+    """Why, or how, something was done (MQTT 5 table 2-6).
+
+    0 is also Normal disconnection and Granted QoS 0.
+
+    Attributes:
+        words: the name in the table.
+        packets: names of the packets that may carry it.
+    """
+
+    words: str
+    packets: str
+
+    def __new__(cls, code: int, words: str, packets: str) -> ReasonCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.words = words
+        member.packets = packets
+        return member
+
+    SUCCESS = 0x00, "Success", f"CONNACK {_MESSAGE} {_RELEASE} SUBACK UNSUBACK DISCONNECT AUTH"
+    GRANTED_QOS_1 = 0x01, "Granted QoS 1", "SUBACK"
+    GRANTED_QOS_2 = 0x02, "Granted QoS 2", "SUBACK"
+    DISCONNECT_WITH_WILL_MESSAGE = 0x04, "Disconnect with Will Message", "DISCONNECT"
+    NO_MATCHING_SUBSCRIBERS = 0x10, "No matching subscribers", _MESSAGE
+    NO_SUBSCRIPTION_EXISTED = 0x11, "No subscription existed", "UNSUBACK"
+    CONTINUE_AUTHENTICATION = 0x18, "Continue authentication", "AUTH"
+    RE_AUTHENTICATE = 0x19, "Re-authenticate", "AUTH"
+    UNSPECIFIED_ERROR = 0x80, "Unspecified error", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
+    MALFORMED_PACKET = 0x81, "Malformed Packet", "CONNACK DISCONNECT"
+    PROTOCOL_ERROR = 0x82, "Protocol Error", "CONNACK DISCONNECT"
+    IMPLEMENTATION_SPECIFIC_ERROR = (
+        0x83, "Implementation specific error", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
+    )  # fmt: skip
+    UNSUPPORTED_PROTOCOL_VERSION = 0x84, "Unsupported Protocol Version", "CONNACK"
+    CLIENT_IDENTIFIER_NOT_VALID = 0x85, "Client Identifier not valid", "CONNACK"
+    BAD_USER_NAME_OR_PASSWORD = 0x86, "Bad User Name or Password", "CONNACK"
+    NOT_AUTHORIZED = 0x87, "Not authorized", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
+    SERVER_UNAVAILABLE = 0x88, "Server unavailable", "CONNACK"
+    SERVER_BUSY = 0x89, "Server busy", "CONNACK DISCONNECT"
+    BANNED = 0x8A, "Banned", "CONNACK"
+    SERVER_SHUTTING_DOWN = 0x8B, "Server shutting down", "DISCONNECT"
+    BAD_AUTHENTICATION_METHOD = 0x8C, "Bad authentication method", "CONNACK DISCONNECT"
+    KEEP_ALIVE_TIMEOUT = 0x8D, "Keep Alive timeout", "DISCONNECT"
+    SESSION_TAKEN_OVER = 0x8E, "Session taken over", "DISCONNECT"
+    TOPIC_FILTER_INVALID = 0x8F, "Topic Filter invalid", "SUBACK UNSUBACK DISCONNECT"
+    TOPIC_NAME_INVALID = 0x90, "Topic Name invalid", f"CONNACK {_MESSAGE} DISCONNECT"
+    PACKET_IDENTIFIER_IN_USE = 0x91, "Packet Identifier in use", f"{_MESSAGE} SUBACK UNSUBACK"
+    PACKET_IDENTIFIER_NOT_FOUND = 0x92, "Packet Identifier not found", _RELEASE
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93, "Receive Maximum exceeded", "DISCONNECT"
+    TOPIC_ALIAS_INVALID = 0x94, "Topic Alias invalid", "DISCONNECT"
+    PACKET_TOO_LARGE = 0x95, "Packet too large", "CONNACK DISCONNECT"
+    MESSAGE_RATE_TOO_HIGH = 0x96, "Message rate too high", "DISCONNECT"
+    QUOTA_EXCEEDED = 0x97, "Quota exceeded", f"CONNACK {_MESSAGE} SUBACK DISCONNECT"
+    ADMINISTRATIVE_ACTION = 0x98, "Administrative action", "DISCONNECT"
+    PAYLOAD_FORMAT_INVALID = 0x99, "Payload format invalid", f"CONNACK {_MESSAGE} DISCONNECT"
+    RETAIN_NOT_SUPPORTED = 0x9A, "Retain not supported", "CONNACK DISCONNECT"
+    QOS_NOT_SUPPORTED = 0x9B, "QoS not supported", "CONNACK DISCONNECT"
+    USE_ANOTHER_SERVER = 0x9C, "Use another server", "CONNACK DISCONNECT"
+    SERVER_MOVED = 0x9D, "Server moved", "CONNACK DISCONNECT"
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E, "Shared Subscriptions not supported", "SUBACK DISCONNECT"
+    CONNECTION_RATE_EXCEEDED = 0x9F, "Connection rate exceeded", "CONNACK DISCONNECT"
+    MAXIMUM_CONNECT_TIME = 0xA0, "Maximum connect time", "DISCONNECT"
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = (
+        0xA1, "Subscription Identifiers not supported", "SUBACK DISCONNECT"
+    )  # fmt: skip
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2, "Wildcard Subscriptions not supported", "SUBACK DISCONNECT"
+
+
+FAILURE = ReasonCode.UNSPECIFIED_ERROR
+"""The least reason code of a failure."""
+
+
+_WORDS = {code.value: code.words for code in ReasonCode}
+
+# The statement that a packet has one of its reason codes.
+_STATEMENTS = {
+    PacketType.CONNACK: "MQTT-3.2.2-8",
+    PacketType.PUBACK: "MQTT-3.4.2-1",
+    PacketType.PUBREC: "MQTT-3.5.2-1",
+    PacketType.PUBREL: "MQTT-3.6.2-1",
+    PacketType.PUBCOMP: "MQTT-3.7.2-1",
+    PacketType.SUBACK: "MQTT-3.9.3-2",
+    PacketType.UNSUBACK: "MQTT-3.11.3-2",
+    PacketType.DISCONNECT: "MQTT-3.14.2-1",
+    PacketType.AUTH: "MQTT-3.15.2-1",
+}
+
+OF_PACKET = {
+    packet_type: frozenset(code for code in ReasonCode if packet_type.name in code.packets.split())
+    for packet_type in _STATEMENTS
+}
+"""The reason codes that each packet may be sent with, by whomever."""
+
+FROM_CLIENT = OF_PACKET | {
+    PacketType.DISCONNECT: frozenset(
+        (
+            ReasonCode.SUCCESS,
+            ReasonCode.DISCONNECT_WITH_WILL_MESSAGE,
+            ReasonCode.UNSPECIFIED_ERROR,
+            ReasonCode.MALFORMED_PACKET,
+            ReasonCode.PROTOCOL_ERROR,
+            ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+            ReasonCode.TOPIC_NAME_INVALID,
+            ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            ReasonCode.TOPIC_ALIAS_INVALID,
+            ReasonCode.PACKET_TOO_LARGE,
+            ReasonCode.MESSAGE_RATE_TOO_HIGH,
+            ReasonCode.QUOTA_EXCEEDED,
+            ReasonCode.ADMINISTRATIVE_ACTION,
+            ReasonCode.PAYLOAD_FORMAT_INVALID,
+        )
+    ),
+    PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.SUCCESS},
+}
+"""Those that a client may send (MQTT 5 tables 3-10 and 3-11)."""
+
+FROM_SERVER = OF_PACKET | {
+    PacketType.DISCONNECT: OF_PACKET[PacketType.DISCONNECT] - {ReasonCode.DISCONNECT_WITH_WILL_MESSAGE},
+    PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.RE_AUTHENTICATE},
+}
+"""Those that a server may send (MQTT 5 tables 3-10 and 3-11)."""
+
+
+def reason_code_fault(
+    packet_type: PacketType, code: int, allowed: dict[PacketType, frozenset[ReasonCode]] = OF_PACKET
+) -> str | None:
+    """Tell which statement a packet with this reason code breaks; None if it breaks none."""
+    if code in allowed[packet_type]:
+        return None
+    return f"{_STATEMENTS[packet_type]}: reason code is 0x{code:02x}"
+
+
+def reason_name(code: int) -> str:
+    """Return the name of a reason code, for a person; that of an unknown one is its number.
+
+    >>> reason_name(0x9B)
+    'QoS not supported'
+    >>> reason_name(0xFF)
+    'reason code 0xff'
+    """
+    return _WORDS.get(code) or f"reason code 0x{code:02x}"
+
+
+class MalformedPacket(ValueError):
+    """A packet which the protocol does not allow, met while decoding or about to be encoded.
+
+    Before MQTT 5 there is no way to answer such a packet: the receiver closes the connection (MQTT 3.1.1 section 4.8), so
+    the error is made for the log and says what was wrong, where, and who says so. MQTT 5 has a reason code as well, which a
+    DISCONNECT or CONNACK may carry (section 4.13).
+
+    Attributes:
+        packet: name of the packet as in the tables of MQTT 3.1 section 2.1, for example ``"PUBLISH"``; ``"fixed header"``
+            where no type is known.
+        offset: offset of the offending field in bytes, counted from the first byte of the packet's fixed header; 0
+            while encoding, where the packet has no bytes yet.
+        rule: the broken rule, its source first: a conformance statement of MQTT 3.1.1 or 5 (``"MQTT-3.3.1-4: ..."``), or
+            a section of a version (``"MQTT 3.1.1 section 2.2.3: ..."``).
+        reason_code: what to tell a peer of MQTT 5: MALFORMED_PACKET for what cannot be read, PROTOCOL_ERROR for what can, but
+            is not allowed (MQTT 5 section 1.2), or a code of its own that MQTT 5 has for the case.
+    """
+
+    def __init__(
+        self, packet: str, offset: int, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET
+    ) -> None:
+        super().__init__(packet, offset, rule)
+        self.packet = packet
+        self.offset = offset
+        self.rule = rule
+        self.reason_code = reason_code
+
+    def __str__(self) -> str:
+        return f"{self.packet} at byte {self.offset}: {self.rule}"

@@ -1,0 +1,161 @@
+"""Topic names and topic filters: which are valid, which match, and which overlap (MQTT 3.1.1 and 5 section 4.7).
+
+IBM MQ's topic-based wildcard scheme agrees with MQTT on `/`, `+` and `#`, with one exception: MQ allows `#` inside a filter
+(`a/#/z`), MQTT only at its end.
+
+A publisher sends the same few topic names over and over. `TOPIC_CACHE`, shared by all decoders, maps their bytes to valid
+names. It is bounded in entries and in the size of an entry.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_CACHED_TOPICS: Final = 4096
+"""Number of names the cache may hold; it starts afresh when full, which costs less than keeping an order of use."""
+
+MAX_CACHED_BYTES: Final = 512
+"""Longest name in bytes worth remembering: a bound on the cache's memory of some 5 MB."""
+
+SHARE: Final = "$share/"
+"""How the filter of a shared subscription begins (MQTT 5 section 4.8.2)."""
+
+
+def topic_name_fault(topic: str) -> str | None:
+    """Tell which rule a topic name of PUBLISH or of a will breaks, beyond those for any string; None if none."""
+    if not topic:
+        return "MQTT-4.7.3-1: topic name is empty"
+    if "+" in topic or "#" in topic:
+        return "MQTT-3.3.2-2: topic name contains a wildcard"
+    return None
+
+
+def topic_filter_fault(topic_filter: str) -> str | None:
+    """Return the rule of MQTT 3.1.1 and MQTT 5 section 4.7 that a topic filter breaks; None if it breaks none."""
+    if not topic_filter:
+        return "MQTT-4.7.3-1: topic filter is empty"
+    if "+" not in topic_filter and "#" not in topic_filter:
+        return None
+    # Counting is faster than splitting: a client may send many filters of 64 KiB that consist of slashes.
+    levels = f"/{topic_filter.replace('/', '//')}/"
+    if levels.count("/+/") != topic_filter.count("+"):
+        return "MQTT section 4.7.1.3: + must be alone in its level of a topic filter"
+    hashes = topic_filter.count("#")
+    if levels.count("/#/") != hashes:
+        return "MQTT section 4.7.1.2: # must be alone in its level of a topic filter"
+    if hashes > 1 or (hashes and not topic_filter.endswith("#")):
+        return "MQTT section 4.7.1.2: # must be at the end of a topic filter"
+    return None
+
+
+def shared_subscription_fault(topic_filter: str) -> str | None:
+    """Return the rule that the filter of a shared subscription breaks; None if it breaks none (MQTT 5 section 4.8.2)."""
+    name, separator, rest = topic_filter.removeprefix(SHARE).partition("/")
+    if not name:
+        return "MQTT-4.8.2-1: the share name is empty"
+    if "+" in name or "#" in name:
+        return "MQTT-4.8.2-2: the share name contains a wildcard"
+    if not separator or not rest:
+        return "MQTT-4.8.2-2: the share name must be followed by / and a topic filter"
+    return topic_filter_fault(rest)
+
+
+class TopicCache(dict[bytes, str]):
+    """Valid topic names by their UTF-8 bytes; look up with ``get``, add with ``remember``."""
+
+    def remember(self, raw: bytes, topic: str) -> None:
+        """Add a name which was found valid, unless it is too long to be kept."""
+        if len(raw) > MAX_CACHED_BYTES:
+            return
+        if len(self) >= MAX_CACHED_TOPICS:
+            self.clear()
+        self[raw] = topic
+
+
+TOPIC_CACHE: Final = TopicCache()
+"""The cache of all decoders: clients publish to each other's topics, and most to few."""
+
+
+#: Longest topic string IBM MQ stores, in characters (MQ_TOPIC_STR_LENGTH).
+MQ_TOPIC_STR_LENGTH = 10_240
+#: Most levels of a topic string or filter. The work and memory that one costs grow with its levels; who sends it is trusted
+#: with neither.
+TOPIC_LEVELS = 128
+
+
+def topic_string_error(topic: str) -> str | None:
+    """Return why `topic` is no topic string or filter that a queue manager of the bridge takes, or None when it is one."""
+    if len(topic) > MQ_TOPIC_STR_LENGTH:
+        return f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters, not {len(topic)}"
+    if topic.count("/") >= TOPIC_LEVELS:
+        return f"a topic string has at most {TOPIC_LEVELS} levels, not {topic.count('/') + 1}"
+    if not topic.isascii():
+        try:
+            topic.encode()
+        except UnicodeEncodeError:
+            return "a topic string is UTF-8"
+    if "\0" in topic:
+        return "a topic string holds no U+0000"
+    return None
+
+
+def topic_filter_error(topic_filter: str) -> str | None:
+    """Return why an MQTT client cannot subscribe to `topic_filter`, or None if it can."""
+    fault = topic_filter_fault(topic_filter)
+    # People who write a filter in a file or a command don't need the section of MQTT.
+    return fault.partition(": ")[2] if fault is not None else topic_string_error(topic_filter)
+
+
+def is_wildcard(topic_filter: str) -> bool:
+    """Return whether a filter has a level that is `+` or `#`."""
+    return any(level in ("+", "#") for level in topic_filter.split("/"))
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Return whether a topic filter matches a topic string.
+
+    `#` stands for any number of levels, its parent included (MQTT-4.7.1-2), also inside the filter (IBM MQ). A filter
+    that begins with a wildcard does not match a topic that begins with `$` (MQTT-4.7.2-1).
+    """
+    if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
+        return False
+    return _levels_match(topic_filter.split("/"), topic.split("/"))
+
+
+def _levels_match(pattern: list[str], levels: list[str]) -> bool:
+    """Return whether a pattern matches levels, by glob matching with one point to come back to.
+
+    The matching is linear in memory, at worst the product of both lengths in time.
+    """
+    at, position, hash_at, retry = 0, 0, -1, 0
+    while position < len(levels):
+        if at < len(pattern) and pattern[at] == "#":
+            hash_at, retry = at, position
+            at += 1
+        elif at < len(pattern) and pattern[at] in ("+", levels[position]):
+            at += 1
+            position += 1
+        elif hash_at >= 0:
+            retry += 1
+            at, position = hash_at + 1, retry
+        else:
+            return False
+    return all(level == "#" for level in pattern[at:])
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether there is a topic string that both of two topic filters match.
+
+    What stands behind a `#` inside a filter, which only MQ applications use, is left out of account.
+    """
+    if (one.startswith("$") and other[:1] in ("+", "#")) or (other.startswith("$") and one[:1] in ("+", "#")):
+        return False
+    mine, theirs = one.split("/"), other.split("/")
+    for my, their in zip(mine, theirs, strict=False):
+        if my == "#" or their == "#":
+            return True
+        if my != their and my != "+" and their != "+":
+            return False
+    longer = max(mine, theirs, key=len)
+    shared = min(len(mine), len(theirs))
+    return longer[shared : shared + 1] in ([], ["#"])  # a/# names a as well

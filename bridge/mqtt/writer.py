@@ -1,0 +1,467 @@
+"""MQTT packets to bytes: one writer for each packet. All raise MalformedPacket for values that must not be sent.
+
+`encode_publish`, `encode_publish_5` and `encode_acknowledgement` write the packets of the message path without creating a
+packet object first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bridge.mqtt.packets import (
+    LEVEL_MQTT_3_1_1,
+    LEVEL_MQTT_5,
+    MAX_REMAINING_LENGTH,
+    SUBACK_FAILURE,
+    Auth,
+    ByteOrder,
+    Connack,
+    ConnackCode,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    SubscriptionOptions,
+    Unsuback,
+    Unsubscribe,
+)
+from bridge.mqtt.properties import encode_properties, encode_remaining_length
+from bridge.mqtt.reader import auth_fault, authentication_fault, knows_protocol
+from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode, reason_code_fault
+from bridge.mqtt.topics import SHARE, topic_name_fault
+
+MAX_FIELD_LENGTH: Final = 65_535
+"""Longest string or binary field in bytes: its length is a word (MQTT 3.1.1 section 1.5.3)."""
+
+
+def length_field(length: int, packet: str) -> bytes:
+    """Write a Remaining Length."""
+    if length > MAX_REMAINING_LENGTH:
+        raise MalformedPacket(packet, 0, f"MQTT 3.1 section 2.1: Remaining Length is {length}, above {MAX_REMAINING_LENGTH}")
+    return encode_remaining_length(length)
+
+
+def assemble(packet_type: PacketType, flags: int, *fields: bytes) -> bytes:
+    """Put a fixed header before the fields of a packet."""
+    length = sum(map(len, fields))
+    return b"".join((bytes((packet_type << 4 | flags,)), length_field(length, packet_type.name), *fields))
+
+
+def word_field(value: int, packet: str, field: str, byte_order: ByteOrder) -> bytes:
+    """Write a number of two bytes."""
+    if not 0 <= value <= 0xFFFF:
+        raise MalformedPacket(packet, 0, f"MQTT 3.1.1 section 1.5.2: {field} is {value}, 0 to 65535 allowed")
+    return value.to_bytes(2, byte_order)
+
+
+def message_id_field(value: int, packet: str, byte_order: ByteOrder) -> bytes:
+    """Write a message identifier, which is not 0."""
+    if value == 0:
+        raise MalformedPacket(packet, 0, "MQTT-2.3.1-1: message id is 0")
+    return word_field(value, packet, "message id", byte_order)
+
+
+def binary_field(value: bytes, packet: str, field: str) -> bytes:
+    """Write bytes behind their length."""
+    if len(value) > MAX_FIELD_LENGTH:
+        raise MalformedPacket(
+            packet, 0, f"MQTT 3.1.1 section 1.5.3: {field} is {len(value)} bytes long, {MAX_FIELD_LENGTH} allowed"
+        )
+    # Big-endian in the little-endian dialect as well, which excepts the lengths of strings.
+    return len(value).to_bytes(2, "big") + value
+
+
+def string_field(value: str, packet: str, field: str) -> bytes:
+    """Write a UTF-8 string."""
+    if "\0" in value:
+        raise MalformedPacket(packet, 0, f"MQTT-1.5.3-2: {field} contains U+0000")
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError:
+        raise MalformedPacket(packet, 0, f"MQTT-1.5.3-1: {field} contains a surrogate") from None
+    return binary_field(raw, packet, field)
+
+
+def topic_filter_field(value: str, packet: str) -> bytes:
+    """Write a topic filter."""
+    if not value:
+        raise MalformedPacket(packet, 0, "MQTT-4.7.3-1: topic filter is empty")
+    return string_field(value, packet, "topic filter")
+
+
+def reason_code_field(packet_type: PacketType, code: int) -> bytes:
+    """Write a reason code that the packet may have."""
+    if fault := reason_code_fault(packet_type, code):
+        raise MalformedPacket(packet_type.name, 0, fault, ReasonCode.PROTOCOL_ERROR)
+    return bytes((code,))
+
+
+_CONNACK_CODES: Final = frozenset(ConnackCode)
+_NO_OPTIONS: Final = SubscriptionOptions()
+_NO_PROPERTIES: Final = b"\0"
+
+
+def write_connect(packet: Connect, byte_order: ByteOrder, level: int) -> bytes:
+    """Write CONNECT, by the rules of the protocol level that it asks for."""
+    name = "CONNECT"
+    if not 0 <= packet.protocol_level <= 0xFF:
+        raise MalformedPacket(name, 0, f"MQTT 3.1.1 section 3.1.2.2: protocol level is {packet.protocol_level}")
+    mqtt_5 = packet.protocol_level == LEVEL_MQTT_5 and knows_protocol(packet.protocol_name, packet.protocol_level)
+    flags = 0x02 if packet.clean_session else 0
+    fields: list[bytes] = []
+    if mqtt_5:
+        if packet.properties is not None and (fault := authentication_fault(packet.properties)):
+            raise MalformedPacket(name, 0, f"MQTT 5 section 3.1.2.11.10: {fault}", ReasonCode.PROTOCOL_ERROR)
+        fields.append(encode_properties(PacketType.CONNECT, packet.properties))
+    fields.append(string_field(packet.client_id, name, "client identifier"))
+    will = packet.will
+    if will is not None:
+        if not 0 <= will.qos <= 2:
+            statement = "MQTT-3.1.2-12" if mqtt_5 else "MQTT-3.1.2-14"
+            raise MalformedPacket(name, 0, f"{statement}: quality of service of the will is {will.qos}")
+        if fault := topic_name_fault(will.topic):
+            raise MalformedPacket(name, 0, fault)
+        flags |= 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
+        if mqtt_5:
+            fields.append(encode_properties("WILL", will.properties))
+        fields += (string_field(will.topic, name, "will topic"), binary_field(will.payload, name, "will message"))
+    if packet.user_name is not None:
+        flags |= 0x80
+        fields.append(string_field(packet.user_name, name, "user name"))
+    if packet.password is not None:
+        if packet.user_name is None and not mqtt_5:
+            raise MalformedPacket(name, 0, "MQTT-3.1.2-22: password without user name")
+        flags |= 0x40
+        fields.append(binary_field(packet.password, name, "password"))
+    return assemble(
+        PacketType.CONNECT,
+        0,
+        string_field(packet.protocol_name, name, "protocol name"),
+        bytes((packet.protocol_level, flags)),
+        word_field(packet.keep_alive, name, "keep alive", byte_order),
+        *fields,
+    )
+
+
+def write_connack(packet: Connack, byte_order: ByteOrder, level: int) -> bytes:
+    """Write CONNACK."""
+    mqtt_5 = level == LEVEL_MQTT_5
+    if packet.session_present and packet.return_code:
+        statement = "MQTT-3.2.2-6" if mqtt_5 else "MQTT-3.2.2-4"
+        raise MalformedPacket("CONNACK", 0, f"{statement}: a refused connection has no session present")
+    if mqtt_5:
+        if packet.properties is not None and (fault := authentication_fault(packet.properties)):
+            raise MalformedPacket("CONNACK", 0, f"MQTT 5 section 3.2.2.3.18: {fault}", ReasonCode.PROTOCOL_ERROR)
+        return assemble(
+            PacketType.CONNACK,
+            0,
+            bytes((packet.session_present,)),
+            reason_code_field(PacketType.CONNACK, packet.return_code),
+            encode_properties(PacketType.CONNACK, packet.properties),
+        )
+    if packet.return_code not in _CONNACK_CODES:
+        raise MalformedPacket("CONNACK", 0, f"MQTT 3.1.1 table 3.1: return code {packet.return_code} is reserved")
+    return bytes((0x20, 2, packet.session_present, packet.return_code))
+
+
+def write_subscribe(packet: Subscribe, byte_order: ByteOrder, level: int) -> bytes:
+    """Write SUBSCRIBE; filters without options have those of a SubscriptionOptions()."""
+    mqtt_5 = level == LEVEL_MQTT_5
+    if not packet.topics:
+        raise MalformedPacket("SUBSCRIBE", 0, f"MQTT-3.8.3-{2 if mqtt_5 else 3}: no topic filter")
+    fields = [message_id_field(packet.message_id, "SUBSCRIBE", byte_order)]
+    options = packet.options or (_NO_OPTIONS,) * len(packet.topics)
+    if mqtt_5:
+        if len(options) != len(packet.topics):
+            rule = f"MQTT 5 section 3.8.3.1: {len(options)} options for {len(packet.topics)} topic filters"
+            raise MalformedPacket("SUBSCRIBE", 0, rule)
+        fields.append(encode_properties(PacketType.SUBSCRIBE, packet.properties))
+    for index, (topic_filter, qos) in enumerate(packet.topics):
+        if not 0 <= qos <= 2:
+            source = "MQTT 5 section 3.8.3.1" if mqtt_5 else "MQTT-3.8.3-4"
+            raise MalformedPacket("SUBSCRIBE", 0, f"{source}: requested quality of service is {qos}")
+        byte = qos | _options(options[index], topic_filter) if mqtt_5 else qos
+        fields += (topic_filter_field(topic_filter, "SUBSCRIBE"), bytes((byte,)))
+    return assemble(PacketType.SUBSCRIBE, 0b1010 if packet.dup else 0b0010, *fields)
+
+
+def _options(options: SubscriptionOptions, topic_filter: str) -> int:
+    if not 0 <= options.retain_handling <= 2:
+        rule = f"MQTT 5 section 3.8.3.1: Retain Handling is {options.retain_handling}"
+        raise MalformedPacket("SUBSCRIBE", 0, rule, ReasonCode.PROTOCOL_ERROR)
+    if options.no_local and topic_filter.startswith(SHARE):
+        rule = "MQTT-3.8.3-4: No Local with a shared subscription"
+        raise MalformedPacket("SUBSCRIBE", 0, rule, ReasonCode.PROTOCOL_ERROR)
+    return (4 if options.no_local else 0) | (8 if options.retain_as_published else 0) | options.retain_handling << 4
+
+
+def write_suback(packet: Suback, byte_order: ByteOrder, level: int) -> bytes:
+    """Write SUBACK."""
+    mqtt_5 = level == LEVEL_MQTT_5
+    if not packet.return_codes:
+        raise MalformedPacket("SUBACK", 0, f"MQTT {'5' if mqtt_5 else '3.1.1'} section 3.9.3: no return code")
+    message_id = message_id_field(packet.message_id, "SUBACK", byte_order)
+    if mqtt_5:
+        properties = encode_properties(PacketType.SUBACK, packet.properties)
+        codes = [reason_code_field(PacketType.SUBACK, code) for code in packet.return_codes]
+        return assemble(PacketType.SUBACK, 0, message_id, properties, *codes)
+    for code in packet.return_codes:
+        if code not in (0, 1, 2, SUBACK_FAILURE):
+            raise MalformedPacket("SUBACK", 0, f"MQTT-3.9.3-2: return code is {code}")
+    return assemble(PacketType.SUBACK, 0, message_id, bytes(packet.return_codes))
+
+
+def write_unsubscribe(packet: Unsubscribe, byte_order: ByteOrder, level: int) -> bytes:
+    """Write UNSUBSCRIBE."""
+    if not packet.topics:
+        raise MalformedPacket("UNSUBSCRIBE", 0, "MQTT-3.10.3-2: no topic filter")
+    fields = [message_id_field(packet.message_id, "UNSUBSCRIBE", byte_order)]
+    if level == LEVEL_MQTT_5:
+        fields.append(encode_properties(PacketType.UNSUBSCRIBE, packet.properties))
+    fields += [topic_filter_field(topic_filter, "UNSUBSCRIBE") for topic_filter in packet.topics]
+    return assemble(PacketType.UNSUBSCRIBE, 0b1010 if packet.dup else 0b0010, *fields)
+
+
+def write_unsuback(packet: Unsuback, byte_order: ByteOrder, level: int) -> bytes:
+    """Write UNSUBACK."""
+    message_id = message_id_field(packet.message_id, "UNSUBACK", byte_order)
+    if level != LEVEL_MQTT_5:
+        return assemble(PacketType.UNSUBACK, 0, message_id)
+    if not packet.reason_codes:
+        raise MalformedPacket("UNSUBACK", 0, "MQTT 5 section 3.11.3: no reason code")
+    properties = encode_properties(PacketType.UNSUBACK, packet.properties)
+    codes = [reason_code_field(PacketType.UNSUBACK, code) for code in packet.reason_codes]
+    return assemble(PacketType.UNSUBACK, 0, message_id, properties, *codes)
+
+
+def write_pingreq(packet: Pingreq, byte_order: ByteOrder, level: int) -> bytes:
+    """Write PINGREQ."""
+    return b"\xc0\x00"
+
+
+def write_pingresp(packet: Pingresp, byte_order: ByteOrder, level: int) -> bytes:
+    """Write PINGRESP."""
+    return b"\xd0\x00"
+
+
+def write_disconnect(packet: Disconnect, byte_order: ByteOrder, level: int) -> bytes:
+    """Write DISCONNECT, and as little as there is to say (MQTT 5 section 3.14.2.1)."""
+    if level != LEVEL_MQTT_5:
+        return b"\xe0\x00"
+    code = reason_code_field(PacketType.DISCONNECT, packet.reason_code)
+    properties = encode_properties(PacketType.DISCONNECT, packet.properties)
+    if properties != _NO_PROPERTIES:
+        return assemble(PacketType.DISCONNECT, 0, code, properties)
+    return assemble(PacketType.DISCONNECT, 0, code) if packet.reason_code else b"\xe0\x00"
+
+
+def write_auth(packet: Auth, byte_order: ByteOrder, level: int) -> bytes:
+    """Write AUTH."""
+    if level != LEVEL_MQTT_5:
+        raise MalformedPacket("AUTH", 0, "MQTT 3.1 section 2.1: message type 15 is reserved")
+    code = reason_code_field(PacketType.AUTH, packet.reason_code)
+    if fault := auth_fault(packet):
+        raise MalformedPacket("AUTH", 0, fault, ReasonCode.PROTOCOL_ERROR)
+    if packet.properties is None:
+        return b"\xf0\x00"
+    return assemble(PacketType.AUTH, 0, code, encode_properties(PacketType.AUTH, packet.properties))
+
+
+# PUBREL alone has quality of service 1 in its own header. The Remaining Length is that of a message id alone.
+_ACKNOWLEDGEMENT_HEADER: Final[dict[PacketType, bytes]] = {
+    PacketType.PUBACK: b"\x40\x02",
+    PacketType.PUBREC: b"\x50\x02",
+    PacketType.PUBREL: b"\x62\x02",
+    PacketType.PUBCOMP: b"\x70\x02",
+    PacketType.UNSUBACK: b"\xb0\x02",
+}
+
+
+def encode(packet: Packet, byte_order: ByteOrder = "big", protocol_level: int = LEVEL_MQTT_3_1_1) -> bytes:
+    """Write a packet.
+
+    DUP of PUBREL, SUBSCRIBE and UNSUBSCRIBE is written as MQTT 3.1 knows it; towards a peer of MQTT 3.1.1 it must
+    not be set. Reason codes, options and properties are written where the protocol level is 5; that of a CONNECT is its own.
+
+    Raises:
+        MalformedPacket: a field is out of its range, or contradicts another.
+        KeyError: it is an OtherPacket.
+    """
+    return _WRITERS[type(packet)](packet, byte_order, protocol_level)
+
+
+def encode_topic(topic: str) -> bytes:
+    """Write a topic name as PUBLISH carries it: length in two bytes, big-endian in either dialect, then UTF-8.
+
+    Raises:
+        MalformedPacket: the name is empty, too long, contains a wildcard or what no MQTT string may contain.
+    """
+    if fault := topic_name_fault(topic):
+        raise MalformedPacket("PUBLISH", 0, fault)
+    return string_field(topic, "PUBLISH", "topic name")
+
+
+def encode_publish(
+    topic_field: bytes,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    message_id: int,
+    byte_order: ByteOrder = "big",
+) -> bytes:
+    """Write PUBLISH with a topic from ``encode_topic``; the other arguments are the fields of Publish.
+
+    Raises:
+        MalformedPacket: a field is out of its range, or contradicts the quality of service.
+    """
+    length = len(topic_field) + len(payload)
+    if qos == 0:
+        if dup:
+            raise MalformedPacket("PUBLISH", 0, "MQTT-3.3.1-2: DUP is set with quality of service 0")
+        if message_id:
+            raise MalformedPacket("PUBLISH", 0, "MQTT-2.3.1-5: message id with quality of service 0")
+        first = 0x31 if retain else 0x30
+        return _publish_header(first, length) + topic_field + payload
+    if not 0 < qos < 3:
+        raise MalformedPacket("PUBLISH", 0, f"MQTT-3.3.1-4: quality of service is {qos}")
+    if not 0 < message_id < 0x10000:
+        raise MalformedPacket("PUBLISH", 0, f"MQTT-2.3.1-1: message id is {message_id}")
+    first = 0x30 | qos << 1
+    if retain:
+        first |= 1
+    if dup:
+        first |= 8
+    return _publish_header(first, length + 2) + topic_field + message_id.to_bytes(2, byte_order) + payload
+
+
+def encode_publish_5(
+    topic_field: bytes, properties: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int
+) -> bytes:
+    """Write PUBLISH of MQTT 5, with properties from ``encode_properties``, as ``encode_publish`` does."""
+    # Properties stand between message id and payload; all else is as it was.
+    return encode_publish(topic_field, properties + payload, qos, retain, dup, message_id)
+
+
+def encode_acknowledgement(
+    packet_type: PacketType, message_id: int, byte_order: ByteOrder = "big", reason_code: int = 0
+) -> bytes:
+    """Write PUBACK, PUBREC, PUBREL (without DUP), PUBCOMP or UNSUBACK as nothing but a message id and what is not 0.
+
+    A reason code that is not 0 is for a peer of MQTT 5 (section 3.4.2.1), and not for UNSUBACK.
+
+    Raises:
+        MalformedPacket: the message id is out of range, or the packet has no such reason code.
+        KeyError: the packet is of another type.
+    """
+    header = _ACKNOWLEDGEMENT_HEADER[packet_type]
+    if not 0 < message_id < 0x10000:
+        raise MalformedPacket(PacketType(packet_type).name, 0, f"MQTT-2.3.1-1: message id is {message_id}")
+    if reason_code:
+        code = reason_code_field(packet_type, reason_code)
+        return header[:1] + b"\3" + message_id.to_bytes(2, byte_order) + code
+    return header + message_id.to_bytes(2, byte_order)
+
+
+def _publish_header(first: int, length: int) -> bytes:
+    """Write a fixed header, the lengths most messages have without a loop."""
+    if length < 0x80:
+        return (first << 8 | length).to_bytes(2, "big")
+    if length < 0x4000:
+        return (first << 16 | (length & 0x7F | 0x80) << 8 | length >> 7).to_bytes(3, "big")
+    return bytes((first,)) + length_field(length, "PUBLISH")
+
+
+def _write_publish(packet: Publish, byte_order: ByteOrder, level: int) -> bytes:
+    payload = packet.payload
+    aliased = False
+    if level == LEVEL_MQTT_5:
+        properties = packet.properties
+        aliased = not packet.topic and properties is not None and properties.topic_alias is not None
+        # Between message id and payload.
+        payload = (b"\0" if properties is None else encode_properties(PacketType.PUBLISH, properties)) + payload
+    topic = b"\0\0" if aliased else encode_topic(packet.topic)
+    return encode_publish(topic, payload, packet.qos, packet.retain, packet.dup, packet.message_id, byte_order)
+
+
+def _write_puback(packet: Puback, byte_order: ByteOrder, level: int) -> bytes:
+    return _acknowledgement(PacketType.PUBACK, packet, byte_order, level)
+
+
+def _write_pubrec(packet: Pubrec, byte_order: ByteOrder, level: int) -> bytes:
+    return _acknowledgement(PacketType.PUBREC, packet, byte_order, level)
+
+
+def _write_pubrel(packet: Pubrel, byte_order: ByteOrder, level: int) -> bytes:
+    if packet.dup:
+        return assemble(PacketType.PUBREL, 0b1010, message_id_field(packet.message_id, "PUBREL", byte_order))
+    return _acknowledgement(PacketType.PUBREL, packet, byte_order, level)
+
+
+def _write_pubcomp(packet: Pubcomp, byte_order: ByteOrder, level: int) -> bytes:
+    return _acknowledgement(PacketType.PUBCOMP, packet, byte_order, level)
+
+
+def _acknowledgement(
+    packet_type: PacketType, packet: Puback | Pubrec | Pubrel | Pubcomp, byte_order: ByteOrder, level: int
+) -> bytes:
+    """Write as little as there is to say (MQTT 5 section 3.4.2.1)."""
+    if level != LEVEL_MQTT_5:
+        return encode_acknowledgement(packet_type, packet.message_id, byte_order)
+    if packet.properties is None:
+        return encode_acknowledgement(packet_type, packet.message_id, byte_order, packet.reason_code)
+    return assemble(
+        packet_type,
+        _ACKNOWLEDGEMENT_HEADER[packet_type][0] & 0x0F,
+        message_id_field(packet.message_id, packet_type.name, byte_order),
+        reason_code_field(packet_type, packet.reason_code),
+        encode_properties(packet_type, packet.properties),
+    )
+
+
+# Each writer takes the packet of its own key, which a dictionary's type cannot say.
+_WRITERS: Final[dict[type[Any], Callable[[Any, ByteOrder, int], bytes]]] = {
+    Connect: write_connect,
+    Connack: write_connack,
+    Publish: _write_publish,
+    Puback: _write_puback,
+    Pubrec: _write_pubrec,
+    Pubrel: _write_pubrel,
+    Pubcomp: _write_pubcomp,
+    Subscribe: write_subscribe,
+    Suback: write_suback,
+    Unsubscribe: write_unsubscribe,
+    Unsuback: write_unsuback,
+    Pingreq: write_pingreq,
+    Pingresp: write_pingresp,
+    Disconnect: write_disconnect,
+    Auth: write_auth,
+}
+
+
+#: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
+TOPIC_FIELDS: Final = 8_192
+TOPIC_FIELD_LENGTH: Final = 256
+_topic_fields: Final[dict[str, bytes]] = {}
+
+
+def topic_field(topic: str) -> bytes:
+    """Return a topic name as PUBLISH carries it. Raises MalformedPacket for one that MQTT cannot carry."""
+    field = _topic_fields.get(topic)
+    if field is None:
+        field = encode_topic(topic)
+        if len(topic) <= TOPIC_FIELD_LENGTH:
+            if len(_topic_fields) >= TOPIC_FIELDS:
+                _topic_fields.clear()
+            _topic_fields[topic] = field
+    return field

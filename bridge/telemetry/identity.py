@@ -1,0 +1,123 @@
+"""Identities of clients: the queue manager name for a client identifier, and the user of its messages.
+
+To MQ, an MQTT client is a remote queue manager named after its client identifier. IBM MQ allows A-Z, a-z, 0-9 and . / _ % in
+such a name, and 48 characters ("Rules for naming IBM MQ objects"). Escaped names write every byte of the identifier (in
+UTF-8) that is not a letter, a digit or one of . / _ as % and two hexadecimal digits: `dev-1` is `dev%2D1`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from bridge.telemetry.request import ReplyAddresses
+from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+#: MQ_Q_MGR_NAME_LENGTH.
+MAX_LENGTH: Final = 48
+
+_ESCAPED: Final = re.compile(rb"[^A-Za-z0-9./_]")
+_NAME: Final = re.compile(r"(?:[A-Za-z0-9./_]|%[0-9A-F]{2})+")
+_ESCAPE: Final = re.compile(rb"%(..)")
+
+
+class ClientNames:
+    """The scheme of one bridge; without `escaped`, identifiers are names as they are."""
+
+    def __init__(self, escaped: bool = False) -> None:
+        self.escaped = escaped
+
+    def name_of(self, client_id: str) -> str:
+        """Return the queue manager name of a client. Different clients have different names."""
+        if not self.escaped:
+            return client_id
+        return _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], client_id.encode()).decode()
+
+    def client_of(self, name: str) -> str:
+        """Return the client of a queue manager name; "", which no client has, for a name that no client has."""
+        if not self.escaped:
+            return name
+        if _NAME.fullmatch(name) is None:
+            return ""
+        try:
+            client_id = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), name.encode()).decode()
+        except UnicodeDecodeError:
+            return ""
+        return client_id if self.name_of(client_id) == name else ""
+
+    def error(self, client_id: str) -> str | None:
+        """Return why a client cannot have a name, or None."""
+        name = self.name_of(client_id)
+        if len(name.encode()) > MAX_LENGTH:
+            escaped = f", as which it is {name[: 2 * MAX_LENGTH]!r}" if self.escaped else ""
+            return f"a client identifier has at most {MAX_LENGTH} bytes (it is a queue manager name to MQ{escaped})"
+        if name.endswith(" "):
+            # MQ pads names with blanks: the messages of `a ` would be those of client `a`.
+            return "a client identifier must not end with a blank (it is a queue manager name to MQ)"
+        return None
+
+
+#: Identifiers are names.
+AS_IS: Final = ClientNames()
+
+
+#: MQMD.UserIdentifier is an MQCHAR12.
+USER_IDENTIFIER_LENGTH = 12
+
+
+def user_identifier(
+    client_id: str, user_name: str | None = None, *, mcauser: str | None = None, use_client_id: bool = False
+) -> bytes:
+    """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
+
+    In this order: USECLTID(YES) takes the client identifier; else the channel's MCAUSER; else the user name of the CONNECT.
+    If none is given, the field stays blank. A longer name is cut, never in the middle of a UTF-8 character. (Longer names
+    that come from certificates are rejected at CONNECT: `bridge.service.admission`.)
+    """
+    name = client_id if use_client_id else (mcauser or user_name or "")
+    encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]
+    return encoded.decode("utf-8", "ignore").encode("utf-8").rstrip(b" ")
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """The owner of a session: an authenticated user, or any client that was not authenticated.
+
+    All authentication methods share one namespace of users, because MQ authorizes a user by name alone.
+    """
+
+    authenticated: bool
+    #: blank if the client was not authenticated (a claimed user name proves nothing), or if its method names no user
+    user: str = ""
+
+    def __str__(self) -> str:
+        return f"user {self.user!r}" if self.authenticated else "an unauthenticated client"
+
+
+UNAUTHENTICATED = Principal(False)
+
+
+class ClientIdentity:
+    """What the messages of one connected client have in common: its identifier and its MQMDs."""
+
+    __slots__ = ("client_id", "descriptors", "replies", "user")
+
+    def __init__(self, client_id: str, user: bytes, replies: ReplyAddresses | None = None) -> None:
+        self.client_id = client_id
+        #: where its answers to requests from MQ go
+        self.replies = replies
+        self.user = user
+        of_persistence = {
+            persistence: MQMD(
+                Format=cmqc.MQFMT_RF_HEADER_2,
+                UserIdentifier=user,
+                Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+                Persistence=persistence,
+            )
+            for persistence in set(PERSISTENCE_FROM_QOS)
+        }
+        #: by QoS
+        self.descriptors = tuple(of_persistence[persistence] for persistence in PERSISTENCE_FROM_QOS)

@@ -1,0 +1,689 @@
+"""Messages on their way to one client: what waits, what the window lets go, and under which message id.
+
+MQTT 3.1.1 sections 4.3 and 4.4. The messages that are sent and not acknowledged are in `in_flight`. `conversion` makes
+publications of messages. An Outbox calls the commands of a protocol and writes nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.flow import SENT, Phase
+from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
+from bridge.mqtt.reason_codes import MalformedPacket
+from bridge.mqtt.writer import topic_field
+from bridge.telemetry.conversion import Transmission, from_mq, message_expiry_interval, message_id_from, publisher_of
+from bridge.telemetry.headers import size_of_properties
+from bridge.telemetry.in_flight import InFlight, Outgoing
+from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
+from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ReplyAddresses, Request, is_request, request_to_keep
+from bridge.telemetry.subscription import (
+    DIRECT_MESSAGE_QOS,
+    FOREIGN,
+    is_remote_queue_manager,
+    subscription_data,
+    subscription_qos,
+)
+from bridge.wire import cmqc
+from bridge.wire.mq import MalformedHeader
+
+
+class PublicationCounts:
+    """Publications by QoS, and the bytes of their payloads; sessions of one channel and version share them.
+
+    A number for each, and no list: to add to it is then nearly nothing, where this is compiled.
+    """
+
+    __slots__ = (
+        "received_0",
+        "received_1",
+        "received_2",
+        "received_size_0",
+        "received_size_1",
+        "received_size_2",
+        "sent_0",
+        "sent_1",
+        "sent_2",
+        "sent_size_0",
+        "sent_size_1",
+        "sent_size_2",
+    )
+
+    def __init__(self) -> None:
+        self.received_0 = self.received_1 = self.received_2 = 0
+        self.received_size_0 = self.received_size_1 = self.received_size_2 = 0
+        self.sent_0 = self.sent_1 = self.sent_2 = 0
+        self.sent_size_0 = self.sent_size_1 = self.sent_size_2 = 0
+
+    def received(self) -> list[tuple[int, int]]:
+        """Return how many publications came, and their bytes, for each QoS."""
+        return [
+            (self.received_0, self.received_size_0),
+            (self.received_1, self.received_size_1),
+            (self.received_2, self.received_size_2),
+        ]
+
+    def sent(self) -> list[tuple[int, int]]:
+        """Return how many publications were sent, and their bytes, for each QoS."""
+        return [
+            (self.sent_0, self.sent_size_0),
+            (self.sent_1, self.sent_size_1),
+            (self.sent_2, self.sent_size_2),
+        ]
+
+
+#: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
+EXPIRED: Final = "expired"
+SLOW: Final = "the client was too slow"
+#: Or that its client published it itself, and subscribed with No Local.
+OWN: Final = "No Local"
+#: Or that the backlog of its client was full.
+FULL: Final = "the backlog of the client was full"
+#: Or that its client may no longer subscribe to the topic.
+NOT_ALLOWED: Final = "the client may no longer receive it"
+
+
+class Refusal(msgspec.Struct):
+    """A message that cannot become a publication, with the reason code for the dead-letter queue and words for the log."""
+
+    transmission: Transmission
+    reason: int
+    why: str
+
+
+def too_many(transmission: Transmission, limit: int) -> Refusal:
+    """Return the refusal of a message that exceeds the limit of its backlog, in bytes."""
+    return Refusal(transmission, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, f"{FULL}, {limit} bytes (limits.waiting_bytes)")
+
+
+#: Bytes, about, that a waiting message takes in addition to its data.
+MESSAGE_OVERHEAD: Final = 512
+#: A backlog that rejects publications accepts them again when it is this part of its limit.
+_RECOVERED: Final = 0.9
+
+
+class BacklogTotal:
+    """The bytes of all backlogs of a bridge, and how many backlogs are not empty."""
+
+    __slots__ = ("backlogs", "bytes", "limit")
+
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self.limit = limit
+        self.bytes = 0
+        self.backlogs = 0
+
+    @property
+    def share(self) -> float:
+        """The bytes that each backlog may have while the total is exceeded."""
+        return self.limit / max(1, self.backlogs)
+
+
+class Backlog:
+    """Waiting messages in order.
+
+    `owner` is the remote queue manager that they are addressed to: a client identifier, or the name of a share. `limit` is in
+    bytes. `when_full` is `refuse`, `drop-oldest` or `dead-letter`, as in `limits.waiting_full`.
+    """
+
+    __slots__ = ("bytes", "limit", "messages", "owner", "refuses", "total", "when_full")
+
+    def __init__(
+        self,
+        owner: str,
+        limit: int = sys.maxsize,
+        when_full: str = "dead-letter",
+        total: BacklogTotal | None = None,
+    ) -> None:
+        self.owner = owner
+        self.limit = limit
+        self.when_full = when_full
+        self.total = total if total is not None else BacklogTotal()
+        self.messages: deque[Transmission] = deque()
+        #: bytes of the messages, `MESSAGE_OVERHEAD` included
+        self.bytes = 0
+        #: publications that would be added are rejected
+        self.refuses = False
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Transmission]:
+        return iter(self.messages)
+
+    @property
+    def full(self) -> bool:
+        """Whether the messages exceed the limit."""
+        return self.bytes > self.limit
+
+    @property
+    def must_refuse(self) -> bool:
+        """Whether publications that would be added have to be rejected.
+
+        While the total is exceeded, backlogs with more than their share reject publications: clients that keep up are not
+        affected.
+        """
+        part = _RECOVERED if self.refuses else 1.0
+        if self.when_full == "refuse" and self.bytes > self.limit * part:
+            return True
+        return self.total.bytes > self.total.limit * part and self.bytes > self.total.share * part
+
+    def make_room(self, kept: Container[int]) -> tuple[list[Transmission], list[Transmission]]:
+        """Remove messages until the backlog is within its limit; return those to drop, and those for the dead-letter queue.
+
+        Messages with these numbers stay: their client may already have them, and they hold a packet identifier.
+        """
+        dropped: list[Transmission] = []
+        dead: list[Transmission] = []
+        if self.when_full == "drop-oldest":
+            stay: list[Transmission] = []
+            while self.full and len(self.messages) > 1:
+                transmission = self.popleft()
+                (stay if transmission.msg_number in kept else dropped).append(transmission)
+            self.extendleft(reversed(stay))
+        elif self.when_full == "dead-letter":
+            while self.full and self.messages[-1].msg_number not in kept:
+                dead.append(self.pop())
+            dead.reverse()
+        return dropped, dead
+
+    def append(self, transmission: Transmission) -> None:
+        self.messages.append(transmission)
+        self._add(transmission.message.length + MESSAGE_OVERHEAD)
+
+    def extend(self, transmissions: list[Transmission]) -> None:
+        self.messages.extend(transmissions)
+        size = MESSAGE_OVERHEAD * len(transmissions)
+        for transmission in transmissions:
+            size += transmission.message.length
+        self._add(size)
+
+    def extendleft(self, transmissions: Iterable[Transmission]) -> None:
+        for transmission in transmissions:
+            self.messages.appendleft(transmission)
+            self._add(transmission.message.length + MESSAGE_OVERHEAD)
+
+    def popleft(self) -> Transmission:
+        transmission = self.messages.popleft()
+        self._add(-transmission.message.length - MESSAGE_OVERHEAD)
+        return transmission
+
+    def pop(self) -> Transmission:
+        transmission = self.messages.pop()
+        self._add(-transmission.message.length - MESSAGE_OVERHEAD)
+        return transmission
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        self.messages.clear()
+        self._add(-self.bytes)
+
+    def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted messages, and return them."""
+        taken: list[Transmission] = []
+        left: list[Transmission] = []
+        for transmission in self.messages:
+            (taken if wanted(transmission) else left).append(transmission)
+        if taken:
+            self.clear()
+            for one in left:
+                self.append(one)
+        return taken
+
+    def count(self, size: int, messages: int) -> None:
+        """Count messages, with their data in bytes, that were added to `messages`, or removed if negative."""
+        self._add(size + MESSAGE_OVERHEAD * messages)
+
+    def _add(self, size: int) -> None:
+        total = self.total
+        before = self.bytes
+        self.bytes = before + size
+        total.bytes += size
+        total.backlogs += bool(self.bytes) - bool(before)
+
+
+class Requests:
+    """Requests by the queue names that stand for them, the one asked last at the end.
+
+    There is more than one answer to a request, perhaps: it is kept until those behind it need its room, or the session ends.
+    """
+
+    __slots__ = ("_changed", "_durable", "_of_queue", "_room", "client_id", "most_bytes")
+
+    def __init__(self, client_id: str, *, durable: bool, most_bytes: int) -> None:
+        self.client_id = client_id
+        self._durable = durable
+        #: bytes that all of them may take; the last one is kept, however large
+        self.most_bytes = most_bytes
+        self._room = most_bytes
+        self._of_queue: dict[str, Request] = {}
+        #: queue names whose requests are not on record as they are
+        self._changed: set[str] = set()
+
+    def add(self, properties: PublishProperties) -> bool:
+        """Keep what a PUBLISH asks, where that is needed; return whether it has to go on record."""
+        request = request_to_keep(properties)
+        if request is None:
+            return False
+        queue, of_queue = request.queue, self._of_queue
+        known = of_queue.pop(queue, None)
+        of_queue[queue] = request
+        if known is not None:
+            return bool(self._changed)
+        self._changed.add(queue)
+        self._room -= request.size
+        while self._room < 0 and len(of_queue) > 1:
+            oldest = next(iter(of_queue))
+            self._room += of_queue.pop(oldest).size
+            self._changed.add(oldest)
+        return self._durable
+
+    def find(self, remote_queue: str) -> Request | None:
+        """Return the request that a queue name stands for; None where it is not known (any more)."""
+        return self._of_queue.get(remote_queue)
+
+    def changes(self) -> dict[StateKey, StateRecord | None]:
+        """Return the records of what has changed, which count as written then; None removes one."""
+        changed, self._changed = self._changed, set()
+        return {self._key(queue): self._record(queue) for queue in changed}
+
+    def lose(self) -> None:
+        """Have all of them put on record again: a unit of work with changes has failed."""
+        self._changed.update(self._of_queue)
+
+    def removal(self) -> dict[StateKey, StateRecord | None]:
+        """Return what takes all records away: the session has ended."""
+        return {self._key(queue): None for queue in self._of_queue.keys() | self._changed}
+
+    def restore(self, record: RequestRecord) -> None:
+        """Take over a record after a restart."""
+        request = Request(record.responseTopic, record.correlationData)
+        self._of_queue[record.queue] = request
+        self._room -= request.size
+
+    def _key(self, queue: str) -> StateKey:
+        return RequestRecord(self.client_id, queue).key
+
+    def _record(self, queue: str) -> RequestRecord | None:
+        request = self._of_queue.get(queue)
+        if request is None:
+            return None
+        return RequestRecord(self.client_id, queue, request.response_topic, request.correlation_data)
+
+
+def is_request_queue(remote_queue: str) -> bool:
+    """Return whether a queue name stands for a request."""
+    return remote_queue.startswith(REQUEST_QUEUE_PREFIX)
+
+
+log = logging.getLogger(__name__)
+
+#: Receive Maximum of a client that says none: all message ids there are.
+NO_RECEIVE_MAXIMUM: Final = 65_535
+#: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
+SENT_AT_A_TURN: Final = 256 * 1024
+#: Bytes of a turn that a message costs beside its payload.
+_MESSAGE_BYTES: Final = 64
+_REQUEST: Final = cmqc.MQMT_REQUEST
+
+
+class Outbox:
+    """The sending side of one session.
+
+    `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time. `record` is set when
+    something changed that must outlive a crash of the bridge (durable sessions only).
+    """
+
+    def __init__(
+        self,
+        window: int,
+        requests: Requests,
+        *,
+        durable: bool,
+        turn_bytes: int = SENT_AT_A_TURN,
+        backlog: Backlog | None = None,
+    ) -> None:
+        self.window = window
+        self._requests = requests
+        #: where answers to requests from MQ go; None: requests come as any other message
+        self.replies: ReplyAddresses | None = None
+        #: messages that the client owes PUBACK or PUBCOMP for, at most (MQTT 5 section 4.9)
+        self.receive_maximum = NO_RECEIVE_MAXIMUM
+        self.turn_bytes = turn_bytes
+        #: bytes that may still be sent in this turn; `more` says that there is more to send in the next one
+        self._room = turn_bytes
+        self.more = False
+        self.durable = durable
+        #: QoS of messages without a subscription; the client alters it by subscribing to DEFAULT.QoS
+        self.direct_qos = DIRECT_MESSAGE_QOS
+        self.in_flight = InFlight()
+        #: the message that waits for its record: what follows it waits behind it
+        self.recording: Outgoing | None = None
+        self.backlog = Backlog(requests.client_id) if backlog is None else backlog
+        #: the client is connected, and its connection takes more bytes
+        self.open = False
+        #: messages that were sent since the client connected, and the clock's time at the last of them
+        self.messages_sent = 0
+        self.last_sent = 0.0
+        #: counts what is sent; None: nothing does
+        self.counts: PublicationCounts | None = None
+        #: publications with QoS 0 that a connected client was too slow for
+        self.dropped = 0
+        #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; whoever tells takes it
+        self.discarded: dict[int, str] = {}
+        self.record = False
+        #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
+        self.sent_before: set[int] = set()
+        #: the bridge died while the client was connected: what waits may have been sent before (MQTT-3.3.1-1)
+        self.uncertain = False
+        #: message ids that differ from what the MsgId prescribes: msg_number -> message id
+        self.assigned: dict[int, int] = {}
+
+    def deliver(
+        self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None, done: list[Transmission]
+    ) -> list[Refusal]:
+        """Take messages from the transmission queue, in order; without a protocol, the client is away, and they wait.
+
+        What can be sent is; transmissions that are finished (QoS 0, expired) are appended to `done`.
+        """
+        refusals: list[Refusal] = []
+        backlog, messages = self.backlog, self.backlog.messages
+        waiting: list[Transmission] = []
+        self._room = self.turn_bytes
+        if self.uncertain:
+            batch = list(batch)
+            self.sent_before.update(transmission.msg_number for transmission in batch)
+        slow = protocol is not None and not self.open
+        for transmission in batch:
+            if slow and not self._qos(transmission):
+                # At most once: QoS 0 does not wait for a client that does not read.
+                done.append(transmission)
+                self.dropped += 1
+                self.discarded[transmission.msg_number] = SLOW
+            elif waiting or messages or protocol is None or not self._send(transmission, now, protocol, done, refusals):
+                waiting.append(transmission)
+        if waiting:
+            backlog.extend(waiting)
+        if backlog.bytes > backlog.limit:
+            dropped, dead = backlog.make_room(self.sent_before)
+            done += dropped
+            self.discarded.update(dict.fromkeys([one.msg_number for one in dropped], FULL))
+            refusals += [too_many(one, backlog.limit) for one in dead]
+        return refusals
+
+    def pump(self, now: float, protocol: ServerProtocol, done: list[Transmission]) -> list[Refusal]:
+        """Send what waits as far as the window allows."""
+        refusals: list[Refusal] = []
+        messages = self.backlog.messages
+        size = count = 0
+        self._room = self.turn_bytes
+        try:
+            while messages:
+                transmission = messages[0]
+                if not self._send(transmission, now, protocol, done, refusals):
+                    break
+                messages.popleft()
+                size += transmission.message.length
+                count += 1
+        finally:
+            if count:
+                self.backlog.count(-size, -count)
+        return refusals
+
+    def _send(
+        self,
+        transmission: Transmission,
+        now: float,
+        protocol: ServerProtocol,
+        done: list[Transmission],
+        refusals: list[Refusal],
+    ) -> bool:
+        """Send one message; False when it has to wait.
+
+        A message that cannot be sent affects no other message: a refusal is appended to `refusals`.
+        """
+        try:
+            if not self.open:
+                return False
+            if self._room <= 0:
+                self.more = True
+                return False
+            version_5 = protocol.level == LEVEL_MQTT_5
+            in_flight = self.in_flight
+            full = in_flight.unacknowledged >= self.window or in_flight.unfinished >= self.receive_maximum
+            if (full or self.recording is not None) and self._qos(transmission):
+                return False
+            if transmission.expired and transmission.msg_number not in self.sent_before:
+                # One that the client may have: it holds the message id, and would take another message for this one.
+                done.append(transmission)
+                self.discarded[transmission.msg_number] = EXPIRED
+                return True
+            topic = transmission.topic or transmission.remote_queue
+            request = None
+            if transmission.topic is None and is_request_queue(topic):
+                request = self._requests.find(topic)
+                if request is None:
+                    why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
+                    refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
+                    return True
+                topic = request.response_topic
+            publication = from_mq(
+                transmission.message,
+                topic=topic,
+                retained=transmission.retained and _as_published(transmission),
+                persistent=transmission.persistent,
+                requested_qos=subscription_qos(transmission.user_data),
+                direct_qos=self.direct_qos,
+                with_properties=version_5,
+            )
+            field = topic_field(publication.topic)
+            properties = None
+            if version_5:
+                user_data = transmission.user_data
+                subscription = FOREIGN
+                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                    subscription = subscription_data(user_data)
+                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                    done.append(transmission)
+                    self.discarded[transmission.msg_number] = OWN
+                    return True
+                if request is not None:
+                    publication.answer(request)
+                md = transmission.message.md
+                if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
+                    publication.ask(md, self.replies.topic(self._requests.client_id, md))
+                properties = publication.properties_with(
+                    message_expiry_interval(transmission), subscription.subscription_identifiers
+                )
+                if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
+                    why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
+                    refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
+                    return True
+            size = len(publication.payload)
+            self._room -= size + _MESSAGE_BYTES
+            self.messages_sent += 1
+            self.last_sent = now
+            if publication.properties is not None:
+                self._room -= size_of_properties(publication.properties)
+            qos = publication.qos
+            counts = self.counts
+            if counts is not None:
+                if not qos:
+                    counts.sent_size_0 += size  # how many they are, `finished` of bridge.service.traffic counts
+                elif qos == 1:
+                    counts.sent_1 += 1
+                    counts.sent_size_1 += size
+                else:
+                    counts.sent_2 += 1
+                    counts.sent_size_2 += size
+            if not qos:
+                protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
+                done.append(transmission)
+                return True
+            number = transmission.msg_number
+            taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
+            message_id = self.assigned.get(number) or message_id_from(number, taken)
+            outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
+            outgoing.properties = properties
+            in_flight.add(message_id, outgoing)
+            # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
+            if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
+                self.record = True
+                self.assigned[number] = message_id
+                outgoing.phase = Phase.RECORDING
+                self.recording = outgoing
+                return True
+            again = bool(self.sent_before) and number in self.sent_before
+            if again:
+                self.sent_before.discard(number)
+                outgoing.times_sent = 2
+                in_flight.resent += 1
+            protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
+            return True
+        except MalformedHeader as error:
+            reason = cmqc.MQRC_RFH_ERROR if error.structure == "MQRFH2" else cmqc.MQRC_HEADER_ERROR
+            refusal = Refusal(transmission, reason, str(error))
+        except MalformedPacket as error:
+            refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
+        except Exception as error:
+            log.exception("MQB2407E a message for client %r cannot be converted or sent", self._requests.client_id)
+            refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
+        self._forget(transmission)
+        refusals.append(refusal)
+        return True
+
+    def _forget(self, transmission: Transmission) -> None:
+        """Free the message id of a message that was not sent after all."""
+        self.withdraw_sent(lambda sent: sent is transmission)
+
+    def _qos(self, transmission: Transmission) -> int:
+        """Return the QoS that a waiting message would go with.
+
+        A message of which it cannot be told is treated as reliable.
+        """
+        requested = subscription_qos(transmission.user_data)
+        if requested is None:
+            return self.direct_qos
+        if not requested:
+            return 0
+        source = getattr(transmission.message, "qos", None)
+        return min(requested, 2 if source is None else source)
+
+    def acknowledge(self, message_id: int) -> Transmission | None:
+        """Return the message of a PUBACK, to be removed; None where there is none. Raises WrongAcknowledgement."""
+        transmission = self.in_flight.acknowledge(message_id)
+        if transmission is not None and transmission.msg_number in self.assigned:
+            del self.assigned[transmission.msg_number]
+            self.record = self.durable
+        return transmission
+
+    def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
+        """Take a PUBREC; return the delivery to release and the message to remove. Raises WrongAcknowledgement.
+
+        (None, None) says that PUBREL can be sent at once.
+        """
+        outgoing, transmission = self.in_flight.receive(message_id)
+        if transmission is not None:
+            self.assigned.pop(transmission.msg_number, None)
+            self.record = self.durable
+        return outgoing, transmission
+
+    def complete(self, message_id: int) -> bool:
+        """Take a PUBCOMP; return whether the message id is free only once that is committed. Raises WrongAcknowledgement."""
+        if not self.in_flight.complete(message_id):
+            return False
+        if not self.durable:
+            del self.in_flight[message_id]
+            return False
+        self.record = True
+        return True
+
+    def fit(self) -> None:
+        """Have what is in flight fit into a Receive Maximum that is smaller than the one before (MQTT-3.3.4-9)."""
+        in_flight = self.in_flight
+        room = max(self.receive_maximum - (in_flight.unfinished - in_flight.unacknowledged), 0)
+        unacknowledged = [
+            (message_id, outgoing.transmission)
+            for message_id, outgoing in in_flight.items()
+            if outgoing.phase in (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC) and outgoing.transmission is not None
+        ]
+        if len(unacknowledged) > room:
+            self.restore(unacknowledged[room:])
+            self.record = self.durable
+
+    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
+        """Take back messages that are not finished, though they were sent; they go out again, under their message ids.
+
+        Their acknowledgements by the client could not be committed, or its window has become smaller.
+        """
+        again: list[Transmission] = []
+        for message_id, transmission in acknowledged:
+            self.in_flight.take_back(message_id)
+            self.assigned[transmission.msg_number] = message_id
+            again.append(transmission)
+        again.sort(key=lambda transmission: transmission.msg_number)
+        self.sent_before.update(transmission.msg_number for transmission in again)
+        self.backlog.extendleft(reversed(again))
+
+    def resent_later(self) -> set[int]:
+        """Return the message identifiers of messages that were sent before and wait to be sent again."""
+        message_ids = {message_id_from(number, ()) for number in self.sent_before - self.assigned.keys()}
+        return message_ids.union(self.assigned.values()) - self.in_flight.keys()
+
+    def recorded(self, protocol: ServerProtocol | None, now: float) -> None:
+        """Send the message that waited for the record of its unusual message id, which is committed.
+
+        Without a protocol, the client is away: the message counts as sent, and goes out again when it is back.
+        """
+        self.recording = None
+        for message_id, outgoing in self.in_flight.items():
+            if outgoing.phase is Phase.RECORDING:
+                outgoing.phase = SENT[outgoing.qos]
+                if protocol is not None:
+                    outgoing.publish(protocol, message_id, now, dup=False)
+
+    @property
+    def room(self) -> int:
+        """Return how many messages with QoS 1 or 2 could be sent at once; 0 while the client does not read."""
+        if not self.open or self.recording is not None:
+            return 0
+        in_flight = self.in_flight
+        room = min(self.window - in_flight.unacknowledged, self.receive_maximum - in_flight.unfinished)
+        return max(0, room - len(self.backlog.messages))
+
+    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted ones of the messages that wait, and return them."""
+        return self.backlog.withdraw(wanted)
+
+    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted ones of the messages that are sent and not acknowledged, and return them."""
+        taken: list[Transmission] = []
+        for message_id, outgoing in list(self.in_flight.items()):
+            transmission = outgoing.transmission
+            if transmission is None or not wanted(transmission):
+                continue
+            self.in_flight.take_back(message_id)
+            if outgoing is self.recording:
+                self.recording = None
+            if self.assigned.pop(transmission.msg_number, None) is not None:
+                self.record = self.durable
+            taken.append(transmission)
+        return taken
+
+    def pending(self) -> list[Transmission]:
+        """Return all messages for this client that are still on the transmission queue."""
+        held = [one.transmission for one in self.in_flight.values() if one.transmission is not None]
+        return held + list(self.backlog)
+
+
+def _as_published(transmission: Transmission) -> bool:
+    """Return whether RETAIN stays; the subscription of a share keeps it for those of its members that ask for it."""
+    if not is_remote_queue_manager(transmission.client_id):
+        return True
+    return transmission.user_data is not None and subscription_data(transmission.user_data).retain_as_published

@@ -1,0 +1,259 @@
+"""Telemetry channels: listeners for MQTT clients, each with its rules, and the room for connections that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from bridge.config import ChannelConfig
+from bridge.config.values import endpoint
+from bridge.mqtt.connection import State
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.security.authenticator import Certificate
+from bridge.security.client_network import network_of
+from bridge.security.tls import ListenerTls, escaped
+from bridge.security.unix_socket import bound_socket, remove_left_behind
+from bridge.transport.interface import STOPPING, Gateway
+from bridge.transport.layer import Layer, LayerError, Stack
+from bridge.transport.proxy import ProxyHeader, ProxyLayer
+from bridge.transport.stream import Rate, StreamConnection
+from bridge.transport.tls import TlsLayer
+from bridge.transport.websocket import WebSocketLayer
+
+#: Seconds between looks at keep-alive, connect and retry time-outs.
+SWEEP_INTERVAL = 0.5
+#: Networks whose connections are counted, at most; those that have connected least lately are forgotten.
+NETWORKS = 10_000
+#: Seconds between looks at whether files of TLS have changed.
+FILES_INTERVAL = 2.0
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Room:
+    """How many connections all channels may have: those for which there are descriptors."""
+
+    def __init__(self, connections: int) -> None:
+        self.connections = connections
+        self.taken = 0
+
+
+class Channel:
+    """A listener with its rules."""
+
+    def __init__(self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, room: Room | None = None) -> None:
+        self.config = config
+        self.room = room or Room(config.max_clients)
+        self.gateway = gateway
+        self.pending_bytes = pending_bytes
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[StreamConnection] = set()
+        #: of these, those that had sent no CONNECT at the last look, the oldest first
+        self.silent: dict[StreamConnection, None] = {}
+        #: how many were refused for there was no room, or they came by no proxy
+        self.refused = 0
+        #: address and port where it listens; None on a Unix socket
+        self.endpoint: tuple[str, int] | None = None
+        #: None where it has no TLS
+        self.tls: ListenerTls | None = None
+        self._networks: list[Network | None] = []
+        self._look_again = 0.0
+        #: by network: how often it connects, where that is limited
+        self._rates: dict[str, Rate] = {}
+        #: connections by network, and the one that each is counted at, where that is limited
+        self._addresses: Counter[str] = Counter()
+        self._located: dict[StreamConnection, str] = {}
+        self._empty: asyncio.Future[None] | None = None
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def listen(self) -> str:
+        """Start to listen; return where, for people. Raises OSError or TlsError when that is not possible."""
+        config = self.config
+        self.use(config)
+        connection = cast("Callable[[], asyncio.Protocol]", lambda: StreamConnection(self))
+        if config.socket is not None:
+            remove_left_behind(config.socket)
+            bound = bound_socket(config.socket)
+            self._server = await self.loop.create_unix_server(connection, sock=bound, backlog=config.backlog)
+            where = str(config.socket)
+        else:
+            self._server = await self.loop.create_server(
+                connection, config.address, config.port, backlog=config.backlog
+            )
+            listener = self._server.sockets[0]
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.endpoint = listener.getsockname()[:2]
+            where = endpoint(*self.endpoint)
+        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+        return where
+
+    def use(self, config: ChannelConfig) -> None:
+        """Have the rules of a configuration hold for who connects from now on. Raises TlsError, and changes nothing then."""
+        tls = None
+        if config.tls is not None:
+            protocols = ["mqtt"] if config.websocket is None else ["http/1.1"]
+            tls = ListenerTls(f"channel {config.name}", config.tls, protocols)
+        self.config, self.tls, self._networks = config, tls, _networks(config.proxies)
+
+    def stack(self, connection: StreamConnection) -> Stack | None:
+        """Return the layers of a new connection; None where its bytes are those of MQTT."""
+        config = self.config
+        layers: list[Layer] = []
+        if config.proxies:
+            layers.append(ProxyLayer(partial(self._come_through_proxy, connection)))
+        if self.tls is not None:
+            # Behind a proxy TLS is the proxy's, and so is a certificate that it shows: of the client the header tells.
+            show = (lambda _certificate: None) if config.proxies else partial(_show_certificate, connection)
+            layers.append(TlsLayer(self.tls.context, show))
+        if config.websocket is not None:
+            layers.append(WebSocketLayer(config.websocket, config.max_packet_size))
+        return Stack(layers) if layers else None
+
+    def _come_through_proxy(self, connection: StreamConnection, header: ProxyHeader) -> None:
+        """Take a connection for that of the client that a proxy names. Raises LayerError where there is no room for it."""
+        if header.address is not None:
+            connection.come_from(header.address, header.port)
+        if header.common_name is not None:
+            connection.certificate = Certificate(f"CN={escaped(header.common_name)}", header.common_name)
+        if why := self.locate(connection):
+            self.refused += 1
+            raise LayerError(why)
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        if self.tls is not None and now >= self._look_again:
+            self._look_again = now + FILES_INTERVAL
+            self.tls.look_again()
+        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+
+    def stop_listening(self) -> None:
+        """Accept no more clients, and read no more from those connected."""
+        if self._server is not None:
+            self._server.close()
+            if self.config.socket is not None:
+                self.config.socket.unlink(missing_ok=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections):
+            connection.hold(STOPPING)
+
+    def admit(self, connection: StreamConnection) -> str:
+        """Take a new connection in; why there is no room for it, or ""."""
+        why = self._admit(connection)
+        self.refused += bool(why)
+        return why
+
+    def _admit(self, connection: StreamConnection) -> str:
+        if self._networks and not _is_among(connection.address, self._networks):
+            return "it is none of the proxies of this channel (proxies)"
+        config = self.config
+        full = len(self.connections) >= config.max_clients
+        if (full or self.room.taken >= self.room.connections) and not self._make_room():
+            if full:
+                return f"max_clients ({config.max_clients}) are connected"
+            return f"the limit of open files leaves room for {self.room.connections} clients"
+        why = "" if config.proxies else self.locate(connection)
+        if not why:
+            self.connections.add(connection)
+            self.room.taken += 1
+            self.silent[connection] = None
+        return why
+
+    def locate(self, connection: StreamConnection) -> str:
+        """Count a connection among those of its IP address; why there is no room for it, or ""."""
+        if not connection.address:
+            return ""
+        config, network = self.config, network_of(connection.address)
+        if config.connect_rate is not None and self._too_fast(network, config.connect_rate):
+            return f"{network} connects more often than {config.connect_rate:g} times in a second (connect_rate)"
+        most = config.max_clients_per_address
+        if most is None:
+            return ""
+        if self._addresses[network] >= most:
+            return f"max_clients_per_address ({most}) of {network} are connected"
+        self._addresses[network] += 1
+        self._located[connection] = network
+        return ""
+
+    def _too_fast(self, network: str, per_second: float) -> bool:
+        """Return whether a network connects more often than it may; what is refused does not count."""
+        now = self.loop.time()
+        rate = self._rates.pop(network, None)
+        if rate is None or rate.per_second != per_second:
+            rate = Rate(per_second, now)
+        while len(self._rates) >= NETWORKS:
+            del self._rates[next(iter(self._rates))]
+        self._rates[network] = rate
+        if rate.spend(1.0, now):
+            rate.spend(-1.0, now)
+            return True
+        return False
+
+    def _make_room(self) -> bool:
+        """Have the connection give way that has been there longest without a CONNECT; False where all have sent theirs."""
+        for connection in list(self.silent):
+            del self.silent[connection]
+            if connection.protocol.state is State.WAITING_FOR_CONNECT:
+                self.discard(connection)
+                connection.closing = True
+                connection.abort()
+                return True
+        return False
+
+    def discard(self, connection: StreamConnection) -> None:
+        """Forget a connection that is gone."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.room.taken -= 1
+        self.silent.pop(connection, None)
+        address = self._located.pop(connection, None)
+        if address is not None:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
+        if self._empty is not None and not self.connections and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def close(self, reason_code: int = ReasonCode.SERVER_SHUTTING_DOWN) -> None:
+        """Close all connections once what was written to them is sent; returns when they are gone.
+
+        The reason code is what clients of MQTT 5 are told.
+        """
+        if not self.connections:
+            return
+        self._empty = self.loop.create_future()
+        for connection in list(self.connections):
+            connection.close(reason_code=reason_code)
+        await self._empty
+
+    def abort(self) -> int:
+        """Close the connections that are left at once; how many."""
+        left = list(self.connections)
+        for connection in left:
+            connection.abort()
+        return len(left)
+
+
+def _networks(proxies: Sequence[str]) -> list[Network | None]:
+    """Return networks of proxies; None stands for the Unix socket."""
+    return [None if one == "unix" else ipaddress.ip_network(one) for one in proxies]
+
+
+def _is_among(address: str, networks: Sequence[Network | None]) -> bool:
+    if not address:
+        return None in networks
+    there = ipaddress.ip_address(address)
+    there = getattr(there, "ipv4_mapped", None) or there
+    return any(one is not None and there in one for one in networks)
+
+
+def _show_certificate(connection: StreamConnection, certificate: Certificate | None) -> None:
+    connection.certificate = certificate

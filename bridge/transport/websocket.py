@@ -1,0 +1,104 @@
+"""WebSockets as a layer: MQTT in binary frames (MQTT 3.1.1 section 6), by the package websockets, which does no I/O here."""
+
+from __future__ import annotations
+
+import logging
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from bridge.config.channel import WebSocketConfig
+from bridge.transport.layer import LayerError
+
+#: Subprotocols that clients may ask for: that of MQTT 3.1.1 and 5 (MQTT-6.0.0-3), and of MQTT 3.1.
+SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
+#: Bytes of a frame beside those of a packet as long as the channel takes.
+ROOM = 65_536
+#: What a request ends with.
+_END = b"\r\n\r\n"
+
+# Each step of a handshake that fails is a line of ours already.
+_log = logging.getLogger("websockets.server")
+_log.setLevel(logging.CRITICAL)
+
+
+class WebSocketLayer:
+    """The server's end of a WebSocket on one connection."""
+
+    __slots__ = ("_config", "_open", "_protocol", "_seen", "ended")
+
+    def __init__(self, config: WebSocketConfig, max_packet_size: int) -> None:
+        self._config = config
+        # None: what sends no Origin is no browser, or that is what it says.
+        origins = None if config.origins is None else [*map(Origin, config.origins), None]
+        size = max_packet_size + ROOM
+        self._protocol = ServerProtocol(origins=origins, subprotocols=SUBPROTOCOLS, max_size=size, logger=_log)
+        self._open = False
+        #: the last bytes of the request that have come
+        self._seen = b""
+        self.ended = False
+
+    def receive(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        if self._open:
+            return self._payloads(data)
+        if not self._seen and not data.startswith(b"G"):
+            raise LayerError("it speaks no HTTP, by which a WebSocket begins")
+        # Frames that come with the request wait for its answer: the protocol would read them as those of an open connection.
+        seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
+        end = (seen + data).find(_END)
+        if end < 0:
+            return self._payloads(data)
+        end += len(_END) - len(seen)
+        return self._payloads(data[:end]) + self._payloads(data[end:])
+
+    def _payloads(self, data: bytes) -> bytes:
+        protocol = self._protocol
+        if data:
+            protocol.receive_data(data)
+        payloads = []
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                if event.opcode is Opcode.BINARY or event.opcode is Opcode.CONT:
+                    payloads.append(bytes(event.data))
+                elif event.opcode is Opcode.TEXT:
+                    protocol.fail(CloseCode.UNSUPPORTED_DATA)
+                    raise LayerError("MQTT-6.0.0-1: it sent a WebSocket frame of text, not of bytes")
+                elif event.opcode is Opcode.CLOSE:
+                    self.ended = True
+            elif isinstance(event, Request):
+                self._shake_hands(event)
+        if not self._open and protocol.handshake_exc is not None:
+            raise LayerError(f"its WebSocket handshake is refused: {protocol.handshake_exc}")
+        if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
+            raise LayerError(f"its WebSocket is malformed: {protocol.parser_exc}")
+        return payloads[0] if len(payloads) == 1 else b"".join(payloads)
+
+    def _shake_hands(self, request: Request) -> None:
+        protocol = self._protocol
+        path = request.path.partition("?")[0]
+        if path != self._config.path:
+            protocol.send_response(protocol.reject(404, f"MQTT is at {self._config.path}\n"))
+            raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
+        try:
+            response = protocol.accept(request)
+        except UnicodeError:  # in the sentence that says what is wrong with a header
+            raise LayerError("its WebSocket handshake is refused: a header has bytes in it that are no ASCII") from None
+        protocol.send_response(response)
+        self._open = protocol.handshake_exc is None
+
+    def send(self, data: bytes) -> bytes:
+        protocol = self._protocol
+        if data and self._open and protocol.state is State.OPEN:
+            protocol.send_binary(data)
+        return b"".join(protocol.data_to_send())
+
+    def close(self) -> bytes:
+        protocol = self._protocol
+        if protocol.state is State.OPEN:
+            protocol.send_close(CloseCode.NORMAL_CLOSURE)
+        return b"".join(protocol.data_to_send())
