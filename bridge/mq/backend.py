@@ -16,10 +16,10 @@ from bridge.config.queues import STATE_QUEUE
 from bridge.mq.commits import Commits
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.record import StateRecord
 from bridge.telemetry.subscription import SubscriptionData
+from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
 

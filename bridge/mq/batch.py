@@ -16,7 +16,7 @@ import msgspec
 
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import Connection, GetOptions, Got
-from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

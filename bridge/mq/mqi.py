@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bridge.mq.errors import MQError
-from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQLONG, MQMD, MalformedHeader, check_mqmd
 

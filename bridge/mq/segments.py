@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from bridge.mq.backend import Consumer
-from bridge.telemetry.conversion import AnyMessage, Transmission
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import AnyMessage, Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQXQH, MalformedHeader, byte_order_of, decode_rfh2, encode_mqxqh
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from bridge.telemetry.conversion import PublicationMessage, Transmission
 from bridge.telemetry.record import ReceivedRecord, StateKey, StateRecord
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
 

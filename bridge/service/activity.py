@@ -12,8 +12,8 @@ from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
 from bridge.mq.unit_of_work import Completion
 from bridge.service.observers import Observer, Publications
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.session import Session, Work
+from bridge.telemetry.transmission import Transmission
 
 #: Seconds of a client's activity that are looked at together, at least.
 WINDOW = 1.0

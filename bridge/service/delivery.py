@@ -9,12 +9,12 @@ from functools import partial
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.service.shares import Share
 from bridge.service.units import Units
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import too_many
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, subscription_data
+from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

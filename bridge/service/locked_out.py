@@ -7,8 +7,8 @@ from collections import OrderedDict
 
 from bridge.mqtt.packets import LEVEL_MQTT_5
 from bridge.service.observers import Observer
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import Any
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.telemetry.conversion import PublicationMessage, Transmission
 from bridge.telemetry.session import Session, Work
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 log = logging.getLogger(__name__)
 

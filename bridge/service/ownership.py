@@ -18,12 +18,12 @@ from bridge.service.client import Client
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, leave
 from bridge.service.subscriptions import topics_of
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.outbox import NOT_ALLOWED
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS, FOREIGN, SHARED, subscription_data
 from bridge.telemetry.topic_access import TopicAccess
+from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

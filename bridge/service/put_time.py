@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 
-from bridge.telemetry.conversion import Transmission
+from bridge.telemetry.transmission import Transmission
 
 
 def put_time_of(transmission: Transmission) -> float:

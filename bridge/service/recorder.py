@@ -28,9 +28,9 @@ from bridge.config.archive import ArchiveConfig
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
 from bridge.service.observers import Observer
-from bridge.telemetry.conversion import PublicationMessage, Transmission
 from bridge.telemetry.session import Session, Work
 from bridge.telemetry.subscription import subscription_data
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

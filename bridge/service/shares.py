@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.outbox import Backlog
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import SharedSubscription, shared_subscription, subscription_data
+from bridge.telemetry.transmission import Transmission
 
 #: What is given out in one batch: messages by session.
 Grouped = dict[Session, list[Transmission]]

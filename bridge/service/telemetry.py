@@ -41,13 +41,13 @@ from bridge.service.timers import Timers
 from bridge.service.turns import Turns
 from bridge.service.units import Units
 from bridge.service.will import Wills
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.outbox import SENT_AT_A_TURN
 from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord
 from bridge.telemetry.request import KEY_LENGTH, ReplyAddresses
 from bridge.telemetry.session import Session, Work
 from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_manager, subscription_data
+from bridge.telemetry.transmission import Transmission
 from bridge.transport.interface import Transport
 from bridge.wire import cmqc
 

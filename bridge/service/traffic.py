@@ -16,10 +16,10 @@ from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
 from bridge.mq.unit_of_work import Completion
 from bridge.service.put_time import put_time_of
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import PublicationCounts
 from bridge.telemetry.session import Session, Work
+from bridge.telemetry.transmission import Transmission
 
 #: Batches of a channel and version whose latency is measured between two ticks, at most, each way: at full load the others
 #: go by.

@@ -25,11 +25,12 @@ from bridge.service.shares import Share, Shares
 from bridge.service.tracing.publications import PublicationTraces
 from bridge.service.traffic import Traffic
 from bridge.service.turns import Turns
-from bridge.telemetry.conversion import PublicationMessage, Transmission, reason_code_of
+from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session, Work
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

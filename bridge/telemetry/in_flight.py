@@ -13,8 +13,8 @@ import msgspec
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.flow import PUBACK, PUBCOMP, PUBREC, Phase, Step, step_of
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.conversion import Transmission, message_expiry_interval
 from bridge.telemetry.message import Held
+from bridge.telemetry.transmission import Transmission, message_expiry_interval
 
 # A member of an enumeration takes long to get.
 _AWAITING_PUBACK: Final = Phase.AWAITING_PUBACK

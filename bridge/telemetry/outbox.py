@@ -19,7 +19,7 @@ from bridge.mqtt.flow import SENT, Phase
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
-from bridge.telemetry.conversion import Transmission, from_mq, message_expiry_interval, message_id_from, publisher_of
+from bridge.telemetry.conversion import from_mq, message_id_from, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.in_flight import InFlight, Outgoing
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
@@ -31,6 +31,7 @@ from bridge.telemetry.subscription import (
     subscription_data,
     subscription_qos,
 )
+from bridge.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 

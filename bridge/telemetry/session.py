@@ -14,13 +14,14 @@ from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.flow import Phase, WrongAcknowledgement
 from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
-from bridge.telemetry.conversion import PublicationMessage, Transmission, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity, Principal
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, PublicationCounts, Requests
 from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord
 from bridge.telemetry.subscription import shared_subscription
 from bridge.telemetry.topic_access import TopicAccess
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from bridge.mqtt.packets import UserProperty
-from bridge.telemetry.conversion import AnyMessage, PublicationMessage
 from bridge.telemetry.headers import DISCARDED_FORMATS, properties_in, read_headers
+from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire.mq import MalformedHeader
 
 TRACEPARENT: Final = "traceparent"

@@ -14,9 +14,10 @@ from bridge.archive.rows import OriginalPublication, Rows, original_publication_
 from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.service.recorder import delivery_of
-from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
 

@@ -9,10 +9,11 @@ from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from bridge.mqtt.packets import Publish
-from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message, Publication
 from bridge.telemetry.subscription import publication_qos
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, decode_chain
 

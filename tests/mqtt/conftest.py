@@ -11,10 +11,11 @@ import pytest
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import Packet, Publish
 from bridge.mqtt.reader import Decoder
-from bridge.telemetry.conversion import AnyMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire.mq import MQMD
 
 

@@ -13,9 +13,9 @@ from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
 from bridge.service.telemetry import TelemetryService
 from bridge.service.turns import Turns
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.transport.stream import StreamConnection
 
 CLIENT = "c"

@@ -22,10 +22,11 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from bridge.service.observers import Observer
 from bridge.service.telemetry import TelemetryService
-from bridge.telemetry.conversion import AnyMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import AS_IS, ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.telemetry.transmission import AnyMessage
 from bridge.transport import channel as channel_module
 from bridge.transport.channel import Channel
 from bridge.transport.stream import StreamConnection

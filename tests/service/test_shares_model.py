@@ -10,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bridge.mqtt.packets import Publish
 from bridge.mqtt.reader import Decoder
 from bridge.service.shares import Share, Shares
-from bridge.telemetry.conversion import Transmission, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import Transmission
 from tests.service.conftest import Queued
 from tests.support.connected import connected
 

@@ -9,9 +9,9 @@ from functools import lru_cache
 import msgspec
 
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.headers import mqps_folder
 from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import (
     MQMD,

@@ -28,9 +28,9 @@ from bridge.mq.errors import MQError
 from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.security.privileged import NOBODY
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.subscription import topic_string
+from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

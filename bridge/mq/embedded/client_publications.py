@@ -12,8 +12,8 @@ from bridge.mq.embedded.retained import owner_of, size_of
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import UnitOfWork
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 
 APPLICATION_NAME: Final = "mqbridge"

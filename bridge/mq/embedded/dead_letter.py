@@ -14,7 +14,7 @@ from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
-from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import fitted_mqmd
 

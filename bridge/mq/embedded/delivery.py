@@ -9,8 +9,8 @@ import msgspec
 from bridge.mq.embedded.appearance import with_properties
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
-from bridge.telemetry.conversion import AnyMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 
 

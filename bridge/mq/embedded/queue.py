@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.row import Row
-from bridge.telemetry.conversion import AnyMessage
 from bridge.telemetry.message import Held
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 
 #: The highest priority of the queue manager (MaxPriority).

@@ -38,7 +38,7 @@ from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.memory import MemoryWatermark
-from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

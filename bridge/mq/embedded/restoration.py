@@ -22,8 +22,8 @@ from bridge.mq.embedded.telemetry_channel import restore_channel
 from bridge.mq.errors import MQError
 from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)

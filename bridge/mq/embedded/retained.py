@@ -12,8 +12,8 @@ from typing import Any, overload
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mqtt.topics import is_wildcard, matches
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.headers import size_of_properties
+from bridge.telemetry.transmission import PublicationMessage
 
 #: Bytes, about, of a retained publication beside its topic string and payload.
 OVERHEAD = 512

@@ -15,8 +15,8 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.topic_inquiry import PAYLOAD_SHOWN
 from bridge.mqtt.topics import is_wildcard, overlap
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.subscription import subscription_name
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import decode_chain
 
 #: Names, topics or subscriptions that are looked at in one turn of the event loop: a few milliseconds of work.

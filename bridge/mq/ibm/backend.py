@@ -35,9 +35,9 @@ from bridge.mq.mqi import Connection, Got
 from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from bridge.mq.mqi import (
     Property,
     TruncatedMessage,
 )
-from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

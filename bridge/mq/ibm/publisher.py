@@ -18,8 +18,8 @@ from bridge.mq.mqi import MQOD, Connection
 from bridge.mq.unit_of_work import UnitOfWork
 from bridge.mq.worker import LOST, Stopped, Worker
 from bridge.mqtt.topics import topic_string_error
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ import time
 import msgspec
 
 from bridge.mq.mqi import Got
-from bridge.telemetry.conversion import AnyMessage, PublicationMessage
 from bridge.telemetry.headers import Properties, properties_in, publisher_in, read_headers
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import is_for_subscription
+from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
 

@@ -11,9 +11,9 @@ from bridge.service.metrics.reasons import OTHER, REASONS, connack_label, reason
 from bridge.service.metrics.samples import Samples
 from bridge.service.observers import Observer
 from bridge.service.traffic import Traffic
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW
 from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import Transmission
 
 #: Why a message was not sent, as a label.
 _SESSION_ENDED: Final = "its session has ended"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from bridge.service.observers import Observer
 from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Span, Spans, child_of
-from bridge.telemetry.conversion import Transmission
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.session import Session, Work
 from bridge.telemetry.trace_context import TraceContext, context_of
+from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
 _REJECTED = "the client has refused it (PUBREC)"

@@ -12,9 +12,9 @@ import msgspec
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.session import Session
 from bridge.telemetry.trace_context import TraceContext, context_in, user_property_with
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 
 Publications = Sequence[tuple[PublicationMessage, bool]]

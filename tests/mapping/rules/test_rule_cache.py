@@ -12,8 +12,8 @@ from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules import rule_cache
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.message import Message, Publication, Unmappable
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, decode, encode
 from bridge.mqtt.packets import Publish, PublishProperties
-from bridge.telemetry.conversion import AnyMessage, PublicationMessage, from_mq, publisher_of, to_mq
+from bridge.telemetry.conversion import from_mq, publisher_of, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.request import Request, is_object_name
+from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_chain
 
 

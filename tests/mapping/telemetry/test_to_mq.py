@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mqtt.packets import Publish
-from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import read_headers
 from bridge.telemetry.identity import ClientIdentity, user_identifier
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import RFH2, decode_chain
 
 # MQMD_DEFAULT of IBM MQ in numbers (cmqc.h), so that the test does not lean on the code's own constants.

@@ -11,9 +11,9 @@ from typing import Any
 from bridge.mq.backend import Backend, Recovered
 from bridge.mq.errors import MQError
 from bridge.mq.unit_of_work import Completion, UnitOfWork
-from bridge.telemetry.conversion import PublicationMessage, Transmission
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from tests.mq.contract.backend_places import Place
 from tests.support.patience import PATIENCE
 from tests.support.subscription_requests import requests

@@ -12,9 +12,9 @@ from bridge.mq.backend import Transmission
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried, Selection
 from bridge.mq.mqi import Connection
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.headers import read_headers
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE

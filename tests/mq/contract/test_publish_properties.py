@@ -9,9 +9,10 @@ from bridge.mapping.message_view import MessageView
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, remove_subscription
 from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.packets import Publish, PublishProperties
-from bridge.telemetry.conversion import PublicationMessage, from_mq, publisher_of, to_mq
+from bridge.telemetry.conversion import from_mq, publisher_of, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, decode_rfh2, encode_chain
 from tests.mq.contract.backend_user import Bridge, unit

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.patience import PATIENCE

@@ -28,10 +28,11 @@ from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
-from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import LONGEST, remembered
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.support.subscription_requests import requests

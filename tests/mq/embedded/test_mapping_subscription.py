@@ -14,8 +14,8 @@ from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.unit_of_work import UnitOfWork
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.message import Destination, MappedMessage, Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
 from tests.support.patience import PATIENCE

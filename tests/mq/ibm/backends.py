@@ -12,10 +12,10 @@ from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, GetOptions
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import StateRecord
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from tests.support.breakable_connection import BreakableConnection, Fault
 from tests.support.patience import PATIENCE

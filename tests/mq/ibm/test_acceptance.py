@@ -16,7 +16,7 @@ from bridge.mq.errors import MQError
 from bridge.mq.ibm.acceptance import Acceptance, Outcome
 from bridge.mq.ibm.requirements import Requirements
 from bridge.mq.mqi import Connection, GetOptions, Got
-from bridge.telemetry.conversion import AnyMessage
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.ibm.guarded_connection import GuardedConnection

@@ -8,8 +8,8 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from tests.mq.ibm.backends import TRANSMIT, Fault, backend_of, ended, stop
 from tests.support.patience import PATIENCE

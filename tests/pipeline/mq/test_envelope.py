@@ -16,8 +16,8 @@ from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.envelope import put_time, record_batch
 from bridge.pipeline.mq.rows import check_columns, rows_of
 from bridge.pipeline.schema import MQ_ARROW_SCHEMA, MQ_SCHEMA
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, decode_chain, encode_chain
 

@@ -11,12 +11,13 @@ from bridge.mqtt.packets import Publish
 from bridge.service.metrics.reasons import OTHER, reason_label
 from bridge.service.put_time import put_time_of
 from bridge.service.traffic import TIMED, Traffic
-from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.message import Message
 from bridge.telemetry.outbox import EXPIRED
 from bridge.telemetry.session import Session, Work
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.service.conftest import Queued

@@ -26,8 +26,8 @@ from bridge.mq.mqi import (
     TruncatedMessage,
 )
 from bridge.security.unix_socket import socket_address
-from bridge.telemetry.conversion import AnyMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

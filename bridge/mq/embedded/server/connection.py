@@ -13,8 +13,8 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, Property
-from bridge.telemetry.conversion import AnyMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

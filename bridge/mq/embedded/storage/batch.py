@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.telemetry.conversion import PublicationMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 
 DIGEST_MASK = (1 << 64) - 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, encode
 from bridge.mq.embedded.unit import Unit
-from bridge.telemetry.conversion import PublicationMessage
+from bridge.telemetry.transmission import PublicationMessage
 
 
 def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:

@@ -35,8 +35,8 @@ from bridge.mq.embedded.verbs.mqget import ready_handle, take
 from bridge.mq.embedded.verbs.rendering import OPTIONS as PROPERTIES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got
-from bridge.telemetry.conversion import AnyMessage
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -14,9 +14,10 @@ from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions, Got, Property
 from bridge.mqtt.packets import Publish, PublishProperties
-from bridge.telemetry.conversion import PublicationMessage, to_mq
+from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
 
