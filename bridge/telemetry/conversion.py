@@ -24,7 +24,7 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication
 from bridge.telemetry.request import REPLY_TOPIC_PREFIX, Request, answer_correl_id
 from bridge.telemetry.subscription import DIRECT_MESSAGE_QOS, PERSISTENCE_FROM_QOS, delivered_qos, publication_qos
-from bridge.telemetry.transmission import PublicationMessage
+from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader
 
