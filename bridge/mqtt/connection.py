@@ -1,29 +1,33 @@
-"""The server's half of MQTT 3.1, 3.1.1 and 5 on one connection. Bytes in, events out; commands in, bytes out; no I/O.
-
-A connection is in one of five states, and `LEGAL` says of each packet what it is worth in each state:
+"""One MQTT connection, server side, without I/O: bytes in, events out; commands in, bytes out (MQTT 3.1, 3.1.1 and 5).
 
     WAITING_FOR_CONNECT --CONNECT--> AUTHENTICATING --accept()--> CONNECTED --disconnect()--> DISCONNECTING --> CLOSED
-                                                    --refuse()-------------------------------------^
+                                       |      ^                                                    ^
+                             challenge()|     |AUTH                                                |
+                                       v      |                                                    |
+                                      CHALLENGED --------------------------------refuse()----------+
 
-Whoever owns the connection hands over what has come with `receive_data`, acts on the events that it returns, answers by
+`TRANSITIONS` contains the next state for each packet in each state, or the rule that the packet breaks there.
+
+The owner of a connection calls `receive_data` with what has arrived, acts on the events that it returns, answers with
 commands, and sends what `data_to_send` returns. A turn is bounded in bytes, in packets, and in the deliveries that its
-publications cause (`portion`). `more` is True if there is another turn, which `events` returns. `deadline` is when silence
-ends the connection.
+publications cause (`portion`). If `more` is True, `events` returns the events of another turn. `deadline` is the time at
+which the client has been silent for too long.
 
-The protocol knows nothing of sessions: `bridge.telemetry.in_flight` knows which acknowledgement is awaited.
+The connection knows nothing of sessions: `bridge.telemetry.in_flight` knows which acknowledgements are awaited.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Final
 
 import msgspec
 
 from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
 from bridge.mqtt.packets import (
+    LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
     MAX_REMAINING_LENGTH,
     AcknowledgementProperties,
@@ -60,58 +64,78 @@ from bridge.mqtt.writer import encode, encode_acknowledgement, encode_publish, e
 class State(IntEnum):
     """How far a connection has come (MQTT 3.1.1 sections 3.1, 3.2 and 3.14)."""
 
-    #: nothing has come, or no whole packet
+    #: no complete packet has arrived
     WAITING_FOR_CONNECT = 0
-    #: CONNECT came, CONNACK is not sent yet
+    #: CONNECT has arrived, CONNACK has not been sent
     AUTHENTICATING = 1
-    #: AUTH is sent, and the client's is awaited (MQTT 5 section 4.12)
+    #: AUTH has been sent before CONNACK, the client's AUTH is awaited (MQTT 5 section 4.12)
     CHALLENGED = 2
-    #: CONNACK 0 is sent
+    #: CONNACK 0 has been sent
     CONNECTED = 3
-    #: nothing more is read; what is written is still sent
+    #: nothing is read any longer; what has been written is still sent
     DISCONNECTING = 4
     #: the network connection is gone
     CLOSED = 5
 
 
-class Verdict(Enum):
-    """What a packet is worth in a state where it breaks no rule."""
+class Violation:
+    """The rule that a packet breaks, and the reason code that tells a client of MQTT 5 so."""
 
-    ACCEPTED = "accepted"
-    #: it is judged when CONNACK is sent
-    WAITS = "waits"
-    IGNORED = "ignored"
-
-
-_ACCEPTED, _WAITS, _IGNORED = Verdict.ACCEPTED, Verdict.WAITS, Verdict.IGNORED
-_FIRST = "MQTT-3.1.0-1: the first packet of a client is CONNECT"
-_SECOND = "MQTT-3.1.0-2: a client sends CONNECT once"
-_DIRECTION = "MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client"
-_RESERVED = "MQTT 3.1.1 section 2.2.1, table 2.1: packet type 15 is reserved (AUTH needs an Authentication Method in CONNECT)"
-_ONLY = "MQTT-3.1.2-30: before CONNACK a client with an Authentication Method sends AUTH and DISCONNECT alone"
-_LATER = "MQTT 3.1.1 section 3.1.4: a client may send more before it has got CONNACK"
-_TO_CLIENT = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
+    def __init__(self, statement: str, reason_code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
+        self.statement = statement
+        self.reason_code = reason_code
 
 
-def _row(connect: Verdict | str, others: Verdict | str, *, open: bool = False) -> dict[PacketType, Verdict | str]:
-    row = dict.fromkeys(PacketType, others)
-    row[PacketType.CONNECT] = connect
-    if open:
-        row |= dict.fromkeys(_TO_CLIENT, _DIRECTION)
-        row[PacketType.AUTH] = _RESERVED
-    return row
+_FIRST: Final = Violation("MQTT-3.1.0-1: the first packet of a client is CONNECT")
+_SECOND: Final = Violation("MQTT-3.1.0-2: a client sends CONNECT once")
+_DIRECTION: Final = Violation("MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client")
+_RESERVED: Final = Violation(
+    "MQTT 3.1.1 section 2.2.1, table 2.1: packet type 15 is reserved (AUTH needs an Authentication Method in CONNECT)"
+)
+_ONLY_AUTH: Final = Violation(
+    "MQTT-3.1.2-30: before CONNACK a client with an Authentication Method sends only AUTH and DISCONNECT"
+)
+_TO_CLIENT: Final = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
+
+Step = State | Violation | None
+"""What a packet does in a state: the next state, or the rule that it breaks. None: it waits until CONNECT is answered."""
 
 
-#: state -> packet -> what it is worth, or the statement that it breaks. `_LATER` is why packets wait in AUTHENTICATING;
-#: after MQTT-3.14.4-2 and section 4.8 nothing is read that comes behind a DISCONNECT or an error.
-LEGAL: Final[dict[State, dict[PacketType, Verdict | str]]] = {
-    State.WAITING_FOR_CONNECT: _row(_ACCEPTED, _FIRST, open=True),
-    State.AUTHENTICATING: _row(_WAITS, _WAITS),
-    State.CHALLENGED: _row(_SECOND, _ONLY) | dict.fromkeys((PacketType.AUTH, PacketType.DISCONNECT), _ACCEPTED),
-    State.CONNECTED: _row(_SECOND, _ACCEPTED, open=True),
-    State.DISCONNECTING: _row(_IGNORED, _IGNORED),
-    State.CLOSED: _row(_IGNORED, _IGNORED),
+def _steps(default: Step, *, to_client: Step = _DIRECTION, **others: Step) -> dict[PacketType, Step]:
+    return (
+        dict.fromkeys(PacketType, default)
+        | dict.fromkeys(_TO_CLIENT, to_client)
+        | {PacketType[name]: step for name, step in others.items()}
+    )
+
+
+#: The server's state machine. Clients may send more packets before they receive CONNACK (MQTT 3.1.1 section 3.1.4).
+#: DISCONNECTING and CLOSED have no row: nothing that follows DISCONNECT or an error is read (MQTT-3.14.4-2, section 4.8).
+TRANSITIONS: Final[dict[State, dict[PacketType, Step]]] = {
+    State.WAITING_FOR_CONNECT: _steps(_FIRST, CONNECT=State.AUTHENTICATING, AUTH=_RESERVED),
+    State.AUTHENTICATING: _steps(None, to_client=None),
+    State.CHALLENGED: _steps(
+        _ONLY_AUTH, to_client=_ONLY_AUTH, CONNECT=_SECOND, AUTH=State.AUTHENTICATING, DISCONNECT=State.DISCONNECTING
+    ),
+    State.CONNECTED: _steps(State.CONNECTED, CONNECT=_SECOND, DISCONNECT=State.DISCONNECTING),
 }
+
+
+class Exchange(IntEnum):
+    """Whose turn it is in an enhanced authentication (MQTT 5 section 4.12)."""
+
+    #: none is under way
+    NONE = 0
+    SERVER = 1
+    #: AUTH has been sent, the client's is awaited
+    CLIENT = 2
+
+
+_TYPE_OF: Final[dict[type[Packet], PacketType]] = {
+    kind: PacketType[kind.__name__.upper()]
+    for kind in (Connect, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect, Auth)
+}
+_MESSAGES: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
 
 
 #: A topic name of no characters, as PUBLISH carries it.
@@ -119,7 +143,7 @@ _NO_TOPIC: Final = b"\0\0"
 
 
 class IncomingTopicAliases:
-    """The Topic Aliases that a client has given to topic names, from 1 to `maximum`."""
+    """Topic Aliases that a client has defined, from 1 to `maximum`."""
 
     __slots__ = ("_maximum", "_topics")
 
@@ -128,9 +152,9 @@ class IncomingTopicAliases:
         self._topics: dict[int, str] = {}
 
     def resolve(self, packets: list[Packet]) -> None:
-        """Put topic names in place of Topic Aliases.
+        """Replace Topic Aliases with topic names.
 
-        Raises MalformedPacket for an alias that the client may not use; the packet, and those behind it, are removed.
+        Raises MalformedPacket for an alias that the client may not use. That packet and those after it are removed.
         """
         for index, packet in enumerate(packets):
             if type(packet) is Publish and packet.properties is not None and packet.properties.topic_alias is not None:
@@ -149,23 +173,23 @@ class IncomingTopicAliases:
             return packet
         topic = self._topics.get(alias)
         if topic is None:
-            rule = f"MQTT 5 section 3.3.2.3.4: Topic Alias {alias} stands for no topic name"
+            rule = f"MQTT 5 section 3.3.2.3.4: Topic Alias {alias} is not defined"
             raise MalformedPacket("PUBLISH", 0, rule, ReasonCode.PROTOCOL_ERROR)
         return msgspec.structs.replace(packet, topic=topic)
 
 
 class OutgoingTopicAliases:
-    """The Topic Aliases of what a client is sent: the topic names that were sent last have them, at most `maximum`."""
+    """Topic Aliases for publications to a client: the `maximum` topic names that were sent last have one."""
 
     __slots__ = ("_aliases", "_maximum")
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        #: topic as PUBLISH carries it -> its alias, the one sent last at the end
+        #: encoded topic -> alias, in the order of use
         self._aliases: OrderedDict[bytes, int] = OrderedDict()
 
     def of(self, topic: bytes) -> tuple[bytes, int]:
-        """Return what PUBLISH is to carry for a topic: the topic, empty where the client knows the alias; and the alias."""
+        """Return the topic field of a PUBLISH and the alias; the field is empty if the client knows the alias."""
         aliases = self._aliases
         alias = aliases.get(topic)
         if alias is not None:
@@ -177,11 +201,11 @@ class OutgoingTopicAliases:
 
 
 _PINGRESP: Final = encode(Pingresp())
-#: Properties of MQTT 5 where there are none.
+#: The encoding of no properties.
 _NO_PROPERTIES: Final = b"\0"
 _CONNECTED: Final = State.CONNECTED
 _DISCONNECTING: Final = State.DISCONNECTING
-#: Why a connection ends that its client may be told in words: the fault is its own. Other reasons may speak of others.
+#: Reason codes that go with a Reason String: the fault is the client's own. Other reasons may tell about other clients.
 _FAULTS: Final = frozenset(
     (
         ReasonCode.MALFORMED_PACKET,
@@ -201,7 +225,7 @@ _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcom
 _REFUSALS: Final = FROM_SERVER[PacketType.CONNACK] - {ReasonCode.SUCCESS}
 #: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
 Answer = tuple[PacketType, int]
-#: A reason code of MQTT 5, and in words why; "" for no words.
+#: A reason code of MQTT 5, and a Reason String; "" for none.
 Reason = tuple[ReasonCode, str]
 #: Return codes of CONNACK before MQTT 5, as reason codes.
 REASON_CODES: Final = {
@@ -213,216 +237,15 @@ REASON_CODES: Final = {
 }
 
 
-class Output:
-    """What the server says on one connection; `bridge.mqtt.connection.ServerProtocol` is the whole of it."""
-
-    __slots__ = (
-        "_challenged",
-        "_last_words",
-        "_out",
-        "_outgoing_aliases",
-        "authentication_method",
-        "byte_order",
-        "ended",
-        "keep_alive",
-        "level",
-        "max_packet_size",
-        "problem_information",
-        "state",
-    )
-
-    def __init__(self, byte_order: ByteOrder) -> None:
-        self.state = State.WAITING_FOR_CONNECT
-        self.byte_order: ByteOrder = byte_order
-        #: seconds as CONNECT gives them, or CONNACK; 0 for none
-        self.keep_alive = 0
-        #: protocol level of CONNECT; 0 before it
-        self.level = 0
-        #: nothing more is taken of what the client sends
-        self.ended = False
-        #: longest packet in bytes that the client takes; 0 for any (MQTT 5 section 3.1.2.11.4)
-        self.max_packet_size = 0
-        #: the client wants to be told why (MQTT 5 section 3.1.2.11.7)
-        self.problem_information = True
-        #: Authentication Method of CONNECT; None: there is no enhanced authentication (MQTT 5 section 4.12)
-        self.authentication_method: str | None = None
-        #: an AUTH of the client is awaited
-        self._challenged = False
-        self._outgoing_aliases: OutgoingTopicAliases | None = None
-        self._out: list[bytes] = []
-        #: what was written before `disconnect`, while it is not taken yet
-        self._last_words = b""
-
-    def accepted(self, session_present: bool, properties: ConnackProperties | None) -> None:
-        """Write CONNACK 0.
-
-        A Server Keep Alive among the properties takes the place of the client's (MQTT-3.2.2-21).
-        """
-        self.state = _CONNECTED
-        if properties is not None and properties.server_keep_alive is not None:
-            self.keep_alive = properties.server_keep_alive
-        connack = Connack(ConnackCode.ACCEPTED, session_present and self.level >= 4, properties)
-        self._out.append(encode(connack, self.byte_order, self.level))
-
-    def admits(self, properties: ConnackProperties | None) -> bool:
-        """Return whether a CONNACK 0 is no longer than the client's Maximum Packet Size (MQTT-3.1.2-24)."""
-        if not self.max_packet_size:
-            return True
-        connack = Connack(ConnackCode.ACCEPTED, properties=properties)
-        return len(encode(connack, "big", self.level)) <= self.max_packet_size
-
-    def refuse(self, code: ConnackCode, why: str = "", reason_code: ReasonCode | None = None) -> None:
-        """Answer CONNECT by a CONNACK that refuses the client, and end the connection (MQTT-3.2.2-5).
-
-        `reason_code` is what MQTT 5 has in place of the return code where it says more; `why` is told there, too.
-        """
-        if self.level == LEVEL_MQTT_5:
-            told = ConnackProperties(reason_string=why) if why else None
-            self._write(Connack(reason_code or REASON_CODES[code], properties=told))
-        else:
-            self._out.append(encode(Connack(code), self.byte_order))
-        self.disconnect()
-
-    def challenge(self, data: bytes | None) -> None:
-        """Have the client go on with its authentication (MQTT-4.12.0-2)."""
-        self._challenged = True
-        if self.state is State.AUTHENTICATING:
-            self.state = State.CHALLENGED
-        self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data)
-
-    def _auth(self, reason_code: ReasonCode, data: bytes | None) -> None:
-        packet = Auth(reason_code, AuthProperties(self.authentication_method, data))
-        self._out.append(encode(packet, "big", LEVEL_MQTT_5))
-
-    def _write(self, packet: Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Disconnect) -> bool:
-        """Write a packet of MQTT 5; without its properties where the client would not take it with them (MQTT-3.1.2-24).
-
-        Return False for one that it would not take even so, and that is not written.
-        """
-        data = encode(packet, "big", LEVEL_MQTT_5)
-        if self.max_packet_size and len(data) > self.max_packet_size and packet.properties is not None:
-            data = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
-        if self.max_packet_size and len(data) > self.max_packet_size:
-            return False
-        self._out.append(data)
-        return True
-
-    def publish(
-        self,
-        topic: bytes,
-        payload: bytes,
-        qos: int,
-        retain: bool,
-        dup: bool,
-        message_id: int,
-        properties: PublishProperties | None = None,
-    ) -> None:
-        """Send PUBLISH; `topic` is as `writer.encode_topic` returns it, the properties are for MQTT 5 only."""
-        if self.level != LEVEL_MQTT_5:
-            self._out.append(encode_publish(topic, payload, qos, retain, dup, message_id, self.byte_order))
-            return
-        if self._outgoing_aliases is not None:
-            topic, alias = self._outgoing_aliases.of(topic)
-            properties = msgspec.structs.replace(properties or PublishProperties(), topic_alias=alias)
-        encoded = _NO_PROPERTIES if properties is None else encode_properties(PacketType.PUBLISH, properties)
-        self._out.append(encode_publish_5(topic, encoded, payload, qos, retain, dup, message_id))
-
-    def takes(self, topic: bytes, payload: bytes, properties: PublishProperties | None) -> bool:
-        """Return whether a PUBLISH is no longer than the client's Maximum Packet Size (MQTT-3.1.2-24)."""
-        if not self.max_packet_size:
-            return True
-        encoded = encode_properties(PacketType.PUBLISH, properties)
-        # With a message id and a Topic Alias, which it may get.
-        alias = 0 if self._outgoing_aliases is None else 3
-        return len(encode_publish_5(topic, encoded, payload, 1, False, False, 1)) + alias <= self.max_packet_size
-
-    def release(self, message_id: int) -> None:
-        """Send PUBREL."""
-        self._out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
-
-    def answer(self, answers: Iterable[Answer], reasons: Mapping[Answer, Reason] | None = None) -> None:
-        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given.
-
-        `reasons` are for those of MQTT 5 that say more than Success.
-        """
-        if reasons:
-            for answer in answers:
-                if answer in reasons:
-                    self._answer(answer, *reasons[answer])
-                else:
-                    self.answer((answer,))
-            return
-        byte_order, out = self.byte_order, self._out
-        for kind, message_id in answers:
-            out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
-
-    def _answer(self, answer: Answer, reason_code: ReasonCode, why: str) -> None:
-        """Write an acknowledgement of MQTT 5 with a reason code, and why."""
-        kind, message_id = answer
-        told = self._told(why)
-        self._write(_ACKNOWLEDGEMENTS[kind](message_id, reason_code=reason_code, properties=told))
-
-    def _told(self, why: str) -> AcknowledgementProperties | None:
-        """Return the Reason String of an acknowledgement, where there is one and the client wants it (MQTT-3.1.2-29)."""
-        return AcknowledgementProperties(reason_string=why) if why and self.problem_information else None
-
-    def suback(self, message_id: int, codes: Sequence[int], why: str = "") -> bool:
-        """Answer SUBSCRIBE: the QoS granted for each filter, or 0x80; in MQTT 5 another reason code, and why.
-
-        Return False where the client would not take so long an answer.
-        """
-        if self.level == LEVEL_MQTT_5:
-            return self._write(Suback(message_id, tuple(codes), self._told(why)))
-        self._out.append(encode(Suback(message_id, tuple(codes)), self.byte_order))
-        return True
-
-    def unsuback(self, message_id: int, reason_codes: Sequence[int] = ()) -> bool:
-        """Answer UNSUBSCRIBE; in MQTT 5 with the reason codes, one for each filter. What is returned is as with `suback`."""
-        if self.level == LEVEL_MQTT_5:
-            return self._write(Unsuback(message_id, tuple(reason_codes)))
-        self._out.append(encode(Unsuback(message_id), self.byte_order))
-        return True
-
-    def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
-        """End the connection: nothing more is written.
-
-        A client of MQTT 5 is told why, where there is a reason code: by DISCONNECT, or before CONNACK by that
-        (MQTT-3.14.0-1, section 4.13.1).
-        """
-        if self.state < _DISCONNECTING:
-            if reason_code is not None and self.level == LEVEL_MQTT_5:
-                fault = why if reason_code in _FAULTS else ""
-                if self.state is _CONNECTED:
-                    self._write(Disconnect(reason_code, DisconnectProperties(reason_string=fault) if fault else None))
-                elif reason_code in _REFUSALS:
-                    self._write(Connack(reason_code, properties=ConnackProperties(reason_string=fault) if fault else None))
-            self._last_words = b"".join(self._out)
-            self.state = _DISCONNECTING
-        self.ended = True
-
-    def data_to_send(self) -> bytes:
-        """Return what the commands since the last call have written, as one piece; b"" for nothing."""
-        if self.state >= _DISCONNECTING:
-            data, self._last_words = self._last_words, b""
-            self._out.clear()
-            return data
-        out = self._out
-        if not out:
-            return b""
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        return data
-
-
 #: Bytes of one client that are decoded in one turn.
 BYTES_AT_A_TURN: Final = 65_536
-#: Packets of one client that are worked on in one turn, and those that a topic filter, or another control packet, counts for.
+#: Packets of one client in one turn, and the number that a topic filter or another control packet counts for.
 PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
 #: With so few recipients, and so few deliveries in a turn at most, deliveries are not counted.
 FEW_RECIPIENTS, FEW_DELIVERIES = 200, 20_000
 #: Topic Aliases of one direction, at most (MQTT 5 section 3.2.2.3.8).
 TOPIC_ALIAS_MAXIMUM: Final = 64
-#: Bytes of an incomplete packet that count as a sign of life. (A client that sends it byte by byte is as good as silent.)
+#: Bytes of an incomplete packet that count as a sign of life. Single bytes do not.
 PARTIAL_BYTES: Final = 1_000
 #: The server gives a client one and a half times its keep-alive (MQTT-3.1.2-24).
 KEEP_ALIVE_GRACE: Final = 1.5
@@ -431,25 +254,33 @@ KEEP_ALIVE_GRACE: Final = 1.5
 _AUTHENTICATING: Final = State.AUTHENTICATING
 
 
-_MESSAGES: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
-
-
-class ServerProtocol(Output):
+class ServerProtocol:
     """One connection of a client, from its first byte to its last."""
 
     __slots__ = (
-        "_authenticating",
         "_data",
         "_decoder",
+        "_exchange",
         "_heard",
         "_incoming_aliases",
+        "_last_words",
         "_now",
+        "_out",
+        "_outgoing_aliases",
         "_packets",
         "_partial",
+        "authentication_method",
+        "byte_order",
         "connect_timeout",
+        "ended",
+        "keep_alive",
+        "level",
+        "max_packet_size",
         "more",
         "portion",
+        "problem_information",
         "recipients",
+        "state",
     )
 
     def __init__(
@@ -462,37 +293,58 @@ class ServerProtocol(Output):
         byte_order: ByteOrder = "big",
     ) -> None:
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
-        Output.__init__(self, byte_order)
+        self.state = State.WAITING_FOR_CONNECT
+        #: nothing more that the client sends is read
+        self.ended = False
         self.connect_timeout = connect_timeout
-        #: the client authenticates itself, again where it is connected
-        self._authenticating = False
-        self._incoming_aliases: IncomingTopicAliases | None = None
+        self.byte_order: ByteOrder = byte_order
+
+        # What CONNECT says, and CONNACK
+        #: protocol level; 0 before CONNECT
+        self.level = 0
+        #: seconds; 0 for none
+        self.keep_alive = 0
+        #: longest packet in bytes that the client accepts; 0 for any (MQTT 5 section 3.1.2.11.4)
+        self.max_packet_size = 0
+        #: the client accepts Reason Strings (MQTT 5 section 3.1.2.11.7)
+        self.problem_information = True
+        #: Authentication Method; None without enhanced authentication (MQTT 5 section 4.12)
+        self.authentication_method: str | None = None
+        self._exchange = Exchange.NONE
+
+        # Input
         #: there is another turn for this client
         self.more = False
         #: everything that a publication may be delivered to
         self.recipients: Sized = ()
         #: returns how many of these packets, at least one, belong in one turn. Called if packets or recipients are many.
         self.portion: Callable[[Sequence[MessagePacket]], int] = len
-        controls = PACKETS_AT_A_TURN // FILTER_PACKETS
         self._decoder = Decoder(
             max_packet_size=max_packet_size,
             max_first_size=max_connect_size,
             byte_order=byte_order,
-            control_packets=controls,
+            control_packets=PACKETS_AT_A_TURN // FILTER_PACKETS,
         )
+        self._incoming_aliases: IncomingTopicAliases | None = None
         #: bytes that are not decoded, and packets that belong to later turns
         self._data = b""
         self._packets: list[Packet] = []
         self._now = self._heard = now
-        #: bytes of a packet that is not complete, since the last one or since they were last counted
+        #: bytes of an incomplete packet, since the last packet or since they were last counted
         self._partial = 0
+
+        # Output
+        self._outgoing_aliases: OutgoingTopicAliases | None = None
+        self._out: list[bytes] = []
+        #: what was written before `disconnect` and has not been sent
+        self._last_words = b""
 
     # Bytes in, events out --------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes that have come at `now`; return what happens in this turn of the client, as `events` does.
+        """Take bytes that arrived at `now`; return the events of this turn, as `events` does.
 
-        While earlier turns are due, nothing happens in this one.
+        While earlier turns are due, this one has no events.
         """
         self._now = now
         if self.ended:
@@ -519,13 +371,13 @@ class ServerProtocol(Output):
 
     @property
     def buffered(self) -> int:
-        """Return the bytes that have come and are not decoded yet."""
+        """The number of bytes that have arrived and are not decoded."""
         return len(self._data)
 
     def events(self) -> list[Event]:
-        """Return what happens in the next turn of this client; `Disconnected` is the last event of all.
+        """Return the events of the next turn, in order. `Disconnected` is the last event of a connection.
 
-        A PUBLISH is not answered by this: events are for the owner to act on, in their order.
+        The owner acts on the events; the connection itself answers none of them.
         """
         if self.ended or self.state is _AUTHENTICATING:
             self.more = False
@@ -539,7 +391,7 @@ class ServerProtocol(Output):
         return self._turn(packets, size)
 
     def _decode(self, data: bytes) -> list[Packet]:
-        """Return the packets in bytes; bytes behind a turn's worth of control packets belong to later turns."""
+        """Decode bytes. Bytes after a turn's worth of control packets belong to later turns."""
         decoder = self._decoder
         packets = decoder.feed(data)
         if decoder.rest:
@@ -555,51 +407,38 @@ class ServerProtocol(Output):
         """Make events of packets, decoded from `size` bytes."""
         events: list[Event] = []
         if self.state is _CONNECTED:
-            # Packets count for the keep-alive (MQTT-3.1.2-24); of a long one, which takes its time, so do its parts.
+            # Packets count for the keep-alive (MQTT-3.1.2-24), and so do the parts of a long packet.
             self._partial += size
             if packets or self._partial >= PARTIAL_BYTES:
                 self._heard = self._now
                 self._partial = 0
             self._take(packets, events)
         elif packets:
-            if self.state is State.CHALLENGED:
-                self._take_control(packets[0], events)
-                self._packets = [] if self.ended else packets[1:]
-            else:
-                self._take_first(packets, events)
+            self._packets = packets[1:]
+            self._take_control(packets[0], events)
         if self._decoder.error is not None and not self._packets and not self.ended and self.state is not _AUTHENTICATING:
             self._end(f"malformed packet: {self._decoder.error}", events, self._decoder.error.reason_code)
         self.more = bool(self._data or self._packets) and self.state is not _AUTHENTICATING
         return events
 
-    def _take_first(self, packets: list[Packet], events: list[Event]) -> None:
-        packet = packets[0]
-        verdict = LEGAL[self.state][_TYPE_OF[type(packet)]]
-        if not isinstance(packet, Connect):
-            self._end(f"its first packet is a {type(packet).__name__.upper()}: {verdict}", events)
-            return
-        self.state = _AUTHENTICATING
+    def _take_connect(self, packet: Connect) -> None:
         self.level = packet.protocol_level
         self.keep_alive = packet.keep_alive
-        if self.level == LEVEL_MQTT_5:
-            self._take_properties(packet)
-        self._packets = packets[1:]
-        events.append(packet)
-
-    def _take_properties(self, packet: Connect) -> None:
-        """Note what a client of MQTT 5 says of the connection (section 3.1.2.11)."""
+        if self.level != LEVEL_MQTT_5:
+            return
         self._incoming_aliases = IncomingTopicAliases(TOPIC_ALIAS_MAXIMUM)
         properties = packet.properties
         if properties is not None:
             self.authentication_method = properties.authentication_method
-            self._authenticating = self.authentication_method is not None
+            if self.authentication_method is not None:
+                self._exchange = Exchange.SERVER
             self.max_packet_size = properties.maximum_packet_size or 0
             self.problem_information = properties.request_problem_information != 0
             if properties.topic_alias_maximum:
                 self._outgoing_aliases = OutgoingTopicAliases(min(properties.topic_alias_maximum, TOPIC_ALIAS_MAXIMUM))
 
     def _take(self, packets: list[Packet], events: list[Event]) -> None:
-        """Make events of packets of a connected client; those beyond its turn wait for the next one."""
+        """Make events of the packets of a connected client; packets beyond its turn wait for the next one."""
         count = len(packets)
         index, left = 0, PACKETS_AT_A_TURN
         portion = -1
@@ -630,82 +469,241 @@ class ServerProtocol(Output):
             index += 1
 
     def _take_control(self, packet: Packet, events: list[Event]) -> int:
-        """Take a packet that is not about messages; return the part of the turn that it takes."""
-        if isinstance(packet, Subscribe | Unsubscribe) and self.state is _CONNECTED:
-            events.append(packet)
-            return FILTER_PACKETS * len(packet.topics)
+        """Take one packet by the state machine, unless it is a message packet; return its share of the turn, in packets."""
+        step = TRANSITIONS[self.state][_TYPE_OF[type(packet)]]
+        if isinstance(packet, Auth):
+            step = self._auth_violation(packet) or step
+        if isinstance(step, Violation):
+            self._end(f"received {type(packet).__name__.upper()}: {step.statement}", events, step.reason_code)
+            return 1
+        assert step is not None
         if isinstance(packet, Disconnect):
             self._end("", events, ReasonCode.SUCCESS, packet)
             return 1
-        if isinstance(packet, Auth) and self.authentication_method is not None:
-            self._take_auth(packet, events)
-            return FILTER_PACKETS
-        verdict = LEGAL[self.state][_TYPE_OF[type(packet)]]
-        self._end(f"it sent a {type(packet).__name__.upper()}: {verdict}", events, ReasonCode.PROTOCOL_ERROR)
-        return 1
+        self.state = step
+        share = FILTER_PACKETS
+        if isinstance(packet, Subscribe | Unsubscribe):
+            share = FILTER_PACKETS * len(packet.topics)
+            events.append(packet)
+        elif isinstance(packet, Auth):
+            self._exchange = Exchange.SERVER
+            events.append(packet)
+        elif isinstance(packet, Connect):
+            self._take_connect(packet)
+            events.append(packet)
+        return share
 
-    def _take_auth(self, packet: Auth, events: list[Event]) -> None:
+    def _auth_violation(self, packet: Auth) -> Violation | None:
+        """Return the rule that an AUTH breaks in the present exchange."""
         properties = packet.properties
         again = packet.reason_code == ReasonCode.RE_AUTHENTICATE
-        why = ""
+        if self.authentication_method is None:
+            return _RESERVED
         if properties is None or properties.authentication_method != self.authentication_method:
-            why = "MQTT-4.12.0-5: an AUTH has another Authentication Method than CONNECT"
-        elif again and (self._authenticating or self.state is not _CONNECTED):
-            why = "MQTT 5 section 4.12.1: it authenticates itself again before it has done so"
-        elif not again and not self._challenged:
-            why = "MQTT 5 section 4.12: an AUTH goes on with an authentication that does not wait for it"
-        if why:
-            self._end(why, events, ReasonCode.PROTOCOL_ERROR)
-            return
-        self._authenticating, self._challenged = True, False
-        if self.state is State.CHALLENGED:
-            self.state = _AUTHENTICATING
-        events.append(packet)
+            return Violation("MQTT-4.12.0-5: an AUTH has another Authentication Method than CONNECT")
+        if again and (self._exchange != Exchange.NONE or self.state is not _CONNECTED):
+            return Violation("MQTT 5 section 4.12.1: re-authentication is not allowed during an authentication")
+        if not again and self._exchange != Exchange.CLIENT:
+            return Violation("MQTT 5 section 4.12: an AUTH with Continue Authentication answers an AUTH of the server")
+        return None
 
     def _end(
         self, why: str, events: list[Event], reason_code: int = ReasonCode.PROTOCOL_ERROR, packet: Disconnect | None = None
     ) -> None:
         self.ended = True
         self._data, self._packets = b"", []
-        # Of a CONNECT that is malformed the level is known, perhaps.
+        # The level of a malformed CONNECT may be known.
         self.level = self.level or self._decoder.protocol_level or 0
         events.append(Disconnected(why, reason_code, packet))
 
+    # Commands in, bytes out ------------------------------------------------------------------------------------------
+
     def accept(self, now: float, *, session_present: bool, properties: ConnackProperties | None = None) -> None:
-        """Answer CONNECT by CONNACK 0; what came behind it is worked on from now on."""
+        """Answer CONNECT with CONNACK 0; packets that followed it are processed from now on.
+
+        A Server Keep Alive among the properties replaces the client's (MQTT-3.2.2-21).
+        """
         self._heard = now
-        self._authenticating = False
-        self.accepted(session_present, properties)
+        self._exchange = Exchange.NONE
+        self.state = _CONNECTED
+        if properties is not None and properties.server_keep_alive is not None:
+            self.keep_alive = properties.server_keep_alive
+        connack = Connack(ConnackCode.ACCEPTED, session_present and self.level >= LEVEL_MQTT_3_1_1, properties)
+        self._out.append(encode(connack, self.byte_order, self.level))
+
+    def admits(self, properties: ConnackProperties | None) -> bool:
+        """Return whether the client's Maximum Packet Size allows a CONNACK 0 with these properties (MQTT-3.1.2-24)."""
+        if not self.max_packet_size:
+            return True
+        connack = Connack(ConnackCode.ACCEPTED, properties=properties)
+        return len(encode(connack, "big", self.level)) <= self.max_packet_size
+
+    def refuse(self, code: ConnackCode, why: str = "", reason_code: ReasonCode | None = None) -> None:
+        """Reject CONNECT with a CONNACK, and end the connection (MQTT-3.2.2-5).
+
+        A client of MQTT 5 gets `reason_code` if it is more specific than `code`, and `why` as the Reason String.
+        """
+        if self.level == LEVEL_MQTT_5:
+            properties = ConnackProperties(reason_string=why) if why else None
+            self._write(Connack(reason_code or REASON_CODES[code], properties=properties))
+        else:
+            self._out.append(encode(Connack(code), self.byte_order))
+        self.disconnect()
+
+    def challenge(self, data: bytes | None) -> None:
+        """Send an AUTH that the client has to answer (MQTT-4.12.0-2)."""
+        self._exchange = Exchange.CLIENT
+        if self.state is _AUTHENTICATING:
+            self.state = State.CHALLENGED
+        self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data)
 
     def authenticated(self, data: bytes | None) -> None:
-        """Tell the client that it has authenticated itself again (MQTT 5 section 4.12.1)."""
-        self._authenticating = False
+        """Send the AUTH that completes a re-authentication (MQTT 5 section 4.12.1)."""
+        self._exchange = Exchange.NONE
         self._auth(ReasonCode.SUCCESS, data)
 
+    def _auth(self, reason_code: ReasonCode, data: bytes | None) -> None:
+        packet = Auth(reason_code, AuthProperties(self.authentication_method, data))
+        self._out.append(encode(packet, "big", LEVEL_MQTT_5))
+
+    def _write(self, packet: Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Disconnect) -> bool:
+        """Write a packet of MQTT 5, without its properties if it would exceed the Maximum Packet Size (MQTT-3.1.2-24).
+
+        Return False, and write nothing, if the packet is too long even then.
+        """
+        data = encode(packet, "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(data) > self.max_packet_size and packet.properties is not None:
+            data = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(data) > self.max_packet_size:
+            return False
+        self._out.append(data)
+        return True
+
+    def publish(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        dup: bool,
+        message_id: int,
+        properties: PublishProperties | None = None,
+    ) -> None:
+        """Send PUBLISH. `topic` is a result of `writer.encode_topic`; properties are for MQTT 5 only."""
+        if self.level != LEVEL_MQTT_5:
+            self._out.append(encode_publish(topic, payload, qos, retain, dup, message_id, self.byte_order))
+            return
+        if self._outgoing_aliases is not None:
+            topic, alias = self._outgoing_aliases.of(topic)
+            properties = msgspec.structs.replace(properties or PublishProperties(), topic_alias=alias)
+        encoded = _NO_PROPERTIES if properties is None else encode_properties(PacketType.PUBLISH, properties)
+        self._out.append(encode_publish_5(topic, encoded, payload, qos, retain, dup, message_id))
+
+    def takes(self, topic: bytes, payload: bytes, properties: PublishProperties | None) -> bool:
+        """Return whether the client's Maximum Packet Size allows a PUBLISH (MQTT-3.1.2-24)."""
+        if not self.max_packet_size:
+            return True
+        encoded = encode_properties(PacketType.PUBLISH, properties)
+        # Including a packet identifier and a Topic Alias.
+        alias = 0 if self._outgoing_aliases is None else 3
+        return len(encode_publish_5(topic, encoded, payload, 1, False, False, 1)) + alias <= self.max_packet_size
+
+    def release(self, message_id: int) -> None:
+        """Send PUBREL."""
+        self._out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+
+    def answer(self, answers: Iterable[Answer], reasons: Mapping[Answer, Reason] | None = None) -> None:
+        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given.
+
+        `reasons` contains the reason codes of MQTT 5 that are not Success.
+        """
+        if reasons:
+            for answer in answers:
+                if answer in reasons:
+                    self._answer(answer, *reasons[answer])
+                else:
+                    self.answer((answer,))
+            return
+        byte_order, out = self.byte_order, self._out
+        for kind, message_id in answers:
+            out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
+
+    def _answer(self, answer: Answer, reason_code: ReasonCode, why: str) -> None:
+        """Write an acknowledgement of MQTT 5 with a reason code and a Reason String."""
+        kind, message_id = answer
+        properties = self._reason_string(why)
+        self._write(_ACKNOWLEDGEMENTS[kind](message_id, reason_code=reason_code, properties=properties))
+
+    def _reason_string(self, why: str) -> AcknowledgementProperties | None:
+        """Return the properties for a Reason String; None if empty or unwanted (MQTT-3.1.2-29)."""
+        return AcknowledgementProperties(reason_string=why) if why and self.problem_information else None
+
+    def suback(self, message_id: int, codes: Sequence[int], why: str = "") -> bool:
+        """Answer SUBSCRIBE with the granted QoS or a reason code for each filter; `why` is the Reason String.
+
+        Return False if the answer would exceed the client's Maximum Packet Size.
+        """
+        if self.level == LEVEL_MQTT_5:
+            return self._write(Suback(message_id, tuple(codes), self._reason_string(why)))
+        self._out.append(encode(Suback(message_id, tuple(codes)), self.byte_order))
+        return True
+
+    def unsuback(self, message_id: int, reason_codes: Sequence[int] = ()) -> bool:
+        """Answer UNSUBSCRIBE, in MQTT 5 with a reason code for each filter. Return False as `suback` does."""
+        if self.level == LEVEL_MQTT_5:
+            return self._write(Unsuback(message_id, tuple(reason_codes)))
+        self._out.append(encode(Unsuback(message_id), self.byte_order))
+        return True
+
     def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
-        """End the connection: nothing more is taken or written; a client of MQTT 5 is told why by DISCONNECT."""
-        Output.disconnect(self, reason_code, why)
+        """End the connection: nothing more is read or written.
+
+        With a reason code, a client of MQTT 5 gets a DISCONNECT, or before CONNACK a CONNACK (MQTT-3.14.0-1, section 4.13.1).
+        """
+        if self.state < _DISCONNECTING:
+            if reason_code is not None and self.level == LEVEL_MQTT_5:
+                fault = why if reason_code in _FAULTS else ""
+                if self.state is _CONNECTED:
+                    self._write(Disconnect(reason_code, DisconnectProperties(reason_string=fault) if fault else None))
+                elif reason_code in _REFUSALS:
+                    self._write(Connack(reason_code, properties=ConnackProperties(reason_string=fault) if fault else None))
+            self._last_words = b"".join(self._out)
+            self.state = _DISCONNECTING
+        self.ended = True
         self.more = False
         self._data, self._packets = b"", []
 
     def lose(self) -> None:
-        """Note that the network connection is gone."""
+        """Handle the loss of the network connection."""
         self.disconnect()
         self.state = State.CLOSED
         self._last_words = b""
 
+    def data_to_send(self) -> bytes:
+        """Return the bytes that commands have written since the last call."""
+        if self.state >= _DISCONNECTING:
+            data, self._last_words = self._last_words, b""
+            self._out.clear()
+            return data
+        out = self._out
+        if not out:
+            return b""
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return data
+
     # Time ------------------------------------------------------------------------------------------------------------
 
     def hear(self, now: float) -> None:
-        """Count `now` as a sign of life: the client has read, or the bridge did not listen until now.
+        """Count `now` as a sign of life: the client has read, or the bridge has not read until now.
 
-        Until it is let in nothing but what it sends counts.
+        Before CONNACK only packets count.
         """
         if self.state is _CONNECTED:
             self._heard = now
 
     def deadline(self) -> float | None:
-        """Return when the silence of the client ends the connection; None: it may be silent."""
+        """Return the time at which the client has been silent for too long; None without a limit."""
         if self.state is _CONNECTED and self.keep_alive:
             return self._heard + self.keep_alive * KEEP_ALIVE_GRACE
         if self.state in (State.WAITING_FOR_CONNECT, State.CHALLENGED):
@@ -713,18 +711,12 @@ class ServerProtocol(Output):
         return None
 
     def timeout(self, now: float) -> str:
-        """Return why the connection ends by now: the client has been silent for too long; "" where it does not."""
+        """Return why the deadline has passed; "" if it has not."""
         deadline = self.deadline()
         if deadline is None or now <= deadline:
             return ""
         if self.state is State.WAITING_FOR_CONNECT:
             return f"no CONNECT within {self.connect_timeout:g} s"
         if self.state is State.CHALLENGED:
-            return f"it is not authenticated within {self.connect_timeout:g} s"
-        return f"nothing came for {now - self._heard:.1f} s, its keep-alive is {self.keep_alive:g} s"
-
-
-_TYPE_OF: Final[dict[type[Packet], PacketType]] = {
-    kind: PacketType[kind.__name__.upper()]
-    for kind in (Connect, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect, Auth)
-}
+            return f"not authenticated within {self.connect_timeout:g} s"
+        return f"no packet for {now - self._heard:.1f} s, keep-alive is {self.keep_alive:g} s"
