@@ -67,7 +67,7 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
             text = f"queue manager {name} does not answer"
             yield Problem("critical", ProblemKind.QUEUE_MANAGER, text, "mqbridge check --connect CONFIG")
     if parts.host.memory.problem:
-        yield Problem("critical", ProblemKind.MEMORY, parts.host.memory.problem, "mqbridge top")
+        yield Problem("critical", ProblemKind.MEMORY, parts.host.memory.problem, "mqbridge client list")
     for text in parts.channels.problems.values():
         yield Problem("critical", ProblemKind.CHANNEL, text, "mqbridge channel list")
 

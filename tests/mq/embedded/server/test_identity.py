@@ -171,6 +171,15 @@ def test_an_application_whose_user_name_is_too_long_for_mq_is_rejected_unless_it
         site.connected(served, "", name).put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
 
 
+def test_the_status_of_a_queue_has_user_and_address_of_an_application_over_tcp(site: Site) -> None:
+    with site.served(CERTIFICATE, authorities=False) as served:
+        connection = site.connected(served, "")
+        connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+        (response,) = RemoteConnection(site.directory / "data").command("DISPLAY QSTATUS(ANSWERS) TYPE(HANDLE)")
+        (handle,) = response.objects
+    assert (handle["USERID"], handle["CONNAME"], handle["INPUT"]) == ("alice", "127.0.0.1", "SHARED")
+
+
 @pytest.mark.parametrize(
     "options",
     [
