@@ -90,7 +90,8 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, skipped: str) -> Iterat
             text = f"queue {queue.name} is full: MAXDEPTH({queue.max_depth})"
             yield Problem("error", ProblemKind.QUEUE, text, display)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
-            text = f"{queue.depth:,} messages wait on queue {queue.name}{why}"
+            waiting = "1 message waits" if queue.depth == 1 else f"{queue.depth:,} messages wait"
+            text = f"{waiting} on queue {queue.name}{why}"
             yield Problem("warning", ProblemKind.BACKLOG, text, display)
 
 
