@@ -37,7 +37,7 @@ def describe(configuration: Configuration) -> list[str]:
     lines += describe_spark(configuration.spark)
     if configuration.mappings:
         control = configuration.control_socket_path
-        lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)
+        lines.append(f"mqbridge reload and mqbridge mapping reach it at {control}" if control else _NO_CONTROL)
     lines += _archive(configuration.archive)
     lines += _admin(configuration.admin)
     lines += _traces(configuration.traces)
