@@ -75,7 +75,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     """Return what is to be said of a configuration file, and the exit status."""
     from bridge.cli.queue_manager import read
     from bridge.cli.requirements import lacking_at_queue_manager
-    from bridge.cli.surroundings import expiring, lacking, undefined_queues, unreachable
+    from bridge.cli.surroundings import expiring, lacking, long_user_names, undefined_queues, unreachable
     from bridge.config import ConfigurationError, advice, describe
     from bridge.mapping.rules.check import loops_of
     from bridge.mapping.rules.check_warnings import warnings_of
@@ -94,6 +94,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     findings.loops = [str(loop) for loop in loops_of(configuration)]
     findings.notes = list(warnings_of(configuration))
     findings.notes += advice(configuration)
+    findings.notes += long_user_names(configuration)
     findings.notes += expiring(configuration)
     findings.notes += undefined_queues(configuration)
     if not configuration.model_fields_set:

@@ -23,6 +23,8 @@ class Commands(typer.core.TyperGroup):
 
     #: name of a command -> where its function is, as "module:name"
     FUNCTIONS: ClassVar[Mapping[str, str]] = {}
+    #: older name of a command -> where its function is. It works, and the help, the manual page and completion omit it.
+    HIDDEN: ClassVar[Mapping[str, str]] = {}
     #: what stands before their names
     PREFIX: ClassVar[str] = ""
 
@@ -46,6 +48,8 @@ class Commands(typer.core.TyperGroup):
         return list({**self.FUNCTIONS, **self.commands})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.HIDDEN:
+            return _command(cmd_name, self.HIDDEN[cmd_name], "")
         if cmd_name not in self.commands:
             # Of a name that is none typer says which it is like, of those that are there.
             for name in self.FUNCTIONS if cmd_name not in self.FUNCTIONS else (cmd_name,):

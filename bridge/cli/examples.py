@@ -18,7 +18,7 @@ EXAMPLES = {
     "link list": ("mqbridge link list",),
     "link show": ("mqbridge link show cloud --json",),
     "link test": ("mqbridge link test cloud",),
-    "mapping list": ("mqbridge mapping list",),
+    "mapping list": ("mqbridge mapping list", "mqbridge mapping list --config /etc/mqbridge/bridge.yaml --json"),
     "mapping pause": ("mqbridge mapping pause orders",),
     "mapping resume": ("mqbridge mapping resume orders",),
     "dlq list": ("mqbridge dlq list", "mqbridge dlq list --reason MQRC_Q_FULL --bound-for 'ORDERS*' --older-than 1h"),
@@ -31,7 +31,6 @@ EXAMPLES = {
     "dlq delete": ("mqbridge dlq delete --client pump-7 --dry-run",),
     "log level": ("mqbridge log level debug",),
     "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
-    "mappings": ("mqbridge mappings /etc/mqbridge/bridge.yaml", "mqbridge mappings bridge.yaml --json"),
     "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
     "mqsc-script": (
         "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml > bridge.mqsc",

@@ -42,7 +42,7 @@ class BridgeCommands(Commands):
     SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Run a bridge": ("run", "check", "mqsc-script", "ibm-acceptance", "try", "passwd", "schema", "install-service"),
         "Look after a bridge that runs": (
-            "status", "top", "channel", "client", "topic", "mapping", "mappings", "link", "log", "reload",
+            "status", "top", "channel", "client", "topic", "mapping", "link", "log", "reload",
             "dlq", "backup", "restore", "explain",
         ),
         "Be an MQ application": ("mq",),
@@ -55,7 +55,6 @@ class BridgeCommands(Commands):
         "status": "bridge.cli.administration.running:status",
         "top": "bridge.cli.administration.top:top",
         "reload": "bridge.cli.administration.running:reload",
-        "mappings": "bridge.cli.administration.running:mappings",
         "check": "bridge.cli.check:check",
         "mqsc-script": "bridge.cli.ibm_mq:print_mqsc_script",
         "ibm-acceptance": "bridge.cli.ibm_mq:ibm_acceptance",
@@ -72,6 +71,8 @@ class BridgeCommands(Commands):
         "completion": "bridge.cli.administration.completion:completion",
         "version": "bridge.cli.service:version",
     }
+
+    HIDDEN: ClassVar[Mapping[str, str]] = {"mappings": "bridge.cli.administration.running:mappings"}
 
 
 class MqCommands(Commands):
@@ -248,7 +249,7 @@ program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridg
 program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
 program.add_typer(_group(TopicCommands, "Topics: what is retained, and who subscribes."), name="topic")
 program.add_typer(_group(LinkCommands, "Links of a running bridge to other MQTT brokers."), name="link")
-program.add_typer(_group(MappingCommands, "Mappings of a running bridge."), name="mapping")
+program.add_typer(_group(MappingCommands, "List, pause and resume the mappings of a running bridge."), name="mapping")
 program.add_typer(_group(DeadLetterCommands, "Letters on the dead-letter queue, as an MQ application."), name="dlq")
 program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
 program.add_typer(mq, name="mq")

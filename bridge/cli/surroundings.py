@@ -48,6 +48,29 @@ def undefined_queues(configuration: Configuration) -> Iterator[str]:
                 )
 
 
+def long_user_names(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each password file of a channel with user names that are too long for an MQ user."""
+    from bridge.config.description import is_mapped
+    from bridge.security.password_file import PasswordFileError, read_password_file
+    from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
+
+    for channel in configuration.channels:
+        if channel.use_client_id or channel.mcauser or is_mapped(configuration, channel):
+            continue
+        for file in dict.fromkeys(one.file for one in channel.authentication if one.method in ("password", "scram")):
+            try:
+                names = [name for name in read_password_file(file) if not fits_user_identifier(name)]
+            except (OSError, PasswordFileError):
+                continue  # reported by `lacking`
+            if names:
+                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                yield (
+                    f"channel {channel.name}: {file}: user names longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an"
+                    f" MQ user, are rejected: {', '.join(names[:3])}{more}; map them to a user with a channel authentication"
+                    " record (USERMAP), or give the channel an mcauser"
+                )
+
+
 def lacking(configuration: Configuration) -> Iterator[str]:
     """Yield a sentence for each thing that is not there, and without which a part of the bridge cannot work."""
     for name, link in _used_links(configuration):

@@ -37,7 +37,7 @@ def describe(configuration: Configuration) -> list[str]:
     lines += describe_spark(configuration.spark)
     if configuration.mappings:
         control = configuration.control_socket_path
-        lines.append(f"mqbridge reload and mqbridge mappings reach it at {control}" if control else _NO_CONTROL)
+        lines.append(f"mqbridge reload and mqbridge mapping reach it at {control}" if control else _NO_CONTROL)
     lines += _archive(configuration.archive)
     lines += _admin(configuration.admin)
     lines += _traces(configuration.traces)
@@ -54,19 +54,30 @@ def advice(configuration: Configuration) -> list[str]:
         for channel in configuration.channels
         if _may_be_nobody(channel) and (channel.authentication or _is_open(channel))
     ] + [
-        f"channel {channel.name}: clients whose certificate makes a user name longer than 12 bytes, the length of an MQ user,"
-        " are rejected unless a channel authentication record (SSLPEERMAP or USERMAP) maps it to a user; or give the channel"
-        " an mcauser"
+        f"channel {channel.name}: clients with a {what} longer than 12 bytes, the length of an MQ user, are rejected unless a"
+        f" channel authentication record maps them to a user; or {instead}"
         for channel in configuration.channels
-        if not channel.use_client_id and not channel.mcauser and not _is_mapped(configuration, channel)
-        and any(one.method == "certificate" for one in channel.authentication)
+        if (what := _origin_of_user(channel)) and not is_mapped(configuration, channel)
+        for instead in ["set use_client_id: false" if channel.use_client_id else "give the channel an mcauser"]
     ]
 
 
-def _is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
-    """Return whether channel authentication records give the certificates or users of a channel other users."""
+def _origin_of_user(channel: ChannelConfig) -> str:
+    """Return which name of a client becomes its MQ user; "" if the configuration shows that the name is short enough.
+
+    Users of password files are checked one by one.
+    """
+    if channel.use_client_id:
+        return "client identifier"
+    unknown = ("certificate", "jwt", "ldap", "plugin")
+    named = not channel.mcauser and any(one.method in unknown for one in channel.authentication)
+    return "user name" if named else ""
+
+
+def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
+    """Return whether channel authentication records map clients of a channel to other users."""
     return any(
-        record.type in ("SSLPEERMAP", "USERMAP") and fnmatchcase(channel.name, record.channel)
+        record.mcauser is not None and fnmatchcase(channel.name, record.channel)
         for record in configuration.channel_authentication
     )
 

@@ -61,9 +61,6 @@ class Authenticated(msgspec.Struct, frozen=True):
     expires: float | None = None
     #: the client proved this; if False, its user name is blank or merely claimed
     verified: bool = True
-    #: whether the client is rejected if MQMD.UserIdentifier has no room for its user name, instead of acting as the first
-    #: 12 bytes of it, which may be those of many names
-    whole: bool = False
 
 
 class AuthenticationFailed(Exception):

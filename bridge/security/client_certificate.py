@@ -29,4 +29,4 @@ class CertificateAuthenticator:
                 raise AuthenticationFailed(f"its certificate, of {certificate.subject!r}, has no {match[1]}")
             return parts[match[1]]
 
-        return Authenticated(_PART.sub(part, self._template), whole=True)
+        return Authenticated(_PART.sub(part, self._template))

@@ -16,7 +16,14 @@ from bridge.security.authenticator import Authenticated, Certificate
 from bridge.security.channel_authentication import Connecting
 from bridge.service.client import Client, granted_expiry
 from bridge.service.sessions import Sessions
-from bridge.telemetry.identity import AS_IS, USER_IDENTIFIER_LENGTH, ClientIdentity, ClientNames, user_identifier
+from bridge.telemetry.identity import (
+    AS_IS,
+    USER_IDENTIFIER_LENGTH,
+    ClientIdentity,
+    ClientNames,
+    fits_user_identifier,
+    user_identifier,
+)
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
@@ -116,13 +123,27 @@ def admitted_identity(
         raise Barred(verdict.refusal)
     if verdict.mcauser is not None:
         identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
-    elif shown.whole and not config.mcauser and not config.use_client_id and len(name.encode()) > USER_IDENTIFIER_LENGTH:
-        raise Barred(
-            f"the user name {name!r} of its certificate is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ"
-            " user; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel"
-            " an mcauser"
-        )
+    elif why := _too_long_for_mq(identity.client_id, name, config):
+        raise Barred(why)
     return identity, name
+
+
+def _too_long_for_mq(client_id: str, user_name: str, config: ChannelConfig) -> str | None:
+    """Return why a client cannot act as its own user: cut to 12 bytes, the names of several clients could be one MQ user.
+
+    IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
+    """
+    if config.use_client_id:
+        what, name = "client identifier", client_id
+        hint = "map the client to a user with a channel authentication record, or set use_client_id: false"
+    elif config.mcauser:
+        return None
+    else:
+        what, name = "user name", user_name
+        hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel an mcauser"
+    if fits_user_identifier(name):
+        return None
+    return f"its {what} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
 
 
 def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:

@@ -75,12 +75,17 @@ def user_identifier(
     """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
 
     In this order: USECLTID(YES) takes the client identifier; else the channel's MCAUSER; else the user name of the CONNECT.
-    If none is given, the field stays blank. A longer name is cut, never in the middle of a UTF-8 character. (Longer names
-    that come from certificates are rejected at CONNECT: `bridge.service.admission`.)
+    If none is given, the field stays blank. A longer name is cut, never in the middle of a UTF-8 character. (A client with
+    a longer name is rejected at CONNECT: `bridge.service.admission`.)
     """
     name = client_id if use_client_id else (mcauser or user_name or "")
     encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]
     return encoded.decode("utf-8", "ignore").encode("utf-8").rstrip(b" ")
+
+
+def fits_user_identifier(name: str) -> bool:
+    """Return whether MQMD.UserIdentifier has room for a whole name, without the blanks at its end."""
+    return len(name.rstrip(" ").encode("utf-8")) <= USER_IDENTIFIER_LENGTH
 
 
 class Principal(msgspec.Struct, frozen=True):

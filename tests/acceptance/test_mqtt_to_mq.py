@@ -183,22 +183,20 @@ channels:
 
 
 def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """Client identifier, else the channel's MCAUSER, else the user name; 12 characters of it."""
+    """Client identifier, else the channel's MCAUSER, else the user name."""
     bridge = new_bridge(config=TWO_CHANNELS).start()
     assert list(bridge.ports) == ["PLAIN.MQTT", "MCAUSER.MQTT", "CLIENTID.MQTT"]
     with bridge.mq_subscriber("#", "--json") as application:
         for channel, user_name, identifier in [
             ("PLAIN.MQTT", None, ""),
-            ("PLAIN.MQTT", "a-rather-long-user-name", "a-rather-lon"),
-            ("MCAUSER.MQTT", "ignored", "telemetry"),
-            ("CLIENTID.MQTT", "ignored", "device-numbe"),
+            ("PLAIN.MQTT", "twelve-bytes", "twelve-bytes"),
+            ("MCAUSER.MQTT", "ignored-whatever-its-length", "telemetry"),
+            ("CLIENTID.MQTT", "ignored", "device-1"),
         ]:
-            with RawClient.connected(bridge.ports[channel], "device-number-1", user_name=user_name) as client:
+            with RawClient.connected(bridge.ports[channel], "device-1", user_name=user_name) as client:
                 client.publish("t", b"x", 1)
                 client.disconnect()
-            assert steady(application.json()) == expected(
-                "device-number-1", "t", "x", qos=1, message_id=1, user=identifier
-            )
+            assert steady(application.json()) == expected("device-1", "t", "x", qos=1, message_id=1, user=identifier)
 
 
 def test_topic_object_decides_on_a_publication(bridge: BridgeProcess, unique: str) -> None:

@@ -111,7 +111,7 @@ def test_a_certificate_whose_user_name_is_too_long_for_mq_is_rejected(bridge: Br
     done = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
     assert done.returncode != 0
     assert users_of(bridge) == []
-    assert "the user name 'temperature-sensor-1' of its certificate is longer than 12 bytes" in bridge.log
+    assert "its user name 'temperature-sensor-1' is longer than 12 bytes" in bridge.log
 
 
 def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(bridge: BridgeProcess, certificates: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,14 +108,30 @@ def test_clients_without_an_identity(invoke: Any, authority: Authority, channel:
     assert ("note: channel A: clients that come without an identity act as nobody" in "\n".join(notes)) is noted
 
 
-@pytest.mark.parametrize(("more", "noted"), [("", True), (", mcauser: plant", False), (", use_client_id: true", False)])
-def test_check_notes_that_long_certificate_user_names_are_rejected(
-    invoke: Any, authority: Authority, more: str, noted: bool
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [("", ["user name"]), (", mcauser: plant", []), (", use_client_id: true", ["client identifier"])],
+)
+def test_check_notes_that_clients_with_long_names_are_rejected(
+    invoke: Any, authority: Authority, more: str, noted: list[str]
 ) -> None:
     config = f"channels: [{{{{name: A, authentication: [{{{{method: certificate}}}}]{more}, {TLS}}}}}]\n"
     result = checked(invoke, authority, config)
     assert result.exit_code == 0
-    assert ("user name longer than 12 bytes, the length of an MQ user, are rejected" in result.stdout) is noted
+    assert re.findall("clients with a (.*) longer than 12 bytes, the length of an MQ user, are", result.stdout) == noted
+
+
+@pytest.mark.parametrize(("more", "noted"), [("", True), (", mcauser: plant", False)])
+def test_check_notes_the_users_of_a_password_file_that_are_too_long_for_mq(
+    invoke: Any, authority: Authority, more: str, noted: bool
+) -> None:
+    passwords = authority.directory / "users"
+    passwords.write_text("".join(f"{user}:$argon2id$x\n" for user in ("twelve-bytes", "temperature-1")))
+    passwords.chmod(0o600)
+    config = f"channels: [{{{{name: A, authentication: [{{{{method: password, file: {passwords}}}}}]{more}}}}}]\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 0, result.stderr
+    assert ("are rejected: temperature-1;" in result.stdout) is noted
 
 
 def test_check_notes_that_a_file_is_empty(invoke: Any, authority: Authority) -> None:

@@ -43,6 +43,12 @@ def test_each_command_is_below_one_heading_that_a_newcomer_understands() -> None
         assert re.findall(r"^  (\S+)", below, re.M) == list(names)
 
 
+def test_an_older_name_of_a_command_works_and_is_not_in_the_help() -> None:
+    assert re.findall(r"^  (mapping\S*)", CliRunner().invoke(program, ["--help"]).output, re.M) == ["mapping"]
+    done = CliRunner().invoke(program, ["mappings", "--help"])
+    assert done.exit_code == 0 and "older name of `mapping list`" in " ".join(done.output.split())
+
+
 def test_the_help_tells_the_exit_statuses() -> None:
     shown = " ".join(CliRunner().invoke(program, ["--help"]).output.split())
     assert "Exit status: 0 when all was done, 1 when something could not be done, 2 when the command" in shown

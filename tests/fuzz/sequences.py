@@ -159,7 +159,7 @@ def c_programs(number: random.Random) -> Parts:
 
 
 def control(number: random.Random) -> Parts:
-    """Return what `mqbridge mappings` says to a bridge, and nothing that changes it."""
+    """Return what `mqbridge mapping list` says to a bridge, and nothing that changes it."""
     return [number.choice(_CONTROL)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bridge.config import ChannelAuthenticationConfig
 from bridge.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Will
 from tests.service.answers import ACCEPTED, PRESENT, answers
 
@@ -35,6 +36,37 @@ async def test_whose_authority_is_asked_for(bridge: Any, config: dict[str, Any],
     async with bridge(**config) as running:
         await running.connect("c", user_name="carol")
         assert running.backend.admitted == [("c", user)]
+
+
+@pytest.mark.parametrize(
+    ("config", "packet", "told"),
+    [
+        ({}, Connect("c", user_name="temperature-sensor-1"), "its user name 'temperature-sensor-1'"),
+        ({}, Connect("c", user_name="elevenbytes\u00e9"), "its user name 'elevenbytes\u00e9'"),
+        ({"mcauser": "mca", "use_client_id": True}, Connect("temperature-1", user_name="u"),
+         "its client identifier 'temperature-1'"),
+    ],
+    ids=["user name", "13 bytes", "client identifier"],
+)  # fmt: skip
+async def test_a_client_whose_name_is_too_long_for_an_mq_user_is_rejected(
+    bridge: Any, caplog: pytest.LogCaptureFixture, config: dict[str, Any], packet: Connect, told: str
+) -> None:
+    """Cut to 12 bytes, several names could be the same user of the queue manager."""
+    async with bridge(**config) as running:
+        assert await answers(running, packet) == [Connack(5)]
+        assert not running.backend.admitted
+    (line,) = [one.getMessage() for one in caplog.records if "CONNACK" in one.getMessage()]
+    assert packet.client_id in line and f"{told} is longer than 12 bytes" in line
+
+
+@pytest.mark.parametrize("mcauser", ["mca", None])
+async def test_a_long_user_name_is_accepted_if_the_client_acts_as_another_user(bridge: Any, mcauser: str | None) -> None:
+    async with bridge(mcauser=mcauser) as running:
+        if mcauser is None:
+            record = {"type": "USERMAP", "client_user": "temperature-sensor-1", "mcauser": "mca"}
+            running.service.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
+        await running.connect("c", user_name="temperature-sensor-1")
+        assert running.backend.admitted == [("c", "mca")]
 
 
 @pytest.mark.parametrize("clean_session", [False, True])

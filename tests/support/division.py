@@ -1,4 +1,4 @@
-"""A plug-in of pytest that divides the tests among processes (`pytest -n 5`), and says every half minute how far they are.
+"""A plug-in of pytest that divides the tests among processes (`pytest -n 5`), and prints every half minute how far they are.
 
 Tests of one group run in one process, one behind the other, for what they share there. The longest groups begin first.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 
 import pytest
 from xdist.remote import Producer
@@ -102,12 +103,18 @@ class Progress:
         #: when the tests at work began
         self._running: dict[str, float] = {}
         self._number = self._done = 0
+        #: number of tests left in each of the longest groups
+        self._left: Counter[str] = Counter()
+        self._long_groups = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
         self._thread.start()
 
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        self._number = len(ids)
+        if not self._number:  # the first process; all of them have the same tests
+            self._number = len(ids)
+            self._left.update(name for name in map(group, ids) if name in LONGEST)
+            self._long_groups = len(self._left)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._running[nodeid] = time.monotonic()
@@ -115,6 +122,10 @@ class Progress:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self._running.pop(nodeid, None)
         self._done += 1
+        if (name := group(nodeid)) in self._left:
+            self._left[name] -= 1
+            if not self._left[name]:
+                del self._left[name]
 
     def pytest_unconfigure(self) -> None:
         self._over.set()
@@ -122,11 +133,17 @@ class Progress:
 
     def _tell(self) -> None:
         while not self._over.wait(INTERVAL):
-            now = time.monotonic()
-            minutes, seconds = divmod(int(now - self._began), 60)
-            long = [each for each, began in dict(self._running).items() if now - began >= INTERVAL]
-            since = f", at work since half a minute: {' '.join(long)}" if long else ""
-            self._terminal.write_line(f"\n{minutes}:{seconds:02} {self._done} of {self._number} tests{since}")
+            self._terminal.write_line(f"\n{self.line(time.monotonic())}")
+
+    def line(self, now: float) -> str:
+        """Return how far the tests are. Most of the time goes to the long groups, and most of the tests are outside them."""
+        minutes, seconds = divmod(int(now - self._began), 60)
+        groups = ""
+        if self._long_groups:
+            groups = f"{self._long_groups - len(self._left)} of {self._long_groups} long groups (they run first), "
+        slow = [test for test, began in dict(self._running).items() if now - began >= INTERVAL]
+        running = f", running for over {INTERVAL} s: {' '.join(slow)}" if slow else ""
+        return f"{minutes}:{seconds:02} finished {groups}{self._done} of {self._number} tests{running}"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the mapping."
 def list_(
     config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
 ) -> None:
-    """Show what the mappings of a running bridge do and did."""
+    """Print the state and counts of each mapping of a running bridge, and its last error."""
     from bridge.administration.requests import ListMappings
     from bridge.service.mappings.status import Status
 
@@ -40,9 +40,9 @@ def list_(
 
 
 def pause(name: Name, config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None) -> None:
-    """Have a mapping take nothing more, once its unit of work has ended; what comes for it waits.
+    """Pause a mapping after its current unit of work. New messages wait at its source.
 
-    It stays so until it is resumed, or the bridge is started again, or reads a configuration in which it has changed.
+    It stays paused until you resume it, restart the bridge, or reload a configuration in which the mapping has changed.
     """
     from bridge.administration.requests import PauseMapping
 
@@ -50,7 +50,7 @@ def pause(name: Name, config: options.ConfigurationFile = None, data_dir: option
 
 
 def resume(name: Name, config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None) -> None:
-    """Have a mapping that was paused go on, with what has come meanwhile."""
+    """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
     from bridge.administration.requests import ResumeMapping
 
     done(ResumeMapping(name=name), config, data_dir)

@@ -1,4 +1,4 @@
-"""Commands for a bridge that runs: how it is, its configuration read again, the level of its log, its mappings."""
+"""Commands for a running bridge: its status, its configuration and its log level."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def mappings(
     named: options.ConfigurationFile = None,
     json: options.Json = False,
 ) -> None:
-    """Show what the mappings do and did, as `mapping list` does."""
+    """Print the state and counts of each mapping. This is an older name of `mapping list`."""
     from bridge.cli.administration.mapping import list_
 
     list_(config or named, data_dir, json)

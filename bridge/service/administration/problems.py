@@ -67,7 +67,7 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
             text = f"queue manager {name} does not answer"
             yield Problem("critical", ProblemKind.QUEUE_MANAGER, text, "mqbridge check --connect CONFIG")
     if parts.host.memory.problem:
-        yield Problem("critical", ProblemKind.MEMORY, parts.host.memory.problem, "mqbridge top")
+        yield Problem("critical", ProblemKind.MEMORY, parts.host.memory.problem, "mqbridge client list")
     for text in parts.channels.problems.values():
         yield Problem("critical", ProblemKind.CHANNEL, text, "mqbridge channel list")
 
@@ -90,7 +90,8 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, skipped: str) -> Iterat
             text = f"queue {queue.name} is full: MAXDEPTH({queue.max_depth})"
             yield Problem("error", ProblemKind.QUEUE, text, display)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
-            text = f"{queue.depth:,} messages wait on queue {queue.name}{why}"
+            waiting = "1 message waits" if queue.depth == 1 else f"{queue.depth:,} messages wait"
+            text = f"{waiting} on queue {queue.name}{why}"
             yield Problem("warning", ProblemKind.BACKLOG, text, display)
 
 

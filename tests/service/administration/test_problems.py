@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,13 +18,16 @@ from bridge.administration.requests import Reload, ShowStatus
 from bridge.administration.status import BridgeState, BridgeStatus, Problem
 from bridge.config import Configuration
 from bridge.config.document import load
+from bridge.mq.embedded import inquiry
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mqtt.packets import Publish
 from bridge.service.administration import problems as module
 from bridge.service.administration.problems import not_serving, problems
 from bridge.service.lifecycle import Bridge
 from bridge.service.reload import ConfigurationSource
 from tests.support.certificate_authority import Authority
+from tests.support.raw_client import RawClient
 
 
 @asynccontextmanager
@@ -108,6 +113,47 @@ async def test_a_large_backlog_of_a_mapping_is_a_problem(tmp_path: Path) -> None
             await put(tmp_path, "SOURCE")
         (problem,) = await found(bridge)
         assert problem.kind == "backlog" and problem.what.startswith("4 messages wait on queue SOURCE, which is nearly full")
+
+
+async def test_an_old_message_of_a_mapping_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
+        await put(tmp_path, "SOURCE")
+        hour = 3600
+        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
+        assert await found(bridge) == []
+        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 25 * hour))
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("backlog", "warning")
+        assert problem.what == "1 message waits on queue SOURCE, the oldest for 25 hours"
+
+
+async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish() -> tuple[RawClient, Publish]:
+        client = RawClient.connected(port, "silent")
+        client.subscribe(("t", 1))
+        client.publish("t", b"x", 1)
+        return client, client.expect(Publish)
+
+    async with running(configuration(tmp_path)) as bridge:
+        assert bridge.administration is not None
+        channel, service = bridge.channels.get("A"), bridge.administration.parts.service
+        assert channel is not None
+        (_, port), clock = channel.endpoint, service.clock
+        client, publication = await asyncio.to_thread(publish)
+        monkeypatch.setattr(service, "clock", lambda: clock() + 200)
+        assert await found(bridge) == []
+        monkeypatch.setattr(service, "clock", lambda: clock() + 301)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity, problem.command) == ("client", "warning", "mqbridge client show silent")
+        assert problem.what == "client 'silent' acknowledged no message for 5 minutes"
+        await asyncio.to_thread(client.acknowledge, publication)
+        await asyncio.to_thread(client.ping)
+        assert await found(bridge) == []
+        await asyncio.to_thread(client.disconnect)
 
 
 async def test_a_stopped_channel_is_a_problem(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mqtt.topics import matches
+from bridge.wire import cmqc
 
 Shown = dict[str, Value]
 
@@ -43,6 +44,12 @@ _SUBSCRIPTION = (
 )
 #: attributes of the queue manager that are always the same
 _SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
+#: stands for DISPLAY QSTATUS with TYPE(HANDLE), which shows other attributes
+_HANDLES = "QSTATUS HANDLE"
+#: options of MQOPEN that a handle shows as YES or NO
+_OPENED = {
+    "BROWSE": cmqc.MQOO_BROWSE, "INQUIRE": cmqc.MQOO_INQUIRE, "OUTPUT": cmqc.MQOO_OUTPUT, "SET": cmqc.MQOO_SET,
+}  # fmt: skip
 #: noun -> attributes it shows, beside the first and TYPE
 _KEYWORDS: dict[str, frozenset[str]] = {
     "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS, *STAMPS)),
@@ -53,6 +60,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "QMGR": frozenset((*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS)),
     "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
     "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
+    _HANDLES: frozenset(("APPLTAG", "APPLTYPE", "CONNAME", *_OPENED, "INPUT", "USERID")),
     "SVRCONN": frozenset((*ATTRIBUTES["SVRCONN"], "CHLTYPE", *_ALTERED)),
     "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
     "SUB": frozenset(_SUBSCRIPTION),
@@ -69,18 +77,20 @@ _HEADS = {
     "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
     "NAMELIST": ("NAMELIST", "AMQ8550I", "Namelist"),
     "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
+    _HANDLES: ("QUEUE", "AMQ8450I", "Open handle of queue"),
     "SVRCONN": ("CHANNEL", "AMQ8414I", "Channel"),
     "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
     "SUB": ("SUB", "AMQ8096I", "Subscription"),
     "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
     "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
 }
-_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", "TOPIC")
-_ALWAYS_WHOLE = ("QMGR", "QSTATUS", "SBSTATUS", "TPSTATUS")
+_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", _HANDLES, "TOPIC")
+_ALWAYS_WHOLE = ("QMGR", "QSTATUS", _HANDLES, "SBSTATUS", "TPSTATUS")
 #: noun -> keyword -> what DISPLAY can be held to by it; the first is every one
 _SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
-    "QSTATUS": {"TYPE": ("QUEUE",)},
+    "QSTATUS": {"TYPE": ("QUEUE", "HANDLE")},
+    _HANDLES: {"TYPE": ("QUEUE", "HANDLE")},
     "SBSTATUS": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
     "SUB": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
     "TOPIC": {"TYPE": ("ALL", "LOCAL")},
@@ -102,6 +112,7 @@ class Display:
             "QMGR": self._queue_managers,
             "NAMELIST": self._namelists,
             "QSTATUS": self._queue_status,
+            _HANDLES: self._queue_handles,
             "SBSTATUS": self._subscriptions,
             "SVRCONN": self._server_channels,
             "SUB": self._subscriptions,
@@ -112,7 +123,7 @@ class Display:
     @property
     def nouns(self) -> Collection[str]:
         """Return the nouns that there is a DISPLAY command for."""
-        return self._sources
+        return [noun for noun in self._sources if noun != _HANDLES]
 
     def knows(self, noun: str) -> bool:
         """Return whether there is a DISPLAY command for a noun."""
@@ -128,13 +139,15 @@ class Display:
         Raises CommandRefused or MQSCSyntaxError.
         """
         noun = command.noun
+        if noun == "QSTATUS" and any((one.keyword, one.value) == ("TYPE", "HANDLE") for one in command.parameters):
+            noun = _HANDLES
         head, number, kind = _HEADS[noun]
         name = "*" if noun == "QMGR" else command.name
         if name is None:
             raise MQSCSyntaxError(f"{noun} takes a name in parentheses", command.where, noun)
         if noun == "QMGR" and command.name is not None:
             raise MQSCSyntaxError("QMGR takes no name", command.where, noun)
-        wanted, selection, where = _request(command)
+        wanted, selection, where = _request(command, noun)
         whole = (not wanted and where is None and (noun in _ALWAYS_WHOLE or not name.endswith("*"))) or "ALL" in wanted
         if where is not None and where.keyword not in (*wanted, head, "TYPE"):
             wanted.append(where.keyword)
@@ -179,6 +192,26 @@ class Display:
                     "MSGAGE": max(0, int(now - min(firsts))) if firsts else 0,
                     "UNCOM": "YES" if queue.depth != available else "NO",
                 }
+
+    def _queue_handles(self, name: str) -> Iterator[Shown]:
+        """Yield the open handles of queues (IBM MQ, "DISPLAY QSTATUS", handle status)."""
+        applications = sorted(self._queue_manager.applications, key=lambda application: application.connection_id)
+        for own, queue in sorted(self._queue_manager.queues.items()):
+            if not is_named(own, name):
+                continue
+            for application in applications:
+                for handle in application.handles.values():
+                    if handle.is_for("QLOCAL", own, queue):
+                        yield {
+                            "QUEUE": own,
+                            "TYPE": "HANDLE",
+                            "APPLTAG": application.name[:28],
+                            "APPLTYPE": "USER",
+                            "CONNAME": application.address,
+                            "INPUT": ("EXCL" if handle.exclusive else "SHARED") if handle.gets else "NO",
+                            "USERID": application.user.decode("utf-8", "replace"),
+                            **{word: "YES" if handle.options & bit else "NO" for word, bit in _OPENED.items()},
+                        }
 
     def _namelists(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)
@@ -262,9 +295,8 @@ def _subscription(subscription: Subscription) -> Shown:
     }
 
 
-def _request(command: Command) -> tuple[list[str], dict[str, str], Filter | None]:
+def _request(command: Command, noun: str) -> tuple[list[str], dict[str, str], Filter | None]:
     """Return the attributes that a DISPLAY asks for, its restrictions to certain values, and its WHERE."""
-    noun = command.noun
     head = _HEADS[noun][0]
     known = _KEYWORDS[noun] | ({head, "TYPE"} if noun in _TYPED else {head})
     selections = _SELECTIONS.get(noun, {})

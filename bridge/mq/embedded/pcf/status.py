@@ -237,7 +237,7 @@ def _owner(application: Hconn) -> tuple[PCFParameter, ...]:
         MQCFIN(cmqcfc.MQIACF_THREAD_ID, 0),
         MQCFST(cmqcfc.MQCACF_USER_IDENTIFIER, application.user.ljust(12)),
         MQCFST(cmqcfc.MQCACH_CHANNEL_NAME, b" " * 20),
-        MQCFST(cmqcfc.MQCACH_CONNECTION_NAME, b" " * 264),
+        MQCFST(cmqcfc.MQCACH_CONNECTION_NAME, application.address.encode().ljust(264)),
     )
 
 

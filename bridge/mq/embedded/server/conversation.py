@@ -185,6 +185,7 @@ class Conversation(RequestStream):
     def _let_in(self, name: str, user: User) -> None:
         """Make the connection of an application of that name. Raises MQError."""
         self._application = Application(self._queue_manager, name, user.identifier, user.asked)
+        self._application.hconn.address = self.address
         self._user = user.shown or user.identifier
         audit_log.note("application connected", user=self._user, address=self.address, application=name)
 

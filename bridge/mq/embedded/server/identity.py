@@ -19,6 +19,7 @@ from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
 from bridge.security.channel_authentication import Connecting
 from bridge.security.privileged import NOBODY, as_mq_has_it
+from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -83,9 +84,13 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     channel = client.channel or "?"
     for warning in verdict.warnings:
         log.warning("MQB3314W channel %s: an application at %s: %s", channel, client.address, warning)
-    if verdict.refusal:
-        log.warning("MQB3315W channel %s: an application at %s is refused: %s", channel, client.address, verdict.refusal)
-        address, why = client.address, verdict.refusal
+    why, answer = verdict.refusal, "a channel authentication record keeps it out"
+    if not why and verdict.mcauser is None and shown and not fits_user_identifier(shown):
+        answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
+        why = f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
+    if why:
+        address = client.address
+        log.warning("MQB3315W channel %s: an application at %s is refused: %s", channel, address, why)
         audit_log.note("application refused", stranger=address, user=client.user, address=address, why=why)
-        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "a channel authentication record keeps it out")
+        raise MQError(cmqc.MQRC_NOT_AUTHORIZED, answer)
     return verdict.mcauser

@@ -22,6 +22,7 @@ class Hconn:
     __slots__ = (
         "__weakref__",
         "_next_hobj",
+        "address",
         "asked",
         "channel_quiescing",
         "completed",
@@ -41,6 +42,8 @@ class Hconn:
         self.user = user.encode()[:12]
         #: the user whose authorities the queue manager asks for, None the bridge itself
         self.asked = asked
+        #: IP address of the application; "" if it did not connect over TCP
+        self.address = ""
         self.connection_id = queue_manager.connection_id()
         #: what is open, by Hobj
         self.handles: dict[int, Handle] = {}

@@ -188,7 +188,9 @@ def test_subscription_status_shows_status_only(connection: EmbeddedConnection) -
         ("DISPLAY QLOCAL(*) MAXDEPTH(5)", "no value"),
         ("DISPLAY QLOCAL(*) TYPE(QALIAS)", "no value"),
         ("DISPLAY QUEUE(*) TYPE(BANANA)", "QLOCAL"),
-        ("DISPLAY QSTATUS(*) TYPE(HANDLE)", "QUEUE"),
+        ("DISPLAY QSTATUS(*) TYPE(BANANA)", "QUEUE, HANDLE"),
+        ("DISPLAY QSTATUS(*) TYPE(HANDLE) CURDEPTH", "CURDEPTH"),
+        ("DISPLAY QSTATUS(*) APPLTAG", "APPLTAG"),
         ("DISPLAY QLOCAL(*) WHERE(BANANA EQ 1)", "BANANA"),
         ("DISPLAY QLOCAL(*) WHERE(MAXDEPTH IS 1)", "EQ, NE"),
         ("DISPLAY QLOCAL(*) WHERE(MAXDEPTH EQ)", "attribute operator value"),
@@ -221,6 +223,22 @@ def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_ma
         connection.close(handle)
     assert shown(connection, "DISPLAY QLOCAL(APP.IN) CURDEPTH IPPROCS OPPROCS") == [
         {"QUEUE": "APP.IN", "TYPE": "QLOCAL", "CURDEPTH": 2, "IPPROCS": 0, "OPPROCS": 0}
+    ]
+
+
+def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: EmbeddedConnection) -> None:
+    """IBM MQ, "DISPLAY QSTATUS": TYPE(HANDLE) shows who has a queue open, and how."""
+    assert refusal(connection, "DISPLAY QSTATUS(APP.IN) TYPE(HANDLE)").startswith("AMQ8147E")
+    connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE)
+    connection.open(MQOD(ObjectName="APP.OUT"), cmqc.MQOO_OUTPUT)
+    handles = shown(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) ALL")
+    assert [(one["QUEUE"], one["INPUT"], one["OUTPUT"], one["INQUIRE"]) for one in handles] == [
+        ("APP.IN", "EXCL", "NO", "YES"),
+        ("APP.OUT", "NO", "YES", "NO"),
+    ]
+    assert {"APPLTAG", "CONNAME", "USERID"} < handles[0].keys()
+    assert shown(connection, "DISPLAY QSTATUS(APP*) TYPE(HANDLE) WHERE(INPUT NE NO)") == [
+        {"QUEUE": "APP.IN", "TYPE": "HANDLE", "INPUT": "EXCL"}
     ]
 
 

@@ -52,8 +52,9 @@ class Site:
         assert all(one.ok for one in RemoteConnection(self.directory / "data").command(RECORDS))
         return served
 
-    def connected(self, served: ServedQueueManager, user: str) -> RemoteConnection:
-        pair = {"certificate_file": self.directory / "alice.pem", "key_file": self.directory / "alice.key"}
+    def connected(self, served: ServedQueueManager, user: str, certificate: str = "alice") -> RemoteConnection:
+        files = self.directory / f"{certificate}.pem", self.directory / f"{certificate}.key"
+        pair = dict(zip(("certificate_file", "key_file"), files, strict=True))
         tls = tls_context(ClientTlsConfig.model_validate({"ca_file": self.authority.file, **pair}))
         return RemoteConnection(("localhost", served.port), user=user, tls=tls)
 
@@ -153,6 +154,30 @@ def test_channel_authentication_records(
         connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
         handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
         assert connection.get(handle, GetOptions()).md.UserIdentifier.rstrip(b" \0").decode() == identity
+
+
+def test_an_application_whose_user_name_is_too_long_for_mq_is_rejected_unless_it_is_mapped(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two names that begin alike are not the same user (IBM MQ, "User IDs": at most 12 characters)."""
+    name = "administrator-2"
+    site.authority.issue(name, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    with site.served(CERTIFICATE, authorities=False) as served:
+        with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+            site.connected(served, "", name)
+        assert f"'{name}'" in caplog.text
+        record = f"SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('{name}') MCAUSER('app')"
+        assert all(one.ok for one in RemoteConnection(site.directory / "data").command(record))
+        site.connected(served, "", name).put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
+
+
+def test_the_status_of_a_queue_has_user_and_address_of_an_application_over_tcp(site: Site) -> None:
+    with site.served(CERTIFICATE, authorities=False) as served:
+        connection = site.connected(served, "")
+        connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+        (response,) = RemoteConnection(site.directory / "data").command("DISPLAY QSTATUS(ANSWERS) TYPE(HANDLE)")
+        (handle,) = response.objects
+    assert (handle["USERID"], handle["CONNAME"], handle["INPUT"]) == ("alice", "127.0.0.1", "SHARED")
 
 
 @pytest.mark.parametrize(
