@@ -12,7 +12,7 @@ from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
 from bridge.mq.unit_of_work import Completion
 from bridge.service.observers import Observer, Publications
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import Transmission
 
 #: Seconds of a client's activity that are looked at together, at least.
@@ -54,8 +54,8 @@ class Activity(Observer):
         if client is not None:
             client.received += len(publications)
 
-    def acknowledged(self, session: Session, work: Work) -> None:
-        self._sent(session, len(work.acknowledged) + len(work.released))
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
+        self._sent(session, len(effects.acknowledged) + len(effects.released))
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
         self._sent(session, len(done) - len(discarded))

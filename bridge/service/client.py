@@ -17,7 +17,7 @@ from bridge.mqtt.packets import Auth, Connect, Disconnect, Subscribe, Unsubscrib
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.failed_connects import Attempt
 from bridge.telemetry.identity import UNAUTHENTICATED
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.transport.interface import UNCOMMITTED, Peer, Transport
 from bridge.transport.stream import Rate
 from bridge.wire import cmqc
@@ -35,8 +35,8 @@ DELIVERY_WEIGHT: Final = 256
 class Units(Protocol):
     """What a client has its messages committed by: `bridge.service.units.Units`."""
 
-    def work(self, session: Session, client: Client, work: Work) -> None:
-        """Send what the window now allows, and have the work committed."""
+    def commit(self, session: Session, client: Client, effects: ReceiveEffects) -> None:
+        """Send what the window now allows, and commit the effects of packets."""
 
 
 class Service(Protocol):
@@ -158,15 +158,15 @@ class Client:
             if isinstance(event, Messages):
                 session = self.session
                 assert session is not None
-                work = session.receive(event.packets)
+                effects = session.receive(event.packets)
                 if self._deliveries:
-                    work.weight += DELIVERY_WEIGHT * self._deliveries
+                    effects.weight += DELIVERY_WEIGHT * self._deliveries
                     self._deliveries = 0
-                if self._rate is not None and work.publications:
-                    self.transport.slow_down(self._rate.spend(len(work.publications), time.monotonic()))
-                self._units.work(session, self, work)
-                if work.violation:
-                    self.close(work.violation, work.violation_code)
+                if self._rate is not None and effects.publications:
+                    self.transport.slow_down(self._rate.spend(len(effects.publications), time.monotonic()))
+                self._units.commit(session, self, effects)
+                if effects.violation:
+                    self.close(effects.violation, effects.violation_code)
             elif isinstance(event, Disconnected):
                 if event.packet is None:
                     self.close(event.why, event.reason_code)
@@ -204,14 +204,14 @@ class Client:
     def pause_writing(self) -> None:
         """Send no more for now: the client does not read."""
         if self.session is not None:
-            self.session.outbox.open = False
+            self.session.outbox.pause()
             self._service.paused(self.session)
 
     def resume_writing(self) -> None:
         """Go on with a client that was slow and has read what was written."""
         if self.session is not None:
             self._tell_dropped(self.session)
-            self.session.outbox.open = True
+            self.session.outbox.resume()
             self._service.pump(self)
 
     def expire(self) -> None:
@@ -236,12 +236,12 @@ class Client:
                 # After the task, which knows whether the credentials were checked before the client left.
                 self.identification.add_done_callback(partial(_attempt_failed, self.attempt))
         if self.session is not None:
-            self.session.outbox.open = False
+            self.session.outbox.pause()
             self._tell_dropped(self.session)
         self._service.gone(self)
 
     def _tell_dropped(self, session: Session) -> None:
-        dropped, session.outbox.dropped = session.outbox.dropped, 0
+        dropped = session.outbox.take_dropped()
         if dropped:
             log.warning(
                 "MQB2003W channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",

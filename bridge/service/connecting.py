@@ -139,11 +139,9 @@ def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet:
         session = service.new_session(identity, durable=expiry_interval > 0)
         session.principal, session.network = client.principal, network
         service.quotas.update(session)
-    session.expiry_interval = expiry_interval
     service.timers.cancel(client_id)
     service.clients[client_id] = client
-    session.connected = True
-    session.since, session.channel, session.level = time.time(), client.channel.name, client.protocol.level
+    session.connect(client.channel.name, client.protocol.level, expiry_interval, time.time())
     topics = _topics(client, identity)
     commit = partial(_commit, service, client, session, identity, packet, properties, topics, present)
     if session is existing:
@@ -185,7 +183,7 @@ def _commit(
         reason = completion.failure
         if reason:
             # What it was to put on record is still to be.
-            session.record = session.outbox.record = durable
+            session.save_again()
         if service.clients.get(client_id) is not client:
             return  # taken over by another connection before this one was answered
         if reason or client.protocol.state is not State.AUTHENTICATING:
@@ -200,9 +198,11 @@ def _commit(
     unit = UnitOfWork()
     if durable:
         # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
-        session.record = session.record or not present
-        session.outbox.record = True
-        recording = service.units.keep(session, unit.records)
+        if present:
+            session.save_sent()
+        else:
+            session.save_again()
+        recording = session.take_records(unit.records)
     service.units.submit(unit, committed)
 
 
@@ -233,14 +233,10 @@ def _begin(
     present: bool,
 ) -> None:
     protocol = client.protocol
-    session.attach(identity)
+    receive_maximum = packet.properties.receive_maximum if packet.properties is not None else None
+    session.attach(identity, receive_maximum or NO_RECEIVE_MAXIMUM)
     config = client.channel
     client.session = session
-    session.outbox.receive_maximum = NO_RECEIVE_MAXIMUM
-    if packet.protocol_level == LEVEL_MQTT_5:
-        if packet.properties is not None and packet.properties.receive_maximum is not None:
-            session.outbox.receive_maximum = packet.properties.receive_maximum
-        session.outbox.fit()
     protocol.accept(service.clock(), session_present=present, properties=properties)
     service.observers.connected(session)
     user = identity.user.decode("utf-8", "replace")

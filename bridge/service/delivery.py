@@ -120,17 +120,18 @@ class Delivery:
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
             client = units.attached(session)
-            outbox, finished = session.outbox, len(removals)
+            outbox = session.outbox
             try:
-                refusals = outbox.deliver(waiting, now, None if client is None else client.protocol, removals)
+                effects = outbox.deliver(waiting, now, None if client is None else client.protocol)
                 if client is not None:
                     client.transport.flush()
-                if refusals or outbox.more or len(removals) > finished:
-                    units.sent(session, client, removals[finished:], refusals)
+                removals += effects.finished
+                if effects.finished or effects.refusals or effects.more:
+                    units.sent(session, client, effects)
                 if outbox.backlog.messages:
                     units.review(outbox.backlog)
-                if outbox.record or session.record:
-                    recording.append((session, units.keep(session, records)))
+                if session.unsaved:
+                    recording.append((session, session.take_records(records)))
             except Exception:
                 # One client's fault stays its own; what it was to get lies on the transmission queue.
                 log.exception("MQB2406E messages for client %r cannot be sent; it is disconnected", session.client_id)

@@ -13,7 +13,7 @@ from typing import Any
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Observer:
 
     # Deliveries
 
-    def acknowledged(self, session: Session, work: Work) -> None:
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         """Note that acknowledgements of a client are committed; the session has not forgotten yet what they are for."""
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
@@ -178,9 +178,9 @@ class Observers(Observer):
         for tell in self._refused:
             self._tell(tell, session, message, reason)
 
-    def acknowledged(self, session: Session, work: Work) -> None:
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         for tell in self._acknowledged:
-            self._tell(tell, session, work)
+            self._tell(tell, session, effects)
 
     def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
         for tell in self._finished:

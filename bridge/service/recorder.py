@@ -28,7 +28,7 @@ from bridge.config.archive import ArchiveConfig
 from bridge.mq.backend import ClientSubscription
 from bridge.mq.unit_of_work import Completion
 from bridge.service.observers import Observer
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.subscription import subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
@@ -115,10 +115,10 @@ class Recorder(Observer):
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
-    def acknowledged(self, session: Session, work: Work) -> None:
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         """Record acknowledgements of a client; call it before the session forgets what they are for."""
         in_flight = session.outbox.in_flight
-        taken = [(message_id, in_flight[message_id], one) for message_id, one in work.acknowledged] + work.released
+        taken = [(message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged] + effects.released
         # Of one queue manager, all are of one kind.
         parts = taken[0][2].raw is None
         messages: list[tuple[Any, ...]] = []

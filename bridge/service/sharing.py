@@ -72,8 +72,8 @@ def put_on_record(service: Sessions, session: Session, done: Callable[[int], Non
         done(cmqc.MQRC_NONE)
         return
     unit = UnitOfWork()
-    session.outbox.record = True
-    recording: list[tuple[Session, Outgoing | None]] = [(session, service.units.keep(session, unit.records))]
+    session.save_sent()
+    recording: list[tuple[Session, Outgoing | None]] = [(session, session.take_records(unit.records))]
 
     def ended(completion: Completion) -> None:
         service.units.saved(recording, completion)

@@ -45,7 +45,7 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.outbox import SENT_AT_A_TURN
 from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord
 from bridge.telemetry.request import KEY_LENGTH, ReplyAddresses
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_manager, subscription_data
 from bridge.telemetry.transmission import Transmission
 from bridge.transport.interface import Transport
@@ -226,7 +226,7 @@ class TelemetryService:
     def pump(self, client: Client) -> None:
         """Send what waits for a client as far as the window allows."""
         if client.session is not None:
-            self.units.work(client.session, client, Work())
+            self.units.pump(client.session, client)
 
     def sweep(self, client: Client) -> None:
         """Do what is due as time passes: a client of MQTT 3.1 gets unacknowledged messages again (section 4.2)."""
@@ -282,7 +282,7 @@ class TelemetryService:
     def leave(self, session: Session) -> None:
         """Put a durable session on record whose client is away; end a clean one."""
         if session.expiry_interval:
-            session.outbox.record = True
+            session.save_sent()
             self.units.save(session)
             self._expire_later(session)
         else:

@@ -18,7 +18,7 @@ from bridge.mq.unit_of_work import Completion
 from bridge.service.put_time import put_time_of
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import PublicationCounts
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import Transmission
 
 #: Batches of a channel and version whose latency is measured between two ticks, at most, each way: at full load the others
@@ -91,7 +91,7 @@ class Traffic:
             found = self.clients[key] = ClientTraffic()
         return found
 
-    def published(self, session: Session, work: Work, completion: Completion) -> None:
+    def published(self, session: Session, effects: ReceiveEffects, completion: Completion) -> None:
         """Note publications of a client whose unit of work has ended."""
         if completion.failure:
             self.failed[session.channel, completion.failure] += 1
@@ -99,15 +99,15 @@ class Traffic:
         traffic = self.of(session)
         if traffic.puts_timed < TIMED:
             traffic.puts_timed += 1
-            qos: int = work.publications[0][0].qos
-            traffic.put[qos].observe((now_us() - work.received_at) / 1e6)
+            qos: int = effects.publications[0][0].qos
+            traffic.put[qos].observe((now_us() - effects.received_at) / 1e6)
         if completion.refusals:
             for reason in completion.refusals.values():
                 self.refused[session.channel, reason] += 1
         if completion.diverted:
             self.diverted.update(completion.diverted.values())
 
-    def acknowledged(self, session: Session, work: Work) -> None:
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         """Note messages that a client has acknowledged; the session has not forgotten yet what they are."""
         in_flight = session.outbox.in_flight
         if in_flight.resent:
@@ -117,14 +117,14 @@ class Traffic:
             return
         traffic.deliveries_timed += 1
         outgoing: Outgoing | None
-        if work.acknowledged:
-            message_id, transmission = work.acknowledged[0]
+        if effects.acknowledged:
+            message_id, transmission = effects.acknowledged[0]
             outgoing = in_flight.get(message_id)
         else:
-            _, outgoing, transmission = work.released[0]
+            _, outgoing, transmission = effects.released[0]
         if outgoing is None:
             return
-        received = work.received_at / 1e6
+        received = effects.received_at / 1e6
         traffic.acknowledgement[outgoing.qos].observe(received - self._offset - outgoing.sent_at)
         put_time = put_time_of(transmission)
         if put_time:

@@ -27,9 +27,8 @@ from bridge.service.traffic import Traffic
 from bridge.service.turns import Turns
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal
-from bridge.telemetry.record import StateKey, StateRecord
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 
@@ -110,61 +109,62 @@ class Units:
 
     # What clients have sent ------------------------------------------------------------------------------------------
 
-    def work(self, session: Session, client: Client, work: Work) -> None:
-        """Send what the window now allows, and have the work committed."""
+    def commit(self, session: Session, client: Client, effects: ReceiveEffects) -> None:
+        """Send what the window now allows, commit the effects of packets, and answer the client after that."""
         outbox = session.outbox
         if outbox.backlog.messages and outbox.open:
-            acknowledged = len(work.removals)
-            refusals = outbox.pump(self.clock(), client.protocol, work.removals)
+            sent = outbox.pump(self.clock(), client.protocol)
             client.transport.flush()
-            self.sent(session, client, work.removals[acknowledged:], refusals)
+            effects.removals += sent.finished
+            self.sent(session, client, sent)
             self.review(outbox.backlog)
         if session.shares and (waiting := self.shares.waiting_for(session)):
             self.give_out(waiting)
-        recorded = outbox.record or session.record
-        if work.empty and not recorded:
-            if work.answers:
-                client.protocol.answer(work.answers, _unknown(work) if client.protocol.level == LEVEL_MQTT_5 else None)
+        recorded = session.unsaved
+        if effects.empty and not recorded:
+            if effects.answers:
+                reasons = _unknown(effects) if client.protocol.level == LEVEL_MQTT_5 else None
+                client.protocol.answer(effects.answers, reasons)
                 client.transport.flush()
             return
-        unit = UnitOfWork(work.publications, work.removals, client.dead_letters, forbidden_of(session, work.publications))
+        forbidden = forbidden_of(session, effects.publications)
+        unit = UnitOfWork(effects.publications, effects.removals, client.dead_letters, forbidden)
         if recorded:
-            work.recording = self.keep(session, unit.records)
-        if work.publications:
-            work.received_at = now_us()
-            work.weight += REQUEST_WEIGHT * len(work.publications)
-            client.hold(work.weight)
-            session.messages_received += len(work.publications)
-            session.last_received_at = work.received_at
+            effects.recording = session.take_records(unit.records)
+        if effects.publications:
+            effects.received_at = now_us()
+            effects.weight += REQUEST_WEIGHT * len(effects.publications)
+            client.hold(effects.weight)
+            session.messages_received += len(effects.publications)
+            session.last_received_at = effects.received_at
         elif self.traffic is not None:
-            work.received_at = now_us()
-        ended: Ended = partial(self._committed, session, client, work)
-        if self.traces is not None and work.publications:
-            ended = self.traces.following(session, work.publications, work.received_at, ended)
+            effects.received_at = now_us()
+        ended: Ended = partial(self._committed, session, client, effects)
+        if self.traces is not None and effects.publications:
+            ended = self.traces.following(session, effects.publications, effects.received_at, ended)
         refused = self.submit(unit, ended)
         if refused:
-            session.refuse(work, refused)
+            session.refuse(effects, refused)
 
-    def sent(
-        self, session: Session, client: Client | None, done: Sequence[Transmission], refusals: Sequence[Refusal]
-    ) -> None:
-        """See to what an outbox leaves behind: the rest of a turn, messages that are finished or cannot be delivered."""
-        outbox = session.outbox
-        if outbox.more and client is not None:
-            # A turn's bytes were not enough.
-            outbox.more = False
+    def pump(self, session: Session, client: Client) -> None:
+        """Send waiting messages as far as the window allows."""
+        self.commit(session, client, ReceiveEffects())
+
+    def sent(self, session: Session, client: Client | None, effects: SendEffects) -> None:
+        """Report what an outbox has finished, dead-letter what it refused, and continue in the next turn."""
+        if effects.more and client is not None:
             client.transport.send_more_soon()
-        if done:
-            discarded, outbox.discarded = outbox.discarded, {}
-            self.observers.finished(session, done, discarded)
+        if effects.finished:
+            discarded = effects.discarded
+            self.observers.finished(session, effects.finished, discarded)
             if self.traffic is not None:
-                self.traffic.finished(session, done, discarded)
+                self.traffic.finished(session, effects.finished, discarded)
             if discarded and (dropped := sum(why is FULL for why in discarded.values())):
                 log.warning(
                     "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
-                    dropped, session.client_id, FULL, outbox.backlog.limit,
+                    dropped, session.client_id, FULL, session.outbox.backlog.limit,
                 )  # fmt: skip
-        for refusal in refusals:
+        for refusal in effects.refusals:
             self.reject(session.client_id, refusal)
 
     def use_limits(self, limits: LimitsConfig) -> None:
@@ -228,19 +228,19 @@ class Units:
             return
         self.observers.dead_lettered(transmission, reason)
 
-    def _committed(self, session: Session, client: Client, work: Work, completion: Completion) -> None:
+    def _committed(self, session: Session, client: Client, effects: ReceiveEffects, completion: Completion) -> None:
         """Answer the client of a session whose unit of work has ended."""
-        if work.publications:
+        if effects.publications:
             if self.turns.waiting:
                 # Publishers are no faster than the deliveries that they cause.
-                self.turns.run(partial(client.release, work.weight))
+                self.turns.run(partial(client.release, effects.weight))
             else:
-                client.release(work.weight)
-            self.observers.published(session, work.publications, completion, work.received_at)
+                client.release(effects.weight)
+            self.observers.published(session, effects.publications, completion, effects.received_at)
             if self.traffic is not None:
-                self.traffic.published(session, work, completion)
+                self.traffic.published(session, effects, completion)
         if completion.failure:
-            session.failed(work)
+            session.failed(effects)
             if not session.connected:
                 self.take_back(session, sent=True)
             self._close(
@@ -251,41 +251,41 @@ class Units:
                 reason_code_of(completion.failure, PacketType.DISCONNECT),
             )
             return
-        if work.acknowledged or work.released:
-            self.observers.acknowledged(session, work)
+        if effects.acknowledged or effects.released:
+            self.observers.acknowledged(session, effects)
             if self.traffic is not None:
-                self.traffic.acknowledged(session, work)
+                self.traffic.acknowledged(session, effects)
         present = client if client.session is session else self.attached(session)
         refusals = completion.refusals
         # A look at the clock costs as much as the rest: it is for messages that are released.
-        now = self.clock() if work.released else 0.0
+        now = self.clock() if effects.released else 0.0
         reasons: dict[Answer, Reason] | None = None
-        if (refusals or completion.unmatched or work.unknown) and client.protocol.level == LEVEL_MQTT_5:
-            reasons = _reasons(work, completion)
+        if (refusals or completion.unmatched or effects.unknown) and client.protocol.level == LEVEL_MQTT_5:
+            reasons = _reasons(effects, completion)
         answers = session.committed(
-            work, refusals, now, answerable=present is client, answer_refused=reasons is not None
+            effects, refusals, now, answerable=present is client, answer_refused=reasons is not None
         )
         if answers and present is not None:
             present.protocol.answer(answers, reasons)
             present.transport.flush()
-        if work.recording is not None:
-            self.recorded(session, work.recording)
+        if effects.recording is not None:
+            self.recorded(session, effects.recording)
         if refusals:
-            self._refused(session, client, work, refusals)
+            self._refused(session, client, effects, refusals)
 
-    def _refused(self, session: Session, client: Client, work: Work, refusals: Mapping[int, int]) -> None:
+    def _refused(self, session: Session, client: Client, effects: ReceiveEffects, refusals: Mapping[int, int]) -> None:
         """See to it that MQ refuses publications.
 
         A client of MQTT 5 was told so in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK: they
         stay unacknowledged, and the connection is closed.
         """
         index, reason = next(iter(refusals.items()))
-        message = work.publications[index][0]
+        message = effects.publications[index][0]
         self.save(session)
         user = session.identity.user.decode("utf-8", "replace")
         what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
         audit_log.note("publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason)
-        if all(work.publications[index][0].qos == 0 for index in refusals):
+        if all(effects.publications[index][0].qos == 0 for index in refusals):
             log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
         self.observers.refused(session, message, reason)
@@ -303,26 +303,10 @@ class Units:
 
     # Records of sessions ---------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def keep(session: Session, records: dict[StateKey, StateRecord | None]) -> Outgoing | None:
-        """Put what has changed of a durable session among the records of the unit of work that it belongs to.
-
-        Returns the message whose unusual message id is on record when the unit is committed.
-        """
-        if session.record:
-            received = session.received_record()
-            records[received.key] = received
-            records.update(session.requests.changes())
-        if not session.outbox.record:
-            return None
-        sent = session.sent_record()
-        records[sent.key] = sent
-        return session.outbox.recording
-
     def save(self, session: Session) -> None:
         """Have changes of the session committed that belong to no message."""
         unit = UnitOfWork()
-        recording = [(session, self.keep(session, unit.records))]
+        recording = [(session, session.take_records(unit.records))]
         if unit.records:
             self.submit(unit, partial(self.saved, recording))
 
@@ -330,7 +314,7 @@ class Units:
         """Finish a unit of work with records of sessions, but no packets to answer."""
         for session, outgoing in recording:
             if completion.failure:
-                session.record = session.outbox.record = session.durable
+                session.save_again()
             elif outgoing is not None:
                 self.recorded(session, outgoing)
 
@@ -342,7 +326,7 @@ class Units:
         session.outbox.recorded(None if client is None else client.protocol, self.clock())
         if client is not None:
             client.transport.flush()
-            self.work(session, client, Work())
+            self.pump(session, client)
 
 
 def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
@@ -353,17 +337,17 @@ def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessa
     return frozenset([index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)])
 
 
-def _unknown(work: Work) -> dict[Answer, Reason]:
+def _unknown(effects: ReceiveEffects) -> dict[Answer, Reason]:
     """Return the reason code of MQTT 5 for message ids that nothing is known of (sections 3.6.2.1 and 3.7.2.1)."""
-    return dict.fromkeys(work.unknown, (ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, ""))
+    return dict.fromkeys(effects.unknown, (ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, ""))
 
 
-def _reasons(work: Work, completion: Completion) -> dict[Answer, Reason]:
+def _reasons(effects: ReceiveEffects, completion: Completion) -> dict[Answer, Reason]:
     """Return the reason codes of MQTT 5 for what was refused, what nobody has subscribed to, and what is not known."""
-    found = _unknown(work)
+    found = _unknown(effects)
     for index in completion.unmatched:
-        found[work.answer_to(index)] = ReasonCode.NO_MATCHING_SUBSCRIBERS, ""
+        found[effects.answer_to(index)] = ReasonCode.NO_MATCHING_SUBSCRIBERS, ""
     for index, reason in completion.refusals.items():
-        answer = work.answer_to(index)
+        answer = effects.answer_to(index)
         found[answer] = reason_code_of(reason, answer[0]), f"{cmqc.reason_name(reason)} ({reason})"
     return found

@@ -19,7 +19,7 @@ from bridge.mqtt.flow import SENT, Phase
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
-from bridge.telemetry.conversion import from_mq, message_id_from, publisher_of
+from bridge.telemetry.conversion import OutgoingPublication, from_mq, message_id_from, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.in_flight import InFlight, Outgoing
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
@@ -27,6 +27,7 @@ from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ReplyAddresses, Reque
 from bridge.telemetry.subscription import (
     DIRECT_MESSAGE_QOS,
     FOREIGN,
+    SubscriptionData,
     is_remote_queue_manager,
     subscription_data,
     subscription_qos,
@@ -334,11 +335,31 @@ _MESSAGE_BYTES: Final = 64
 _REQUEST: Final = cmqc.MQMT_REQUEST
 
 
+class SendEffects:
+    """What an outbox did in one turn, beyond the packets that it wrote."""
+
+    __slots__ = ("discarded", "finished", "more", "refusals")
+
+    def __init__(self) -> None:
+        #: messages to remove from the transmission queue: sent with QoS 0, or discarded
+        self.finished: list[Transmission] = []
+        #: msg_numbers of finished messages that were not sent, with the reason
+        self.discarded: dict[int, str] = {}
+        #: messages for the dead-letter queue
+        self.refusals: list[Refusal] = []
+        #: the byte limit of the turn was reached
+        self.more = False
+
+    def discard(self, transmission: Transmission, reason: str) -> None:
+        """Finish a message that is not sent."""
+        self.finished.append(transmission)
+        self.discarded[transmission.msg_number] = reason
+
+
 class Outbox:
     """The sending side of one session.
 
-    `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time. `record` is set when
-    something changed that must outlive a crash of the bridge (durable sessions only).
+    `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time.
     """
 
     def __init__(
@@ -352,48 +373,57 @@ class Outbox:
     ) -> None:
         self.window = window
         self._requests = requests
-        #: where answers to requests from MQ go; None: requests come as any other message
+        #: addresses for answers to requests of MQ applications; None: requests are delivered as ordinary messages
         self.replies: ReplyAddresses | None = None
-        #: messages that the client owes PUBACK or PUBCOMP for, at most (MQTT 5 section 4.9)
+        #: the largest number of messages for which the client owes PUBACK or PUBCOMP (MQTT 5 section 4.9)
         self.receive_maximum = NO_RECEIVE_MAXIMUM
         self.turn_bytes = turn_bytes
-        #: bytes that may still be sent in this turn; `more` says that there is more to send in the next one
+        #: bytes that may still be sent in this turn
         self._room = turn_bytes
-        self.more = False
         self.durable = durable
-        #: QoS of messages without a subscription; the client alters it by subscribing to DEFAULT.QoS
+        #: QoS of messages without a subscription; the client changes it by subscribing to DEFAULT.QoS
         self.direct_qos = DIRECT_MESSAGE_QOS
         self.in_flight = InFlight()
-        #: the message that waits for its record: what follows it waits behind it
+        #: the message that waits for the record of its packet identifier; later messages wait behind it
         self.recording: Outgoing | None = None
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
-        #: the client is connected, and its connection takes more bytes
+        #: the client is connected and reads
         self.open = False
         #: messages that were sent since the client connected, and the clock's time at the last of them
         self.messages_sent = 0
         self.last_sent = 0.0
-        #: counts what is sent; None: nothing does
+        #: counts what is sent; None without metrics
         self.counts: PublicationCounts | None = None
-        #: publications with QoS 0 that a connected client was too slow for
+        #: publications with QoS 0 that were dropped since the client stopped reading
         self.dropped = 0
-        #: of what was put to `done`, the msg_numbers of messages that were not sent, with the reason; whoever tells takes it
-        self.discarded: dict[int, str] = {}
-        self.record = False
-        #: msg_numbers of messages that went out before, on a connection or in a life of the bridge that has ended
+        #: the record of the sending half is not up to date (durable sessions only)
+        self.unsaved = False
+        #: msg_numbers of messages that were sent before, over an earlier connection or by an earlier run of the bridge
         self.sent_before: set[int] = set()
-        #: the bridge died while the client was connected: what waits may have been sent before (MQTT-3.3.1-1)
+        #: the bridge ended while the client was connected: waiting messages may have been sent before (MQTT-3.3.1-1)
         self.uncertain = False
-        #: message ids that differ from what the MsgId prescribes: msg_number -> message id
+        #: msg_number -> packet identifier, where it is not the one that the MsgId prescribes
         self.assigned: dict[int, int] = {}
 
-    def deliver(
-        self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None, done: list[Transmission]
-    ) -> list[Refusal]:
-        """Take messages from the transmission queue, in order; without a protocol, the client is away, and they wait.
+    def pause(self) -> None:
+        """Stop sending: the client does not read, or is away."""
+        self.open = False
 
-        What can be sent is; transmissions that are finished (QoS 0, expired) are appended to `done`.
+    def resume(self) -> None:
+        """Send again."""
+        self.open = True
+
+    def take_dropped(self) -> int:
+        """Return the number of publications with QoS 0 that were dropped since the last call."""
+        dropped, self.dropped = self.dropped, 0
+        return dropped
+
+    def deliver(self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None) -> SendEffects:
+        """Take messages from the transmission queue, in order, and send those that the window allows.
+
+        Without a protocol the client is away, and all messages wait.
         """
-        refusals: list[Refusal] = []
+        effects = SendEffects()
         backlog, messages = self.backlog, self.backlog.messages
         waiting: list[Transmission] = []
         self._room = self.turn_bytes
@@ -404,30 +434,29 @@ class Outbox:
         for transmission in batch:
             if slow and not self._qos(transmission):
                 # At most once: QoS 0 does not wait for a client that does not read.
-                done.append(transmission)
+                effects.discard(transmission, SLOW)
                 self.dropped += 1
-                self.discarded[transmission.msg_number] = SLOW
-            elif waiting or messages or protocol is None or not self._send(transmission, now, protocol, done, refusals):
+            elif waiting or messages or protocol is None or not self._send(transmission, now, protocol, effects):
                 waiting.append(transmission)
         if waiting:
             backlog.extend(waiting)
         if backlog.bytes > backlog.limit:
             dropped, dead = backlog.make_room(self.sent_before)
-            done += dropped
-            self.discarded.update(dict.fromkeys([one.msg_number for one in dropped], FULL))
-            refusals += [too_many(one, backlog.limit) for one in dead]
-        return refusals
+            for transmission in dropped:
+                effects.discard(transmission, FULL)
+            effects.refusals += [too_many(one, backlog.limit) for one in dead]
+        return effects
 
-    def pump(self, now: float, protocol: ServerProtocol, done: list[Transmission]) -> list[Refusal]:
-        """Send what waits as far as the window allows."""
-        refusals: list[Refusal] = []
+    def pump(self, now: float, protocol: ServerProtocol) -> SendEffects:
+        """Send waiting messages as far as the window allows."""
+        effects = SendEffects()
         messages = self.backlog.messages
         size = count = 0
         self._room = self.turn_bytes
         try:
             while messages:
                 transmission = messages[0]
-                if not self._send(transmission, now, protocol, done, refusals):
+                if not self._send(transmission, now, protocol, effects):
                     break
                 messages.popleft()
                 size += transmission.message.length
@@ -435,45 +464,34 @@ class Outbox:
         finally:
             if count:
                 self.backlog.count(-size, -count)
-        return refusals
+        return effects
 
-    def _send(
-        self,
-        transmission: Transmission,
-        now: float,
-        protocol: ServerProtocol,
-        done: list[Transmission],
-        refusals: list[Refusal],
-    ) -> bool:
-        """Send one message; False when it has to wait.
-
-        A message that cannot be sent affects no other message: a refusal is appended to `refusals`.
-        """
+    def _send(self, transmission: Transmission, now: float, protocol: ServerProtocol, effects: SendEffects) -> bool:
+        """Send one message; return False if it has to wait. A message that cannot be sent affects no other message."""
         try:
             if not self.open:
                 return False
             if self._room <= 0:
-                self.more = True
+                effects.more = True
                 return False
-            version_5 = protocol.level == LEVEL_MQTT_5
             in_flight = self.in_flight
             full = in_flight.unacknowledged >= self.window or in_flight.unfinished >= self.receive_maximum
             if (full or self.recording is not None) and self._qos(transmission):
                 return False
             if transmission.expired and transmission.msg_number not in self.sent_before:
-                # One that the client may have: it holds the message id, and would take another message for this one.
-                done.append(transmission)
-                self.discarded[transmission.msg_number] = EXPIRED
+                # A message that the client may have keeps its packet identifier, and is sent although it has expired.
+                effects.discard(transmission, EXPIRED)
                 return True
             topic = transmission.topic or transmission.remote_queue
             request = None
             if transmission.topic is None and is_request_queue(topic):
                 request = self._requests.find(topic)
                 if request is None:
-                    why = f"it answers a request that is not known any more ({topic}; limits.request_bytes)"
-                    refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
+                    why = f"it answers a request that is no longer known ({topic}; limits.request_bytes)"
+                    effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
                     return True
                 topic = request.response_topic
+            version_5 = protocol.level == LEVEL_MQTT_5
             publication = from_mq(
                 transmission.message,
                 topic=topic,
@@ -491,61 +509,22 @@ class Outbox:
                 if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
                     subscription = subscription_data(user_data)
                 if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
-                    done.append(transmission)
-                    self.discarded[transmission.msg_number] = OWN
+                    effects.discard(transmission, OWN)
                     return True
-                if request is not None:
-                    publication.answer(request)
-                md = transmission.message.md
-                if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
-                    publication.ask(md, self.replies.topic(self._requests.client_id, md))
-                properties = publication.properties_with(
-                    message_expiry_interval(transmission), subscription.subscription_identifiers
-                )
+                properties = self._properties(transmission, publication, request, subscription)
                 if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
-                    refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
+                    effects.refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
                     return True
-            size = len(publication.payload)
-            self._room -= size + _MESSAGE_BYTES
-            self.messages_sent += 1
-            self.last_sent = now
-            if publication.properties is not None:
-                self._room -= size_of_properties(publication.properties)
+            self._count(publication, now)
             qos = publication.qos
-            counts = self.counts
-            if counts is not None:
-                if not qos:
-                    counts.sent_size_0 += size  # how many they are, `finished` of bridge.service.traffic counts
-                elif qos == 1:
-                    counts.sent_1 += 1
-                    counts.sent_size_1 += size
-                else:
-                    counts.sent_2 += 1
-                    counts.sent_size_2 += size
             if not qos:
                 protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
-                done.append(transmission)
+                effects.finished.append(transmission)
                 return True
-            number = transmission.msg_number
-            taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
-            message_id = self.assigned.get(number) or message_id_from(number, taken)
             outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
             outgoing.properties = properties
-            in_flight.add(message_id, outgoing)
-            # That it is sent needs no record: the session's says that the client is connected, and so that it may have been.
-            if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
-                self.record = True
-                self.assigned[number] = message_id
-                outgoing.phase = Phase.RECORDING
-                self.recording = outgoing
-                return True
-            again = bool(self.sent_before) and number in self.sent_before
-            if again:
-                self.sent_before.discard(number)
-                outgoing.times_sent = 2
-                in_flight.resent += 1
-            protocol.publish(field, publication.payload, qos, publication.retain, again, message_id, properties)
+            self._send_reliably(transmission, outgoing, protocol)
             return True
         except MalformedHeader as error:
             reason = cmqc.MQRC_RFH_ERROR if error.structure == "MQRFH2" else cmqc.MQRC_HEADER_ERROR
@@ -556,8 +535,66 @@ class Outbox:
             log.exception("MQB2407E a message for client %r cannot be converted or sent", self._requests.client_id)
             refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
         self._forget(transmission)
-        refusals.append(refusal)
+        effects.refusals.append(refusal)
         return True
+
+    def _properties(
+        self,
+        transmission: Transmission,
+        publication: OutgoingPublication,
+        request: Request | None,
+        subscription: SubscriptionData,
+    ) -> PublishProperties | None:
+        """Return the properties of a PUBLISH of MQTT 5; an answer or a request gets those of one."""
+        if request is not None:
+            publication.answer(request)
+        md = transmission.message.md
+        if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
+            publication.ask(md, self.replies.topic(self._requests.client_id, md))
+        return publication.properties_with(message_expiry_interval(transmission), subscription.subscription_identifiers)
+
+    def _count(self, publication: OutgoingPublication, now: float) -> None:
+        """Count a publication that is sent, for the turn and for metrics."""
+        size = len(publication.payload)
+        self._room -= size + _MESSAGE_BYTES
+        if publication.properties is not None:
+            self._room -= size_of_properties(publication.properties)
+        self.messages_sent += 1
+        self.last_sent = now
+        counts = self.counts
+        if counts is None:
+            return
+        if not publication.qos:
+            counts.sent_size_0 += size  # `finished` of bridge.service.traffic counts the publications
+        elif publication.qos == 1:
+            counts.sent_1 += 1
+            counts.sent_size_1 += size
+        else:
+            counts.sent_2 += 1
+            counts.sent_size_2 += size
+
+    def _send_reliably(self, transmission: Transmission, outgoing: Outgoing, protocol: ServerProtocol) -> None:
+        """Send a message with QoS 1 or 2, or let it wait until its packet identifier is on record."""
+        number, in_flight = transmission.msg_number, self.in_flight
+        taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
+        message_id = self.assigned.get(number) or message_id_from(number, taken)
+        in_flight.add(message_id, outgoing)
+        # Other identifiers need no record: the session's record shows that the client is connected, and so that the message
+        # may have been sent.
+        if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
+            self.unsaved = True
+            self.assigned[number] = message_id
+            outgoing.phase = Phase.RECORDING
+            self.recording = outgoing
+            return
+        again = bool(self.sent_before) and number in self.sent_before
+        if again:
+            self.sent_before.discard(number)
+            outgoing.times_sent = 2
+            in_flight.resent += 1
+        protocol.publish(
+            outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, again, message_id, outgoing.properties
+        )
 
     def _forget(self, transmission: Transmission) -> None:
         """Free the message id of a message that was not sent after all."""
@@ -581,7 +618,7 @@ class Outbox:
         transmission = self.in_flight.acknowledge(message_id)
         if transmission is not None and transmission.msg_number in self.assigned:
             del self.assigned[transmission.msg_number]
-            self.record = self.durable
+            self.unsaved = self.durable
         return transmission
 
     def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
@@ -592,7 +629,7 @@ class Outbox:
         outgoing, transmission = self.in_flight.receive(message_id)
         if transmission is not None:
             self.assigned.pop(transmission.msg_number, None)
-            self.record = self.durable
+            self.unsaved = self.durable
         return outgoing, transmission
 
     def complete(self, message_id: int) -> bool:
@@ -602,7 +639,7 @@ class Outbox:
         if not self.durable:
             del self.in_flight[message_id]
             return False
-        self.record = True
+        self.unsaved = True
         return True
 
     def fit(self) -> None:
@@ -616,7 +653,7 @@ class Outbox:
         ]
         if len(unacknowledged) > room:
             self.restore(unacknowledged[room:])
-            self.record = self.durable
+            self.unsaved = self.durable
 
     def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
         """Take back messages that are not finished, though they were sent; they go out again, under their message ids.
@@ -673,7 +710,7 @@ class Outbox:
             if outgoing is self.recording:
                 self.recording = None
             if self.assigned.pop(transmission.msg_number, None) is not None:
-                self.record = self.durable
+                self.unsaved = self.durable
             taken.append(transmission)
         return taken
 

@@ -1,7 +1,7 @@
-"""The session of one MQTT client: what outlives its connections. Packets in, work and answers out; no I/O, no connection.
+"""The session of one MQTT client, which outlives its connections (MQTT 3.1.1 sections 3.1.2.4, 4.1 and 4.3). No I/O.
 
-A session takes packets in the batches in which they arrived and makes one `Work` of each: what the queue manager has to
-commit before the client is answered, and the answers. MQTT 3.1.1 sections 3.1.2.4, 4.1 and 4.3.
+`Session.receive` takes a batch of packets and returns `ReceiveEffects`: what the queue manager has to commit, and the answers
+that the client gets after the commit.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity, Principal
 from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, PublicationCounts, Requests
-from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord
+from bridge.telemetry.outbox import NO_RECEIVE_MAXIMUM, SENT_AT_A_TURN, Backlog, Outbox, PublicationCounts, Requests
+from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import shared_subscription
 from bridge.telemetry.topic_access import TopicAccess
 from bridge.telemetry.transmission import PublicationMessage, Transmission
@@ -32,8 +32,8 @@ NEVER: Final = 0xFFFFFFFF
 _PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
 
 
-class Work:
-    """What one batch of packets asks of the queue manager, and what the client is told once that is committed."""
+class ReceiveEffects:
+    """The effects of one batch of packets: what the queue manager has to commit, and the answers that follow the commit."""
 
     __slots__ = (
         "acknowledged",
@@ -59,55 +59,56 @@ class Work:
         self.publications: list[tuple[PublicationMessage, bool]] = []
         #: bytes that the publications count for until they are committed (limits.pending_publication_bytes)
         self.weight = 0
-        #: when the packets came, in microseconds since the epoch; for observers
+        #: when the packets arrived, in microseconds since the epoch; for observers
         self.received_at = 0
+        #: messages to remove from the transmission queue
         self.removals: list[Transmission] = []
-        #: of these, those that the client acknowledged by PUBACK, with their message ids
+        #: of these, the messages that PUBACK acknowledged, with their packet identifiers
         self.acknowledged: list[tuple[int, Transmission]] = []
         self.answers: list[Answer] = []
-        #: message ids to answer by PUBREC although their publications are in an earlier unit of work, unless refused there
+        #: packet identifiers of publications with QoS 2 that arrived again; an earlier unit of work contains them
         self.repeated: list[int] = []
-        #: message ids of publications with QoS 2 that the queue manager did not take; None while nobody has said so
+        #: packet identifiers of publications with QoS 2 that the queue manager rejected; None if none is known yet
         self.refused: set[int] | None = None
-        #: the answers depend on units of work before this one
+        #: the answers depend on earlier units of work
         self.ordered = False
-        #: the message whose unusual message id goes on record with this
+        #: the message whose packet identifier is put on record with this
         self.recording: Outgoing | None = None
-        #: (message id, message, what it was on the transmission queue) to release by PUBREL
+        #: (packet identifier, message, its transmission) for which PUBREL is sent
         self.released: list[tuple[int, Outgoing, Transmission]] = []
-        #: message ids that are free once this is committed
+        #: packet identifiers that are free after the commit
         self.completed: list[int] = []
-        #: message ids of publications received that are released by this
+        #: packet identifiers of received publications that PUBREL released
         self.forgotten: frozenset[int] = frozenset()
-        #: of the answers, those about message ids that nothing is known of: MQTT 5 has a reason code for them
+        #: answers about packet identifiers that are not in use: MQTT 5 has a reason code for them
         self.unknown: frozenset[Answer] = frozenset()
-        #: message identifiers of messages that are to be sent again; None: no packet needed them yet
+        #: packet identifiers of messages that will be sent again; None until a packet needs them
         self.resent_later: set[int] | None = None
-        #: the rule that the last packet taken broke: what came before it counts, then the connection is closed
+        #: the rule that the last packet broke: earlier packets count, then the connection is closed
         self.violation = ""
-        #: with which MQTT 5 tells the client so
+        #: the reason code that goes with it
         self.violation_code = ReasonCode.PROTOCOL_ERROR
 
     def qos_2(self, refused: Iterable[int]) -> set[int]:
-        """Return the message ids of those publications, by index, that have QoS 2."""
+        """Return the packet identifiers of those publications, by index, that have QoS 2."""
         publications = self.publications
         return {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
 
     def answer_to(self, index: int) -> Answer:
-        """Return the acknowledgement of a publication, by index; one that is never sent for QoS 0."""
+        """Return the acknowledgement of a publication, by index. For QoS 0 it is never sent."""
         message = self.publications[index][0]
         return (_PUBACK if message.qos == 1 else _PUBREC), message.message_id
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to commit."""
+        """Whether there is nothing to commit."""
         return not (
             self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
         )
 
 
 class Session:
-    """A session, clean or durable, of one client identifier."""
+    """The session of one client identifier, clean or durable."""
 
     def __init__(
         self,
@@ -123,70 +124,112 @@ class Session:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
-        #: what it asked with MQTT 5, as far as answers do not say it
+        #: requests of MQTT 5 that wait for answers
         self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
         self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
         self.outbox.replies = identity.replies
-        #: most message ids in `received`
+        #: the largest number of packet identifiers in `received`
         self.unreleased = unreleased
-        #: message ids received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
+        #: packet identifiers received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
         self.received: set[int] = set()
-        #: `received` or `requests` has changed and has to be on record (durable sessions only)
-        self.record = False
-        #: topic filters subscribed to, with the user data of their subscriptions
+        #: the records of `received` and `requests` are not up to date (durable sessions only)
+        self._unsaved = False
+        #: topic filter -> user data of its subscription
         self.filters: dict[str, str] = {}
-        #: shared subscriptions that it is a member of, by remote queue manager: `$share/NAME/FILTER`, user data
+        #: remote queue manager -> `$share/NAME/FILTER` and user data, of each share that the session is a member of
         self.shares: dict[str, tuple[str, str]] = {}
-        #: seconds that it outlives its connection; 0: it ends with it (MQTT 5 section 3.1.2.11.2)
+        #: seconds that the session outlives its connection (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
-        #: time.time() when it expires while its client is away; 0.0: it does not
+        #: time.time() at which the session expires; 0.0 if the client is connected or the session does not expire
         self.expires_at = 0.0
-        #: it has been answered with CONNACK; what came for subscriptions before is not its own
+        #: CONNACK has been sent; messages for subscriptions that arrived earlier belong to a previous session
         self.begun = False
-        #: its client is connected, or its CONNECT is being committed
+        #: the client is connected, or its CONNECT is being committed
         self.connected = False
-        #: time.time() when its client connected, or left; 0.0 where that is not known
+        #: time.time() at which the client connected or left; 0.0 if unknown
         self.since = 0.0
-        #: the channel by which its client is, or was last, connected; blank where that is not known
+        #: the channel of the present or last connection; blank if unknown
         self.channel = ""
-        #: messages that its client has sent since it connected, and when the last of them came, in microseconds
+        #: messages that the client has sent since it connected, and the time of the last one, in microseconds
         self.messages_received = 0
         self.last_received_at = 0
         #: the owner, whose clients alone may resume the session; None if no client has connected since an older bridge ran
         self.principal: Principal | None = None
         #: the network that the session began from; blank for a Unix socket, or if an older bridge wrote the record
         self.network = ""
-        #: the protocol level by which its client is, or was last, connected; 0 where that is not known
+        #: the protocol level of the present or last connection; 0 if unknown
         self.level = 0
-        #: counts what its client publishes; None: nothing does
+        #: counts publications of the client; None without metrics
         self.counts: PublicationCounts | None = None
-        #: which topics its channel lets its client use; None: any
+        #: the topic rules of the channel; None for any topic
         self.topics: TopicAccess | None = None
         #: clients that resume it while its subscriptions are being authorized for another one; None while none are
         self.resuming: list[Callable[[], None]] | None = None
 
-    def attach(self, identity: ClientIdentity) -> None:
-        """Begin a connection of the client: CONNACK is sent."""
+    def connect(self, channel: str, level: int, expiry_interval: int, now: float) -> None:
+        """Begin a connection of the client whose CONNECT is being committed, at `now` in seconds since the epoch."""
+        self.connected = True
+        self.since, self.channel, self.level = now, channel, level
+        self.expiry_interval = expiry_interval
+
+    def attach(self, identity: ClientIdentity, receive_maximum: int = NO_RECEIVE_MAXIMUM) -> None:
+        """Let the client send and receive: CONNECT is committed."""
+        outbox = self.outbox
         self.connected = self.begun = True
-        self.messages_received = self.outbox.messages_sent = 0
-        self.last_received_at, self.outbox.last_sent = 0, 0.0
+        self.messages_received = outbox.messages_sent = 0
+        self.last_received_at, outbox.last_sent = 0, 0.0
         self.expires_at = 0.0
         self.identity = identity
-        self.outbox.open = True
-        self.outbox.uncertain = False
+        outbox.uncertain = False
+        outbox.receive_maximum = receive_maximum
+        outbox.fit()
+        outbox.resume()
 
     def detach(self, now: float) -> None:
-        """End a connection of the client at `now`, in seconds since the epoch; a durable session lives on for its expiry."""
-        self.connected = self.outbox.open = False
+        """End a connection of the client at `now`, in seconds since the epoch."""
+        self.connected = False
+        self.outbox.pause()
         self.since = now
         self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
 
-    def receive(self, packets: Sequence[MessagePacket]) -> Work:
-        """Take packets; what follows a packet that breaks a rule, which `violation` tells, is not taken."""
-        work = Work()
-        publications, answers = work.publications, work.answers
+    # Records of a durable session ------------------------------------------------------------------------------------
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether records are not up to date: they have to be in the next unit of work."""
+        return self._unsaved or self.outbox.unsaved
+
+    def save_again(self) -> None:
+        """Write the records again: their last unit of work failed, or the client connected or left."""
+        self._unsaved = self.outbox.unsaved = self.durable
+
+    def save_sent(self) -> None:
+        """Write the record of the sending half again: the connection or the shares have changed."""
+        self.outbox.unsaved = self.durable
+
+    def take_records(self, records: dict[StateKey, StateRecord | None]) -> Outgoing | None:
+        """Add the records that are not up to date to those of a unit of work.
+
+        Return the message whose packet identifier is on record when the unit is committed.
+        """
+        if self._unsaved:
+            received = ReceivedRecord(self.client_id, sorted(self.received))
+            self._unsaved = False
+            records[received.key] = received
+            records.update(self.requests.changes())
+        if not self.outbox.unsaved:
+            return None
+        sent = self._sent_record()
+        self.outbox.unsaved = False
+        records[sent.key] = sent
+        return self.outbox.recording
+
+    def receive(self, packets: Sequence[MessagePacket]) -> ReceiveEffects:
+        """Take packets up to the first one that breaks a rule, which `violation` names."""
+        effects = ReceiveEffects()
+        publications, answers = effects.publications, effects.answers
         identity, outbox, counts = self.identity, self.outbox, self.counts
-        # By QoS, summed up here: this is done for each message.
+        # Counted by QoS in local variables: this loop runs for each message.
         size_0, count_1, size_1 = 0, 0, 0
         before_2 = 0 if counts is None else counts.received_2
         try:
@@ -194,12 +237,12 @@ class Session:
                 if type(packet) is Publish:
                     qos = packet.qos
                     if qos == 2:
-                        if not self._receive_once(packet, work):
+                        if not self._receive_once(packet, effects):
                             break
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
                     if packet.properties is not None and self.requests.add(packet.properties):
-                        self.record = True
+                        self._unsaved = True
                     if qos:
                         answers.append((_PUBACK, packet.message_id))
                         count_1 += 1
@@ -210,151 +253,147 @@ class Session:
                     message_id = packet.message_id
                     transmission = outbox.acknowledge(message_id)
                     if transmission is not None:
-                        work.removals.append(transmission)
-                        work.acknowledged.append((message_id, transmission))
+                        effects.removals.append(transmission)
+                        effects.acknowledged.append((message_id, transmission))
                 elif type(packet) is Pubrec:
                     if packet.reason_code >= FAILURE:
-                        self._rejected(packet.message_id, work)
+                        self._rejected(packet.message_id, effects)
                     else:
-                        self._release(packet.message_id, work)
+                        self._release(packet.message_id, effects)
                 elif type(packet) is Pubrel:
-                    # The message id is forgotten on disk before PUBCOMP: the client may use it for another message then.
+                    # The identifier is removed on disk before PUBCOMP: the client may then use it for another message.
                     message_id = packet.message_id
                     if message_id in self.received:
                         self.received.discard(message_id)
-                        work.forgotten |= {message_id}
-                        self.record = self.durable
+                        effects.forgotten |= {message_id}
+                        self._unsaved = self.durable
                     else:
-                        work.ordered = True  # an earlier unit of work may be about to forget it
-                        if message_id not in work.forgotten:
-                            work.unknown |= {(_PUBCOMP, message_id)}
+                        effects.ordered = True  # an earlier unit of work may be removing it
+                        if message_id not in effects.forgotten:
+                            effects.unknown |= {(_PUBCOMP, message_id)}
                     answers.append((_PUBCOMP, message_id))
                 elif type(packet) is Pubcomp:
                     if outbox.complete(packet.message_id):
-                        work.completed.append(packet.message_id)
+                        effects.completed.append(packet.message_id)
                 else:
                     answers.append(_PINGRESP)
         except WrongAcknowledgement as error:
-            work.violation = str(error)
-        work.weight += size_0 + size_1
+            effects.violation = str(error)
+        effects.weight += size_0 + size_1
         if counts is not None:
             counts.received_0 += len(publications) - count_1 - (counts.received_2 - before_2)
             counts.received_size_0 += size_0
             counts.received_1 += count_1
             counts.received_size_1 += size_1
-        return work
+        return effects
 
-    def _receive_once(self, publish: Publish, work: Work) -> bool:
-        """Take a PUBLISH with QoS 2; return False for one too many that is not released."""
+    def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
+        """Take a PUBLISH with QoS 2; return False if too many are not released."""
         message_id = publish.message_id
         if message_id not in self.received:
             if len(self.received) >= self.unreleased:
-                work.violation = (
+                effects.violation = (
                     f"more than {self.unreleased} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
                 )
-                work.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+                effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
                 return False
             self.received.add(message_id)
-            work.publications.append((to_mq(publish, self.identity), publish.retain))
-            work.weight += len(publish.payload)
+            effects.publications.append((to_mq(publish, self.identity), publish.retain))
+            effects.weight += len(publish.payload)
             if self.counts is not None:
                 self.counts.received_2 += 1
                 self.counts.received_size_2 += len(publish.payload)
             if publish.properties is not None:
                 self.requests.add(publish.properties)
-            self.record = self.durable
-            work.answers.append((_PUBREC, message_id))
+            self._unsaved = self.durable
+            effects.answers.append((_PUBREC, message_id))
         else:
-            work.repeated.append(message_id)
+            effects.repeated.append(message_id)
         return True
 
-    def _release(self, message_id: int, work: Work) -> None:
+    def _release(self, message_id: int, effects: ReceiveEffects) -> None:
         outgoing, transmission = self.outbox.receive(message_id)
         if transmission is not None:
-            work.removals.append(transmission)
+            effects.removals.append(transmission)
         if outgoing is None:
             if message_id not in self.outbox.in_flight:
-                if work.resent_later is None:
-                    work.resent_later = self.outbox.resent_later()
-                if message_id in work.resent_later:
-                    # PUBLISH must not follow PUBREL (MQTT-4.3.3-6): PUBREL answers the PUBREC for the PUBLISH sent again.
+                if effects.resent_later is None:
+                    effects.resent_later = self.outbox.resent_later()
+                if message_id in effects.resent_later:
+                    # PUBLISH must not follow PUBREL (MQTT-4.3.3-6). PUBREL answers the PUBREC for the next PUBLISH.
                     return
-                work.unknown |= {(_PUBREL, message_id)}
-            work.answers.append((_PUBREL, message_id))
+                effects.unknown |= {(_PUBREL, message_id)}
+            effects.answers.append((_PUBREL, message_id))
         elif transmission is not None:
-            work.released.append((message_id, outgoing, transmission))
+            effects.released.append((message_id, outgoing, transmission))
 
-    def _rejected(self, message_id: int, work: Work) -> None:
-        """Take a PUBREC of MQTT 5 that refuses the message: it is the client's, and there is no PUBREL (section 4.3.3)."""
+    def _rejected(self, message_id: int, effects: ReceiveEffects) -> None:
+        """Take a PUBREC of MQTT 5 that rejects the message: the delivery is complete without PUBREL (section 4.3.3)."""
         outgoing, transmission = self.outbox.receive(message_id)
         if outgoing is not None and transmission is not None:
             self.outbox.in_flight.reject(outgoing)
-            work.removals.append(transmission)
-            work.acknowledged.append((message_id, transmission))
+            effects.removals.append(transmission)
+            effects.acknowledged.append((message_id, transmission))
 
     def committed(
-        self, work: Work, refused: Collection[int], now: float, *, answerable: bool = True, answer_refused: bool = False
+        self,
+        effects: ReceiveEffects,
+        refused: Collection[int],
+        now: float,
+        *,
+        answerable: bool = True,
+        answer_refused: bool = False,
     ) -> list[Answer]:
-        """Return what the client is told now that `work` is committed.
+        """Return the answers to the client after the commit.
 
-        `refused` are indices of publications that were not taken; they are acknowledged only where `answer_refused` says that
-        the client is told why (MQTT 5). Where the connection that the packets came over is gone,
-        `answerable` is False: PUBREL alone goes out over the one that has taken its place.
+        `refused` contains the indices of publications that the queue manager rejected. They are acknowledged only with
+        `answer_refused`: MQTT 5 has reason codes for them. `answerable` is False if the connection over which the packets
+        arrived is gone: the next connection gets PUBREL only.
         """
         in_flight = self.outbox.in_flight
-        for message_id, _ in work.acknowledged:
+        for message_id, _ in effects.acknowledged:
             in_flight.pop(message_id, None)
-        answers = work.answers if answerable else []
-        if work.released or work.completed:
-            in_flight.free(work.completed)
-            for message_id, outgoing, _ in work.released:
+        answers = effects.answers if answerable else []
+        if effects.released or effects.completed:
+            in_flight.free(effects.completed)
+            for message_id, outgoing, _ in effects.released:
                 outgoing.phase = Phase.AWAITING_PUBCOMP
                 outgoing.payload = b""
                 outgoing.sent_at = now
                 answers.append((_PUBREL, message_id))
         if refused:
-            if work.refused is None:
-                self.refuse(work, refused)
+            if effects.refused is None:
+                self.refuse(effects, refused)
             if not answer_refused:
-                withheld = {work.answer_to(index) for index in refused}
+                withheld = {effects.answer_to(index) for index in refused}
                 answers = [answer for answer in answers if answer not in withheld]
-        if work.repeated and answerable:
-            # A publication refused here may have come once more since: it is in a later unit of work, not committed yet.
-            awaited = self.received - (work.refused or set())
-            answers += [(_PUBREC, message_id) for message_id in work.repeated if message_id in awaited]
+        if effects.repeated and answerable:
+            # A publication rejected here may have arrived again since: a later unit of work contains it.
+            awaited = self.received - (effects.refused or set())
+            answers += [(_PUBREC, message_id) for message_id in effects.repeated if message_id in awaited]
         return answers
 
-    def failed(self, work: Work) -> None:
-        """Take back what `work` did to the session: nothing of it took effect.
+    def failed(self, effects: ReceiveEffects) -> None:
+        """Undo the changes of a unit of work that failed.
 
-        What the client sent is unknown to MQ, what it acknowledged is still there.
+        The queue manager has none of the publications, and still has the messages that the client acknowledged.
         """
-        unknown = {message.message_id for message, _ in work.publications if message.qos == 2}
-        self.received -= unknown - (work.refused or set())
-        self.outbox.restore(work.acknowledged + [(message_id, one) for message_id, _, one in work.released])
-        for message_id in work.completed:
+        unknown = {message.message_id for message, _ in effects.publications if message.qos == 2}
+        self.received -= unknown - (effects.refused or set())
+        self.outbox.restore(effects.acknowledged + [(message_id, one) for message_id, _, one in effects.released])
+        for message_id in effects.completed:
             self.outbox.in_flight.release(message_id, self.outbox.in_flight[message_id])
         self.requests.lose()
-        self.record = self.outbox.record = self.durable
+        self.save_again()
 
-    def refuse(self, work: Work, refused: Iterable[int]) -> None:
-        """Forget publications of `work`, by index, that are not taken.
+    def refuse(self, effects: ReceiveEffects, refused: Iterable[int]) -> None:
+        """Forget rejected publications, by index: if the client sends them again, they are new."""
+        effects.refused = effects.qos_2(refused)
+        self.received -= effects.refused
+        self._unsaved = self.durable
 
-        The client will send them again, and they are new then.
-        """
-        work.refused = work.qos_2(refused)
-        self.received -= work.refused
-        self.record = self.durable
-
-    def received_record(self) -> ReceivedRecord:
-        """Return the record of the receiving half, which is up to date with it."""
-        self.record = False
-        return ReceivedRecord(self.client_id, sorted(self.received))
-
-    def sent_record(self) -> SentRecord:
-        """Return the record of the sending half, which is up to date with it."""
+    def _sent_record(self) -> SentRecord:
         outbox = self.outbox
-        outbox.record = False
         released, sent = [], []
         for message_id, outgoing in outbox.in_flight.items():
             if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP):
@@ -378,9 +417,9 @@ class Session:
         )
 
     def restore(self, record: SessionRecord, now: float) -> None:
-        """Take over a record after a restart, at `now` in seconds since the epoch.
+        """Restore a record after a restart, at `now` in seconds since the epoch.
 
-        The time of a client that was connected when the bridge died begins to run now.
+        The Session Expiry Interval of a client that was connected when the bridge ended begins now.
         """
         if isinstance(record, ReceivedRecord):
             self.received = set(record.received)
@@ -389,7 +428,7 @@ class Session:
             self.requests.restore(record)
             return
         self.outbox.assigned = dict(record.assigned)
-        # A message may have been sent if it has a message identifier. `sent` lacks those that were taken back and not resent.
+        # A message with a packet identifier may have been sent. `sent` lacks messages that were taken back and not resent.
         self.outbox.sent_before = {*record.sent, *self.outbox.assigned}
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval

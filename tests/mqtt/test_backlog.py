@@ -37,11 +37,12 @@ def test_messages_beyond_the_limit_are_dropped_or_dead_lettered(
     waiting: Any, when_full: str, left: list[int], given_up: list[int], dead: list[int]
 ) -> None:
     for parts in ([[1, 2, 3, 4, 5, 6]], [[1], [2, 3], [4], [5, 6]]):
-        box, done = outbox(3, when_full), []
-        refusals = [one for part in parts for one in box.deliver([waiting(n, 1) for n in part], 0.0, None, done)]
+        box = outbox(3, when_full)
+        effects = [box.deliver([waiting(n, 1) for n in part], 0.0, None) for part in parts]
+        refusals = [refusal for one in effects for refusal in one.refusals]
         assert [one.msg_number for one in box.backlog] == left
-        assert [one.msg_number for one in done] == given_up
-        assert box.discarded == dict.fromkeys(given_up, FULL)
+        assert [message.msg_number for one in effects for message in one.finished] == given_up
+        assert [entry for one in effects for entry in one.discarded.items()] == [(number, FULL) for number in given_up]
         assert [one.transmission.msg_number for one in refusals] == dead
         assert {one.reason for one in refusals} <= {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
 
@@ -49,22 +50,22 @@ def test_messages_beyond_the_limit_are_dropped_or_dead_lettered(
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
 def test_messages_that_the_client_may_already_have_are_kept(waiting: Any, when_full: str) -> None:
     """Each holds a packet identifier: the client would take another message with it for this one."""
-    box, done = outbox(2, when_full), []
+    box = outbox(2, when_full)
     box.sent_before = {1, 2}
-    refusals = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None, done)
+    effects = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None)
     kept = {one.msg_number for one in box.backlog}
     assert {1, 2} <= kept
-    assert len(done) + len(refusals) + len(kept) == 4
+    assert len(effects.finished) + len(effects.refusals) + len(kept) == 4
 
 
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
 def test_a_message_larger_than_the_limit(waiting: Any, when_full: str) -> None:
-    box, done = outbox(1, when_full), []
-    box.deliver([waiting(1, 1)], 0.0, None, done)
-    refusals = box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None, done)
+    box = outbox(1, when_full)
+    box.deliver([waiting(1, 1)], 0.0, None)
+    effects = box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None)
     assert [one.msg_number for one in box.backlog] == ([2] if when_full == "drop-oldest" else [1])
-    assert [one.msg_number for one in done] == ([1] if when_full == "drop-oldest" else [])
-    assert [one.transmission.msg_number for one in refusals] == ([] if when_full == "drop-oldest" else [2])
+    assert [one.msg_number for one in effects.finished] == ([1] if when_full == "drop-oldest" else [])
+    assert [one.transmission.msg_number for one in effects.refusals] == ([] if when_full == "drop-oldest" else [2])
 
 
 @given(

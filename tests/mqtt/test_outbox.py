@@ -20,8 +20,7 @@ def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
 
 def sent(box: Outbox, packets: Any, *batch: Any, now: float = 0.0) -> list[Any]:
     out = connected()
-    done: list[Any] = []
-    assert box.deliver(batch, now, out, done) == []
+    assert box.deliver(batch, now, out).refusals == []
     return packets(out)  # type: ignore[no-any-return]
 
 
@@ -37,19 +36,17 @@ def test_a_message_becomes_a_publish(waiting: Any, packets: Any, qos: int, retai
 
 
 def test_qos_0_is_finished_once_written(waiting: Any) -> None:
-    message, out, done = waiting(1, 0), connected(), []
+    message = waiting(1, 0)
     box = outbox()
-    box.deliver([message], 0.0, out, done)
-    assert done == [message]
+    assert box.deliver([message], 0.0, connected()).finished == [message]
     assert not box.in_flight and not box.pending()
 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_qos_1_and_2_are_not_finished_once_written(waiting: Any, qos: int) -> None:
-    message, out, done = waiting(1, qos), connected(), []
+    message = waiting(1, qos)
     box = outbox()
-    box.deliver([message], 0.0, out, done)
-    assert done == []
+    assert box.deliver([message], 0.0, connected()).finished == []
     assert box.pending() == [message]
 
 
@@ -68,10 +65,10 @@ def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packet
 
 
 def test_an_expired_message_is_finished_unsent(waiting: Any, packets: Any) -> None:
-    out, done = connected(), []
+    out = connected()
     message = waiting(1, 1, expired=True)
-    assert outbox().deliver([message], 0.0, out, done) == []
-    assert (packets(out), done) == ([], [message])
+    effects = outbox().deliver([message], 0.0, out)
+    assert (packets(out), effects.finished, effects.refusals) == ([], [message], [])
 
 
 def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(waiting: Any, packets: Any) -> None:
@@ -96,10 +93,10 @@ def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(w
 def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_up(
     direct: Any, waiting: Any, packets: Any, fields: dict[str, Any], reason: int
 ) -> None:
-    out, done = connected(), []
+    out = connected()
     box = outbox(1)
     bad, good = direct(1, **fields), waiting(2, 1)
-    refusals = box.deliver([bad, good], 0.0, out, done)
+    refusals = box.deliver([bad, good], 0.0, out).refusals
     assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
     assert [packet.message_id for packet in packets(out)] == [2]
     assert box.pending() == [good]
@@ -110,14 +107,14 @@ def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_
 def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_traceback(
     waiting: Any, packets: Any, caplog: pytest.LogCaptureFixture, where: str, qos: int
 ) -> None:
-    out, done = connected(level=5), []
+    out = connected(level=5)
     box = outbox(1)
     bad, good = waiting(1, qos), waiting(2, qos)
     if where == "conversion":
         bad.message = None
     else:
         bad.message.properties = PublishProperties(user_property=((None, None),))  # type: ignore[arg-type]
-    refusals = box.deliver([bad, good], 0.0, out, done)
+    refusals = box.deliver([bad, good], 0.0, out).refusals
     assert [(one.transmission, one.reason) for one in refusals] == [(bad, 2195)]
     assert [packet.payload for packet in packets(out)] == [b"2"]
     assert box.pending() == ([good] if qos else [])
@@ -137,7 +134,7 @@ def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int
     out = connected()
     for message_id in range(1, 11):
         assert box.acknowledge(message_id) is not None
-        box.pump(0.0, out, [])
+        box.pump(0.0, out)
         following = [message_id + window] if message_id + window <= 10 else []
         assert [one.message_id for one in packets(out)] == following
     assert not box.pending()
@@ -148,7 +145,7 @@ def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: A
     sent(box, packets, waiting(1, 2), waiting(2, 2))
     box.receive(1)
     out = connected()
-    box.pump(0.0, out, [])
+    box.pump(0.0, out)
     assert [one.message_id for one in packets(out)] == [2]
 
 
@@ -159,7 +156,7 @@ def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
     assert sent(box, packets, waiting(4, 0)) == []
     box.acknowledge(1)
     out = connected()
-    box.pump(0.0, out, [])
+    box.pump(0.0, out)
     assert [one.payload for one in packets(out)] == [b"2", b"3", b"4"]
 
 
@@ -171,7 +168,7 @@ def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
     box = outbox(durable=durable)
     if phase is None:
         return box
-    box.deliver([waiting(1, 2)], 0.0, connected(), [])
+    box.deliver([waiting(1, 2)], 0.0, connected())
     if phase is Phase.RECORDING:
         box.in_flight[1].phase = phase
     if phase >= Phase.RELEASING:
@@ -208,12 +205,12 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
 @pytest.mark.parametrize("durable", [False, True])
 def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -> None:
     box = in_phase(waiting, phase, durable=durable)
-    box.record = False
+    box.unsaved = False
     outgoing, transmission = box.receive(1)
     assert {(False, False): "pubrel at once", (True, True): "commit first", (True, False): "nothing"}[
         outgoing is not None, transmission is not None
     ] == answer
-    assert box.record is (durable and answer == "commit first")
+    assert box.unsaved is (durable and answer == "commit first")
     assert box.in_flight.unacknowledged == 0
 
 
@@ -299,12 +296,12 @@ def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, pack
     """
     box = outbox(durable=True)
     assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
-    assert box.record
+    assert box.unsaved
     assert box.assigned == {0x1_0005: 6}
     assert box.recording
     out = connected()
     box.recorded(out, 1.0)
-    box.pump(1.0, out, [])
+    box.pump(1.0, out)
     assert [(one.message_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
 
 
@@ -318,7 +315,7 @@ def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting:
 def test_a_clean_session_needs_no_record(waiting: Any, packets: Any) -> None:
     box = outbox(durable=False)
     assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
-    assert not box.record and not box.assigned
+    assert not box.unsaved and not box.assigned
 
 
 def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, packets: Any) -> None:
@@ -337,22 +334,22 @@ def test_messages_for_an_absent_client_wait(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.open = False
     batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2)]
-    done: list[Any] = []
-    assert box.deliver(batch, 0.0, None, done) == done == []
+    effects = box.deliver(batch, 0.0, None)
+    assert effects.refusals == effects.finished == []
     assert box.pending() == batch
 
 
 def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, packets: Any) -> None:
     box = outbox()
     box.open = False
-    out, done = connected(), []
+    out = connected()
     batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2), waiting(4, 1, user_data="0"), waiting(5, 0)]
-    box.deliver(batch, 0.0, out, done)
-    assert (packets(out), done) == ([], [batch[1], batch[3], batch[4]])
+    finished = box.deliver(batch, 0.0, out).finished
+    assert (packets(out), finished) == ([], [batch[1], batch[3], batch[4]])
     assert box.dropped == 3
     assert box.pending() == [batch[0], batch[2]]
     box.open = True
-    box.pump(0.0, out, done)
+    box.pump(0.0, out)
     assert [one.message_id for one in packets(out)] == [1, 3]
 
 
@@ -366,7 +363,7 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     assert set(box.pending()) == {first, second}
     out = connected()
     box.in_flight.send_again(out, 0.0)
-    box.pump(0.0, out, [])
+    box.pump(0.0, out)
     assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
     assert box.in_flight.unacknowledged == 2
 
@@ -399,21 +396,21 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     box.recorded(connected(), 0.0)
     sent(box, packets)
     out = connected(level=5)
-    box.pump(0.0, connected(), [])
+    box.pump(0.0, connected())
     box.receive_maximum = 1
     box.fit()
     box.in_flight.send_again(out, 1.0)
     (first,) = packets(out)
     assert (first.message_id, first.dup) == (5, True)
-    box.pump(1.0, out, [])
+    box.pump(1.0, out)
     assert packets(out) == []
     if qos == 2:
         box.receive(5)
         box.in_flight[5].phase = Phase.AWAITING_PUBCOMP
-        assert box.pump(1.0, out, []) == [] and packets(out) == []
+        assert box.pump(1.0, out).refusals == [] and packets(out) == []
         box.complete(5)
     else:
         box.acknowledge(5)
-    box.pump(2.0, out, [])
+    box.pump(2.0, out)
     (second,) = packets(out)
     assert (second.message_id, second.dup) == (6, True)

@@ -10,7 +10,8 @@ import pytest
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import PacketType, Puback, Publish, Pubrec
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.record import SentRecord, StateKey, StateRecord
+from bridge.telemetry.session import ReceiveEffects, Session
 from tests.support.connected import connected as protocol_of
 
 PUBREC = (PacketType.PUBREC, 7)
@@ -24,7 +25,7 @@ def connected() -> Session:
     return session
 
 
-def taken(session: Session, packets: Sequence[Publish]) -> Work:
+def taken(session: Session, packets: Sequence[Publish]) -> ReceiveEffects:
     work = session.receive(packets)
     assert not work.violation
     return work
@@ -52,13 +53,18 @@ def test_a_refused_publication_is_not_acknowledged_for_one_that_came_since() -> 
 
 
 def deliver(session: Session, protocol: ServerProtocol, *messages: Any) -> None:
-    session.outbox.deliver(messages, 0.0, protocol, [])
+    session.outbox.deliver(messages, 0.0, protocol)
 
 
 def after_a_restart(session: Session) -> Session:
     """What the next life of the bridge knows of a session."""
     restored = Session(session.identity, durable=True, window=20)
-    restored.restore(session.sent_record(), 0.0)
+    records: dict[StateKey, StateRecord | None] = {}
+    session.save_sent()
+    session.take_records(records)
+    for record in records.values():
+        if isinstance(record, SentRecord):
+            restored.restore(record, 0.0)
     restored.attach(restored.identity)
     return restored
 
@@ -103,7 +109,7 @@ def test_a_pubrec_before_publish_is_sent_again_is_not_answered(
     session.committed(session.receive([Pubrec(9)]), [], 0.0)
     session.outbox.complete(9)
     out = protocol_of()
-    session.outbox.pump(0.0, out, [])
+    session.outbox.pump(0.0, out)
     assert [(one.message_id, one.dup) for one in packets(out)] == [(10, True)]
     work = session.receive([Pubrec(10)])
     assert session.committed(work, [], 0.0) == [(PacketType.PUBREL, 10)]

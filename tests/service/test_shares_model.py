@@ -70,10 +70,9 @@ class SharedMachine(RuleBasedStateMachine):
     def deliver(self, session: Session, batch: Sequence[Transmission]) -> None:
         connection = self.connections[session]
         before = len(connection.came)
-        done: list[Transmission] = []
-        assert not session.outbox.deliver(batch, 0.0, connection.protocol, done)
+        effects = session.outbox.deliver(batch, 0.0, connection.protocol)
         connection.look()
-        assert not done
+        assert not effects.refusals and not effects.finished
         for payload, dup, _ in connection.came[before:]:
             number = int(payload)
             assert dup == (number in self.had[session.client_id]), "DUP for what it may have, and for nothing else"
@@ -127,7 +126,7 @@ class SharedMachine(RuleBasedStateMachine):
             self.acknowledged.add(int(payload))
         assert session is not None and connection is not None
         if session.outbox.backlog and session.outbox.open:
-            session.outbox.pump(0.0, connection.protocol, [])
+            session.outbox.pump(0.0, connection.protocol)
             connection.look()
         self.give_out()
 

@@ -9,7 +9,7 @@ from bridge.service.observers import Observer
 from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Span, Spans, child_of
 from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.trace_context import TraceContext, context_of
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
@@ -25,16 +25,16 @@ class DeliveryTraces(Observer):
         self._clock = clock
         self._names = names
 
-    def acknowledged(self, session: Session, work: Work) -> None:
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         in_flight = session.outbox.in_flight
-        for message_id, transmission in work.acknowledged:
+        for message_id, transmission in effects.acknowledged:
             context = context_of(transmission.message)
             if context is not None and context.sampled:
                 outgoing = in_flight.get(message_id)
                 # A message with QoS 2 ends so only where the client refuses it.
                 error = _REJECTED if outgoing is not None and outgoing.qos == 2 else ""
                 self._delivered(session.client_id, transmission, context, outgoing, error)
-        for _, released, transmission in work.released:
+        for _, released, transmission in effects.released:
             context = context_of(transmission.message)
             if context is not None and context.sampled:
                 self._delivered(session.client_id, transmission, context, released, "")

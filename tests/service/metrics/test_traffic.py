@@ -16,7 +16,7 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.message import Message
 from bridge.telemetry.outbox import EXPIRED
-from bridge.telemetry.session import Session, Work
+from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -47,8 +47,8 @@ def queued(number: int, payload: bytes, put_time: float = PUT) -> Queued:
     return Queued("c", number, message(1, payload), put_time=put_time)
 
 
-def work_of(*messages: PublicationMessage) -> Work:
-    work = Work()
+def work_of(*messages: PublicationMessage) -> ReceiveEffects:
+    work = ReceiveEffects()
     work.publications = [(one, False) for one in messages]
     work.received_at = now_us()
     return work
@@ -82,7 +82,7 @@ def test_what_an_acknowledgement_tells(traffic: Traffic, session: Session, qos: 
     """PUBACK and PUBREC each tell how long the client took, and how long the message was on its way."""
     outgoing = Outgoing(None, qos, b"", b"x", False, Phase.ACKNOWLEDGED, PUT)
     session.outbox.in_flight.add(1, outgoing)
-    work = Work()
+    work = ReceiveEffects()
     work.received_at = now_us()
     if qos == 1:
         work.acknowledged.append((1, queued(1, b"x")))
