@@ -11,7 +11,7 @@ from typing import Final
 
 #: The one object, and the kind of the row that keeps what is altered of it.
 NAME: Final = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
-KIND: Final = "AUTHINFO"
+AUTHINFO: Final = "AUTHINFO"
 #: CHCKCLNT: nobody is asked; whoever gives a password has to give the right one; privileged users have to; all have to.
 NONE, OPTIONAL, REQDADM, REQUIRED = CHECKS = ("NONE", "OPTIONAL", "REQDADM", "REQUIRED")
 

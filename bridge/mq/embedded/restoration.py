@@ -12,7 +12,7 @@ from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import COMMAND_QUEUE
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults
 from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
-from bridge.mq.embedded.connection_authentication import KIND as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.connection_authentication import AUTHINFO as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector.selection import selection_of

@@ -19,7 +19,7 @@ from bridge.mq.embedded.mqsc.definitions import Answer
 from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError, Parameter
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.security.channel_authentication import KIND, Connecting, is_default, matches_channel
+from bridge.security.channel_authentication import KIND as CHLAUTH, Connecting, is_default, matches_channel
 
 #: Keywords, and the keys of the YAML file.
 _KEYS = {
@@ -120,7 +120,7 @@ class ChannelAuthenticationCommands:
     def _kept(self, record: ChannelAuthenticationConfig) -> Unit:
         unit = Unit()
         row = _row(record)
-        unit.changes.definitions.append((KIND, _name(record), row))
+        unit.changes.definitions.append((CHLAUTH, _name(record), row))
         unit.changes.effects.append(lambda: self._register.set(record))
         return unit
 
@@ -130,7 +130,7 @@ class ChannelAuthenticationCommands:
         for record in records:
             # That one of the defaults is removed has to be kept, for it is made anew at each start.
             row = _row(record, removed=True) if is_default(record.key) else None
-            unit.changes.definitions.append((KIND, _name(record), row))
+            unit.changes.definitions.append((CHLAUTH, _name(record), row))
             unit.changes.effects.append(partial(self._register.forget, record.key))
             if row is not None:
                 hint = " Privileged users are refused all the same, unless a record maps a client to one."

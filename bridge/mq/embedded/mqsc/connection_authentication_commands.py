@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.connection_authentication import CHECKS, KIND, NAME
+from bridge.mq.embedded.connection_authentication import CHECKS, AUTHINFO, NAME
 from bridge.mq.embedded.mqsc.amq import CommandRefused, message
 from bridge.mq.embedded.mqsc.definitions import Answer
 from bridge.mq.embedded.mqsc.filter import is_named
@@ -41,7 +41,7 @@ class ConnectionAuthenticationCommands:
             if keyword in values:
                 values[keyword] = value
         unit = Unit()
-        unit.changes.definitions.append((KIND, NAME, msgspec.json.encode(values).decode()))
+        unit.changes.definitions.append((AUTHINFO, NAME, msgspec.json.encode(values).decode()))
         unit.changes.effects.append(lambda: self._object.restore(values))
         return message("AMQ8567I", hint="" if self._object.asks else _NO_EFFECT), unit
 

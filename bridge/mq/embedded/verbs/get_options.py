@@ -11,7 +11,7 @@ from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.selector.selection import Selection
 from bridge.mq.embedded.verbs.handle import INPUT, QueueHandle
-from bridge.mq.embedded.verbs.rendering import OPTIONS as _PROPERTIES
+from bridge.mq.embedded.verbs.rendering import OPTIONS
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
@@ -27,7 +27,7 @@ _SYNCPOINTS = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT
 _EXCLUSIVE = (
     BROWSES | cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_UNLOCK,
     _SYNCPOINTS | cmqc.MQGMO_NO_SYNCPOINT,
-    sum(_PROPERTIES),
+    sum(OPTIONS),
     UNMARKS,
     cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK,
 )
@@ -37,7 +37,7 @@ _KNOWN = (
     | MARKS
     | UNMARKS
     | _SYNCPOINTS
-    | sum(_PROPERTIES)
+    | sum(OPTIONS)
     | cmqc.MQGMO_NO_SYNCPOINT
     | cmqc.MQGMO_WAIT
     | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG

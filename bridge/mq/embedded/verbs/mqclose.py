@@ -6,7 +6,7 @@ Source: IBM MQ documentation, "MQCLOSE - Close object".
 from __future__ import annotations
 
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs import dynamic_queue
+from bridge.mq.embedded.verbs.dynamic_queue import check_closing, delete
 from bridge.mq.embedded.verbs.handle import QueueHandle, SubscriptionHandle, release_queue
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
@@ -33,13 +33,13 @@ def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
         return None
     queue = handle.queue
     if options & _DELETES and not queue.deleted:
-        dynamic_queue.check_closing(queue, options, handle.creator)
+        check_closing(queue, options, handle.creator)
         if hconn.queue_manager.authorization is not None and hconn.asked != queue.owner:
             hconn.queue_manager.authorization.check(hconn.asked, cmqc.MQOT_Q, queue.name, "DLT")
     del hconn.handles[hobj]
     release_queue(handle)
     if (handle.creator or options & _DELETES) and not queue.deleted:
-        return dynamic_queue.delete(hconn.queue_manager, queue)
+        return delete(hconn.queue_manager, queue)
     return None
 
 

@@ -10,7 +10,7 @@ from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.verbs import dynamic_queue
+from bridge.mq.embedded.verbs.dynamic_queue import dynamic_queue
 from bridge.mq.embedded.verbs.handle import (
     INPUT,
     DefinitionHandle,
@@ -190,7 +190,7 @@ def _open_model(hconn: Hconn, od: MQOD, options: int) -> QueueHandle:
     selection = selection_of(queue_manager.appearance, od.SelectionString)
     hconn.ask_queue(od, options, od.ObjectName, None, "DSP")
     model = queue_manager.models[od.ObjectName]
-    queue = dynamic_queue.dynamic_queue(queue_manager, model, od.DynamicQName, hconn.acting(od, options))
+    queue = dynamic_queue(queue_manager, model, od.DynamicQName, hconn.acting(od, options))
     destination = queue_manager.resolve(queue.name)
     handle = open_queue(destination, options)
     handle.profile = queue.name
