@@ -44,7 +44,7 @@ def salvage(
 
     The bridge must not be running on it. A line is printed for each part that is lost.
     """
-    from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, hold
+    from bridge.mq.embedded.storage.layout import DataDirectoryInUse, hold
     from bridge.mq.embedded.storage.salvage import salvage as keep
     from bridge.mq.embedded.storage.store import StoreError
 

@@ -114,7 +114,7 @@ def reset(
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)
     (chosen,) = chosen_of(configuration, [name]).values()
-    from bridge.mq.embedded.storage.lock import Locked, lock
+    from bridge.mq.embedded.storage.layout import Locked, lock
     from bridge.pipeline.flow.administration.status import LOCK
 
     directory = environment.directory_of(name, chosen)
@@ -182,7 +182,7 @@ def compact(
         return
     import pyarrow
 
-    from bridge.mq.embedded.storage.lock import Locked, lock
+    from bridge.mq.embedded.storage.layout import Locked, lock
     from bridge.pipeline.flow.administration.compaction import LOCK, Compaction
 
     try:

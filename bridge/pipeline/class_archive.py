@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import IO, Final
 
-from bridge.mq.embedded.storage.lock import Locked, lock
+from bridge.mq.embedded.storage.layout import Locked, lock
 from bridge.pipeline.cache import cache_directory
 from bridge.pipeline.java import Java
 from bridge.pipeline.session import forget

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.embedded.storage.lock import lock
+from bridge.mq.embedded.storage.layout import lock
 from bridge.pipeline.flow.administration import request
 from bridge.pipeline.flow.administration.status import LOCK, BatchSummary, Status, StatusRecord, read_status, runs
 from tests.cli.conftest import Invoke

@@ -14,7 +14,7 @@ import uvloop
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.capi import frames
 from bridge.mq.capi.conversation import MqiConversation
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.open_handles import invalidate, open_handles
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager

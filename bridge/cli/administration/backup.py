@@ -59,7 +59,7 @@ def restore(
     the directory, or of the parent of one that does not exist.
     """
     from bridge.mq.embedded.storage.backup import restore as make
-    from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
+    from bridge.mq.embedded.storage.layout import DataDirectoryInUse
     from bridge.mq.embedded.storage.store import StoreError
 
     place = _place(data_dir, config)

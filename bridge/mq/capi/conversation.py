@@ -23,12 +23,12 @@ from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, W
 from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.channels import ChannelAgreement, ChannelInstance, agreed
 from bridge.mq.embedded.server.admission import Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
-from bridge.mq.embedded.server_channels import ChannelAgreement, ChannelInstance, agreed
 from bridge.mq.embedded.verbs.application import Application
-from bridge.mq.embedded.verbs.get_options import BROWSES
+from bridge.mq.embedded.verbs.get import BROWSES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
 from bridge.security.tls import certificate_of

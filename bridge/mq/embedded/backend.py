@@ -6,35 +6,387 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import cast
+from typing import Final, TypeAlias, cast
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mq.backend import Consumer, Recovered, SubscriptionRequest
+from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest, unreadable
 from bridge.mq.commits import Commits
-from bridge.mq.embedded.beginnings import Beginnings, Waiting
-from bridge.mq.embedded.client_publications import APPLICATION_NAME, divert, put_answer, unretainable
-from bridge.mq.embedded.client_subscriptions import client_subscriptions, refusal_to_receive, subscribe, unsubscribe
 from bridge.mq.embedded.dead_letter import dead_letter
-from bridge.mq.embedded.expiry import expire
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.retained import size_of
-from bridge.mq.embedded.session_records import SessionRecords
+from bridge.mq.embedded.retained import owner_of, size_of
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.errors import MQError
 from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.security.privileged import NOBODY
 from bridge.telemetry.identity import AS_IS
-from bridge.telemetry.subscription import topic_string
-from bridge.telemetry.transmission import Transmission
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import MARKS, StateKey, StateRecord, UnknownRecord, decode, encode
+from bridge.telemetry.subscription import (
+    PUBLICATION_QUEUE,
+    is_remote_queue_manager,
+    share_of_subscription,
+    subscription_name,
+    topic_string,
+)
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
+
+def expire(queue_manager: QueueManager) -> None:
+    """Remove what has expired, also where nobody gets or browses: on queues of clients that are away, and retained."""
+    now = time.time()
+    with queue_manager.lock:
+        unit = Unit()
+        for name, subscription in list(queue_manager.topics.subscriptions.items()):
+            if subscription.expires_at and subscription.expires_at <= now:
+                queue_manager.remove_subscription(unit, name)
+        if not unit.empty:
+            queue_manager.recovery_log.submit(unit)
+        for queue in list(queue_manager.queues.values()):
+            if not queue.expiring:
+                continue
+            queue.expiring = False
+            for stored in queue.messages():
+                if stored.expired:
+                    queue_manager.discard(stored)
+                elif stored.expires_at:
+                    queue.expiring = True
+
+
 log = logging.getLogger(__name__)
+
+#: Looks at levels of the topic tree in one turn of the event loop, and those of one client before the next has its turn.
+LOOKS_AT_A_TURN, LOOKS_OF_A_CLIENT = 10_000, 2_000
+
+#: A subscription, and what is left of the walk along the retained publications that it names.
+Waiting: TypeAlias = tuple[Subscription, Iterator[str | None]]
+
+
+class Beginnings:
+    """The new subscriptions of clients for which not all retained publications are put yet; all on one event loop."""
+
+    def __init__(self, queue_manager: QueueManager, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue_manager = queue_manager
+        self._loop = loop
+        self._waiting: dict[str, deque[Waiting]] = {}
+        #: of this turn of the event loop
+        self._looks: float = LOOKS_AT_A_TURN
+        self._scheduled = False
+
+    def put(self, work: Unit, subscription: Subscription) -> list[Waiting]:
+        """Put retained publications in the unit of work that makes a subscription, as many as this turn allows.
+
+        Returns what is to be added when the subscription is made, if there may be more.
+        """
+        topics = self._queue_manager.retained.named_by(subscription)
+        if self._looks:
+            self._looks = self._queue_manager.put_retained(work, subscription, topics, self._looks)
+            self._schedule()
+        return [] if self._looks else [(subscription, topics)]
+
+    def add(self, client_id: str, waiting: list[Waiting]) -> None:
+        """Put the rest for new subscriptions of a client in turns to come."""
+        if waiting:
+            self._waiting.setdefault(client_id, deque()).extend(waiting)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self._looks = LOOKS_AT_A_TURN
+        if not self._waiting:
+            return
+        work = Unit()
+        with self._queue_manager.lock:
+            while self._waiting and self._looks:
+                client_id = next(iter(self._waiting))
+                mine = self._waiting.pop(client_id)
+                allowed = min(self._looks, LOOKS_OF_A_CLIENT)
+                left = self._put(work, *mine[0], allowed)
+                self._looks -= allowed - left
+                if left:
+                    mine.popleft()
+                if mine:
+                    self._waiting[client_id] = mine  # behind the others
+            if work.empty:
+                self._schedule()
+            else:
+                # The next turn waits for the disk, so that what is put does not pile up before it.
+                self._scheduled = True
+                work.done = self._go_on
+                self._queue_manager.recovery_log.submit(work)
+
+    def _go_on(self, _reason: int) -> None:
+        self._loop.call_soon(self._turn)
+
+    def _put(self, work: Unit, subscription: Subscription, topics: Iterator[str | None], looks: float) -> float:
+        """Return the looks that are left; more than 0 when the subscription has all it begins with."""
+        if self._queue_manager.topics.subscriptions.get(subscription.name) is not subscription:
+            return looks  # it has ended meanwhile, or was made anew
+        try:
+            with whole(work):
+                return self._queue_manager.put_retained(work, subscription, topics, looks)
+        except Exception:
+            log.exception("MQB3209E retained publications for subscription %s cannot be put", subscription.name)
+            return looks
+
+
+_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+
+
+class SessionRecords:
+    """The records, as the telemetry service's backend writes them."""
+
+    def __init__(self, queue_manager: QueueManager, application_name: str) -> None:
+        self._queue_manager = queue_manager
+        self._application_name = application_name
+        #: how often each record was written
+        self._sequences: dict[str, int] = {}
+
+    def load(self) -> list[StateRecord]:
+        """Return the records of all sessions. Raises MQError for one that cannot be read.
+
+        What applications have put on their queue goes to the dead-letter queue: nobody could take it away before the start.
+        The messages of a bridge that has this queue manager as its own, but runs elsewhere, are its business.
+        """
+        queue_manager = self._queue_manager
+        states = queue_manager.states
+        with queue_manager.lock:
+            records = []
+            for stored in states.values():
+                try:
+                    records.append(decode(stored.message.data))
+                except UnknownRecord as error:
+                    raise unreadable(queue_manager.appearance.msg_id(stored), str(error)) from error
+            self._sequences = {_name(record.key): record.sequence for record in records}
+            for stored in list(queue_manager.queues[STATE_QUEUE].messages()):
+                own = states.get(stored.client_id) is stored or stored.message.md.CorrelId in MARKS
+                if not own and not stored.expired:
+                    self._dead_letter(stored)
+        return records
+
+    def _dead_letter(self, stored: StoredMessage) -> None:
+        """Move a message that is no record in force to the dead-letter queue, and say so; what cannot be moved stays."""
+        queue_manager, work = self._queue_manager, Unit()
+        msg_id, name = queue_manager.appearance.msg_id(stored), queue_manager.attributes["DEADQ"]
+
+        def ended(reason: int) -> None:
+            log.error(
+                "MQB3105E %s %s (MsgId %s) %s; the bridge goes on",
+                # The row of the log that removed a record may be lost with a database that had to be salvaged.
+                "a replaced record on" if stored.client_id else "a message that an application has put on",
+                STATE_QUEUE,
+                msg_id.hex().upper(),
+                "stays there: it cannot be dead-lettered" if reason else f"has gone to dead-letter queue {name}",
+            )
+
+        if not dead_letter(queue_manager, work, stored, cmqc.MQRC_FORMAT_ERROR, STATE_QUEUE):
+            ended(cmqc.MQRC_FORMAT_ERROR)
+            return
+        stored.queue.take(stored)
+        work.gets.append(stored)
+        work.done = ended
+        queue_manager.recovery_log.submit(work)
+
+    def save(self, work: Unit, key: StateKey, record: StateRecord | None) -> None:
+        """Replace a record in a unit of work; None removes it."""
+        queue_manager, name = self._queue_manager, _name(key)
+        if record is None:
+            self._sequences.pop(name, None)
+            work.changes.latest.append((queue_manager.states, name, None))
+            return
+        queue = queue_manager.queues[STATE_QUEUE]
+        sequence = self._sequences[name] = self._sequences.get(name, 0) + 1
+        stored = StoredMessage(
+            queue,
+            queue_manager.next_number(),
+            Message(_DESCRIPTOR, encode(record, sequence)),
+            True,
+            0,
+            time.time(),
+            name,
+            durable=True,
+            put_application=self._application_name,
+        )
+        queue.depth += 1
+        work.puts.append(stored)
+        work.changes.latest.append((queue_manager.states, name, stored))
+
+
+def _name(key: StateKey) -> str:
+    """Return the name of a record among those of the queue manager."""
+    return f"{key.side}:{key.queue}{':' if key.queue else ''}{key.client_id}"
+
+
+def refusal_to_receive(
+    queue_manager: QueueManager, transmission_queue: str, user: str, topic_filter: str | None = None
+) -> int:
+    """Return MQRC_NONE where messages may be put on the transmission queue for a client, else the reason.
+
+    Where `topic_filter` is given, the messages are those of a subscription with it. The log of the authorization
+    service has the rest.
+    """
+    if queue_manager.authorization is None:
+        return cmqc.MQRC_NONE
+    asked = user or NOBODY
+    with queue_manager.lock:
+        try:
+            if topic_filter is None:
+                queue_manager.authorization.check(asked, cmqc.MQOT_Q, transmission_queue, "PUT")
+            else:
+                queue_manager.authorization.subscribing(asked, None, topic_filter, "SUB", transmission_queue)
+        except MQError as error:
+            return error.reason
+    return cmqc.MQRC_NONE
+
+
+def subscribe(
+    queue_manager: QueueManager,
+    work: Unit,
+    transmission_queue: Queue,
+    client_id: str,
+    request: SubscriptionRequest,
+    *,
+    durable: bool,
+    user: str,
+) -> Subscription:
+    """Make or alter a subscription in a unit of work. Raises MQError."""
+    name = subscription_name(client_id, request.topic_filter)
+    topic_filter = topic_string(client_id, request.topic_filter)
+    check_topic_string(topic_filter)
+    taken = queue_manager.topics.subscriptions.get(name)
+    if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
+        # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
+        raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
+    if refused := refusal_to_receive(queue_manager, transmission_queue.name, user, topic_filter):
+        raise MQError(refused, name)
+    attributes = queue_manager.topics.attributes(topic_filter)
+    if attributes["SUB"] != "ENABLED":
+        raise MQError(cmqc.MQRC_SUB_INHIBITED, name)
+    if durable and attributes["DURSUB"] != "YES":
+        raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, name)
+    subscription = Subscription(
+        name=name,
+        topic_filter=topic_filter,
+        queue=transmission_queue,
+        destination=PUBLICATION_QUEUE,
+        destination_manager=client_id,
+        remote_queue=PUBLICATION_QUEUE,
+        client_id=client_id,
+        user_data=request.data.user_data,
+        retain_as_published=request.data.retain_as_published,
+        durable=durable,
+        user=user,
+        ephemeral=not durable,
+    )
+    queue_manager.add_subscription(work, subscription, at_once=True)
+    return subscription
+
+
+def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_filter: str) -> None:
+    """Remove a subscription in a unit of work; one that the client does not have is no error."""
+    name = subscription_name(client_id, topic_filter)
+    held = queue_manager.topics.subscriptions.get(name)
+    if held is not None and held.client_id == client_id:
+        queue_manager.remove_subscription(work, name)
+
+
+def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription]:
+    """Return the subscriptions of all clients and shares; a share has its remote queue manager for a client identifier."""
+    found = []
+    with queue_manager.lock:
+        for subscription in queue_manager.topics.subscriptions.values():
+            client_id, topic_filter = subscription.client_id, subscription.topic_filter
+            share = share_of_subscription(subscription.name, topic_filter)
+            if share is not None and share.remote_queue_manager == client_id:
+                topic_filter = share.written
+            elif is_remote_queue_manager(client_id):
+                continue
+            if client_id and subscription.name == subscription_name(client_id, topic_filter):
+                found.append(
+                    ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
+                )
+    return found
+
+
+APPLICATION_NAME: Final = "mqbridge"
+
+
+def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMessage, reply_to: tuple[str, str]) -> None:
+    """Put a client's answer to a request. Raises MQError."""
+    destination = queue_manager.resolve(*reply_to)
+    if destination.queue is None:
+        raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} leads to a topic")
+    if queue_manager.authorization is not None:
+        name = destination.queue.name if destination.client_id else reply_to[0]
+        queue_manager.authorization.check_putting(message.md.UserIdentifier, name)
+    queue_manager.put(work, destination, Message(message.md, message.put_data), application=APPLICATION_NAME)
+
+
+def unretainable(
+    queue_manager: QueueManager, message: PublicationMessage, asked: int, most_of_user: int, most_in_total: int
+) -> int:
+    """Return the reason why a publication of a client cannot be retained, or MQRC_NONE.
+
+    `asked` is the size of the retained publications before it in the same unit of work. A publication that takes no more
+    than the one it replaces is always accepted.
+    """
+    if not message.payload:
+        return cmqc.MQRC_NONE
+    retained, owner, size = queue_manager.retained, owner_of(message), size_of(message)
+    former = retained.get(message.topic)
+    replaced = former.message if former is not None else None
+    freed = size_of(replaced) if isinstance(replaced, PublicationMessage) else 0
+    freed_of_user = freed if isinstance(replaced, PublicationMessage) and owner_of(replaced) == owner else 0
+    of_user = retained.bytes_of.get(owner, 0) + asked + size - freed_of_user
+    in_total = retained.total_bytes + asked + size - freed
+    if (of_user > most_of_user and size > freed_of_user) or (in_total > most_in_total and size > freed):
+        return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+    return cmqc.MQRC_NONE
+
+
+def divert(
+    queue_manager: QueueManager,
+    transmission_queue: Queue,
+    unit: UnitOfWork,
+    work: Unit,
+    refusals: dict[int, int],
+    diverted: dict[int, int],
+) -> None:
+    """Put refused publications to the dead-letter queue where their reasons are among `unit.dead_letters`."""
+    for index, reason in list(refusals.items()):
+        if reason not in unit.dead_letters:
+            continue
+        message, retain = unit.publications[index]
+        name, manager = message.reply_to or ("", "")
+        stored = StoredMessage(
+            transmission_queue,
+            queue_manager.next_number(),
+            Message(message.md, message.put_data) if name else message,
+            message.md.Persistence == cmqc.MQPER_PERSISTENT,
+            0,
+            time.time(),
+            topic=None if name else message.topic,
+            retained=retain,
+            put_application=APPLICATION_NAME,
+        )
+        if dead_letter(queue_manager, work, stored, reason, name or message.topic, manager):
+            del refusals[index]
+            diverted[index] = reason
+
 
 #: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0

@@ -5,30 +5,207 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
+from typing import Final, TypeVar
 
+from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
+from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.inquiry import EmbeddedInquiry
-from bridge.mq.embedded.mqsc.script import ScriptFailed, prepare, run_script
+from bridge.mq.embedded.mqsc.commands import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.server.conversation import Language
 from bridge.mq.embedded.server.server import ApplicationServer
-from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
+from bridge.mq.embedded.storage.layout import DataDirectoryInUse, write_ahead_log
 from bridge.mq.embedded.storage.store import StoreError
-from bridge.mq.embedded.topic_inquiry import EmbeddedTopicInquiry
+from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.errors import MQError
 from bridge.mq.host import Events, HostError
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection
-from bridge.mq.queue_manager_status import QueueManagerInquiry
-from bridge.mq.topic_inquiry import TopicInquiry
+from bridge.mq.queue_manager_status import QueueManagerInquiry, QueueManagerStatus, QueueStatus
+from bridge.mq.topic_inquiry import PAYLOAD_SHOWN, TopicInquiry
+from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticators import UnknownAuthenticator
 from bridge.security.tls import TlsError
+from bridge.telemetry.subscription import subscription_name
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire.mq import decode_chain
+
+#: Queues that are told of, at most.
+MOST_QUEUES: Final = 500
+
+
+class EmbeddedInquiry:
+    """`bridge.mq.queue_manager_status.QueueManagerInquiry`, from any thread."""
+
+    interval = 0.0
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+
+    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
+        queue_manager = self._queue_manager
+        # Names of dynamic queues are made up: each would be another one.
+        defined = {name: one for name, one in list(queue_manager.queues.items()) if "DEFTYPE" not in one.attributes}
+        names = dict.fromkeys([*(name for name in queues if name in defined), *sorted(defined)])
+        shown = list(names)[:MOST_QUEUES]
+        now = time.time()
+        database = queue_manager.data_directory / "queuemanager.db"
+        sizes = {}
+        for what, path in (("database", database), ("write_ahead_log", write_ahead_log(database))):
+            if path.exists():
+                sizes[what] = path.stat().st_size
+        return QueueManagerStatus(
+            queues=[_status(defined[name], now) for name in shown],
+            left_out=len(defined) - len(shown),
+            retained=len(queue_manager.retained),
+            file_sizes=sizes,
+            dead_letter_queue=str(queue_manager.attributes["DEADQ"]),
+            diverts_silently=False,
+            disk_full=queue_manager.recovery_log.reserve.full,
+        )
+
+    def close(self) -> None:
+        return
+
+
+def _status(queue: Queue, now: float) -> QueueStatus:
+    # Each of the chains may change meanwhile: its first message is looked at once.
+    firsts = [first.put_time for chain in list(queue.chains.values()) if (first := chain.first) is not None]
+    return QueueStatus(
+        name=queue.name,
+        transmission=queue.is_transmission,
+        depth=queue.depth,
+        max_depth=queue.max_depth,
+        oldest_message_age=max(now - min(firsts), 0.0) if firsts else None,
+        input_handles=queue.inputs,
+        output_handles=queue.outputs,
+        put_inhibited=not queue.put_enabled,
+    )
+
+
+#: Names, topics or subscriptions that are looked at in one turn of the event loop: a few milliseconds of work.
+LOOKS_AT_A_TURN = 1_000
+
+T = TypeVar("T")
+
+
+class EmbeddedTopicInquiry:
+    """`bridge.mq.topic_inquiry.TopicInquiry` of a queue manager in this process.
+
+    Subscriptions with character-based wildcards are at no place of the tree: `details` alone has them.
+    """
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self._queue_manager = queue_manager
+
+    async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
+        manager = self._queue_manager
+        words = [] if topic is None else topic.split("/")
+        with manager.lock:
+            retained, subscribed = manager.retained.level(words), manager.topics.level(words)
+            names = [*(() if retained is None else retained.below), *(() if subscribed is None else subscribed.below)]
+        first: set[str] = set()
+        async for some in _in_slices(names):
+            first.update(some if after is None else [name for name in some if name > after])
+            if len(first) > 2 * rows:
+                first = set(nsmallest(rows, first))
+        found = []
+        async for some in _in_slices(nsmallest(rows, first)):
+            with manager.lock:
+                found += [self._node(name, [*words, name]) for name in some]
+        return found
+
+    def _node(self, name: str, words: list[str]) -> TopicNode:
+        retained, subscribed = self._queue_manager.retained.level(words), self._queue_manager.topics.level(words)
+        return TopicNode(
+            name=name,
+            topic="/".join(words),
+            retained=retained is not None and retained.topic is not None,
+            has_lower=bool((retained is not None and retained.below) or (subscribed is not None and subscribed.below)),
+            subscriptions=0 if subscribed is None else len(subscribed.subscriptions),
+        )
+
+    async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
+        manager = self._queue_manager
+        kept: list[RetainedStatus] = []
+        subscriptions: list[TopicSubscription] = []
+        async for topics in _in_slices(manager.retained.matching(topic_filter)):
+            stored = [manager.retained.get(topic) for topic in topics if topic is not None]
+            kept += [_retained(one, payloads) for one in stored if one is not None]
+            if len(kept) > rows:
+                break
+        with manager.lock:
+            every = list(manager.topics.subscriptions.values())
+        async for some in _in_slices(every):
+            subscriptions += [_subscription(one) for one in some if _overlaps(one, topic_filter)]
+            if len(subscriptions) > rows:
+                break
+        return TopicDetails(
+            topic_filter=topic_filter,
+            retained=kept[:rows],
+            subscriptions=subscriptions[:rows],
+            more=max(len(kept), len(subscriptions)) > rows,
+        )
+
+
+async def _in_slices(all_: Iterable[T]) -> AsyncIterator[list[T]]:
+    """Yield slices, with a turn of the event loop before each but the first."""
+    iterator = iter(all_)
+    while some := list(islice(iterator, LOOKS_AT_A_TURN)):
+        yield some
+        await asyncio.sleep(0)
+
+
+def _retained(stored: StoredMessage, payloads: bool) -> RetainedStatus:
+    message = stored.message
+    if isinstance(message, PublicationMessage):
+        publisher, payload = message.client_id, message.payload
+    else:
+        md = message.md
+        publisher = (stored.put_application or md.PutApplName.decode("utf-8", "replace")).rstrip(" \0")
+        payload = bytes(decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, strict=False).body)
+    return RetainedStatus(
+        topic=stored.topic or "",
+        size=len(payload),
+        persistent=stored.persistent,
+        publisher=publisher,
+        payload=payload[:PAYLOAD_SHOWN] if payloads else b"",
+    )
+
+
+def _overlaps(subscription: Subscription, topic_filter: str) -> bool:
+    if not subscription.characters:
+        return overlap(subscription.topic_filter, topic_filter)
+    if not is_wildcard(topic_filter):
+        return subscription.names(topic_filter)
+    # Of two schemes of wildcards it is only said that what stands before the first wildcard of each does not exclude it.
+    fixed = character_wildcards.literal(subscription.topic_filter)
+    mine = subscription.topic_filter if fixed is None else fixed
+    theirs = topic_filter[: min(topic_filter.find(one) for one in "+#" if one in topic_filter)]
+    return mine.startswith(theirs) or theirs.startswith(mine)
+
+
+def _subscription(one: Subscription) -> TopicSubscription:
+    return TopicSubscription(
+        name=one.name,
+        topic_filter=one.topic_filter,
+        user_data=one.user_data or "",
+        durable=one.durable,
+        client_id=one.client_id if one.name == subscription_name(one.client_id, one.topic_filter) else "",
+        destination=one.destination,
+    )
+
 
 log = logging.getLogger(__name__)
 

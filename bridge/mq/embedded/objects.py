@@ -8,11 +8,9 @@ from typing import Any
 import msgspec
 
 from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
-from bridge.mq.embedded.authority.authorization import AuthorizationService
-from bridge.mq.embedded.authority.records import AuthorityRecords
-from bridge.mq.embedded.connection_authentication import ConnectionAuthentication
+from bridge.mq.embedded.authority import AuthorityRecords, AuthorizationService
+from bridge.mq.embedded.channels import ChannelInstances, ConnectionAuthentication
 from bridge.mq.embedded.queue import Queue
-from bridge.mq.embedded.server_channels import ChannelInstances
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.errors import MQError

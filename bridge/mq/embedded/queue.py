@@ -6,10 +6,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.row import Row
 from bridge.telemetry.message import Held
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
+
+
+class Row:
+    """What is still wanted of a row of the log."""
+
+    __slots__ = ("id", "live", "logged", "removed_by", "size", "tombstones")
+
+    def __init__(self, row_id: int, size: int) -> None:
+        self.id = row_id
+        self.size = size
+        #: messages put by this row
+        self.logged = 0
+        #: those of them that are still on a queue
+        self.live = 0
+        #: removals in this row of messages whose own rows still exist
+        self.tombstones = 0
+        #: rows that remove messages of this one, and how many each
+        self.removed_by: dict[Row, int] = {}
+
 
 #: The highest priority of the queue manager (MaxPriority).
 MAX_PRIORITY = 9

@@ -29,8 +29,8 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.report import report
 from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
-from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.storage.data_directory import hold
+from bridge.mq.embedded.selector import selection_of
+from bridge.mq.embedded.storage.layout import hold
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.storage.reserve import allocate_most, reserve_path
 from bridge.mq.embedded.storage.store import Store, StoreError

@@ -11,14 +11,13 @@ from pydantic import ValidationError
 from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queues import COMMAND_QUEUE
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults
-from bridge.mq.embedded.authority.records import KIND as AUTHORITY_RECORD
-from bridge.mq.embedded.connection_authentication import AUTHINFO as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.authority import KIND as AUTHORITY_RECORD
+from bridge.mq.embedded.channels import AUTHINFO as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.channels import restore_channel
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
-from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.storage.batch import Delivery, Lane, Put
-from bridge.mq.embedded.storage.store import Store
-from bridge.mq.embedded.telemetry_channel import restore_channel
+from bridge.mq.embedded.selector import selection_of
+from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
 from bridge.mq.errors import MQError
 from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.mq.embedded import character_wildcards
+from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.queue import Queue
 from bridge.mqtt.topics import matches
 from bridge.telemetry.subscription import is_for_subscription

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 
 import msgspec
 
-from bridge.mq.embedded import character_wildcards
+from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.errors import MQError

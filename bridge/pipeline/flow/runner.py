@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW, PipelineConfig
-from bridge.mq.embedded.storage.lock import Locked, lock
+from bridge.mq.embedded.storage.layout import Locked, lock
 from bridge.pipeline.flow.administration import request
 from bridge.pipeline.flow.administration.scheduled_compaction import ScheduledCompaction
 from bridge.pipeline.flow.administration.status import LOCK, State, StatusRecord

@@ -20,7 +20,7 @@ from typing import IO, Any, BinaryIO, Final
 import msgspec
 import pyarrow.compute as pc
 
-from bridge.mq.embedded.storage.lock import Locked, lock
+from bridge.mq.embedded.storage.layout import Locked, lock
 from bridge.pipeline.mqtt.frame import (
     Frame,
     SessionState,

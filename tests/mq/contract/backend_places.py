@@ -23,10 +23,10 @@ import pytest
 
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
 from bridge.mq.backend import Backend
-from bridge.mq.embedded import session_records
+from bridge.mq.embedded import backend as session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.mqsc.commands import bridge_script, prepare
 from bridge.mq.embedded.mqsc.language import read
-from bridge.mq.embedded.mqsc.script import bridge_script, prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse, GetOptions

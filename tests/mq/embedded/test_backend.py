@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.errors import MQError

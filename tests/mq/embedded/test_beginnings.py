@@ -34,8 +34,8 @@ async def test_retained_publications_come_after_the_subscription_is_answered(sta
 
 async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(started, monkeypatch):
     """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
-    monkeypatch.setattr("bridge.mq.embedded.beginnings.LOOKS_AT_A_TURN", 100)
-    monkeypatch.setattr("bridge.mq.embedded.beginnings.LOOKS_OF_A_CLIENT", 50)
+    monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_AT_A_TURN", 100)
+    monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_OF_A_CLIENT", 50)
     async with started() as service:
         for number in range(1_000):
             await service.execute(unit(publication(f"r/{number}/x"), retain=True))

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded import character_wildcards
+from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.glob import Glob, Wildcard
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import RetainedPublications
-from bridge.mq.embedded.selector.condition import selector
+from bridge.mq.embedded.selector import selector
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.topics import MAX_COPIES, ROUTE_BYTES
+from bridge.mq.embedded.wildcards import Glob, Wildcard
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.unit_of_work import Completion, UnitOfWork

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded import inquiry
+from bridge.mq.embedded import host as inquiry
 from bridge.mq.embedded.attributes import defaults
-from bridge.mq.embedded.inquiry import EmbeddedInquiry
+from bridge.mq.embedded.host import EmbeddedInquiry
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection

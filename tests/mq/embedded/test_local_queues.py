@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message

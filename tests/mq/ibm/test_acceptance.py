@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.mqsc.script import prepare, run_script
+from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection

@@ -16,7 +16,7 @@ from bridge.config import (
     IbmQueueManagerConfig,
     default_configuration,
 )
-from bridge.mq.embedded.mqsc.script import run_script
+from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection

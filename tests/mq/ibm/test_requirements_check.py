@@ -11,7 +11,7 @@ import pytest
 from bridge.config.queues import COMMAND_QUEUE
 from bridge.mq import administration
 from bridge.mq.administration import MODEL_QUEUE
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError

@@ -17,7 +17,7 @@ import pytest
 
 from bridge.config.link import LinkConfig
 from bridge.link.connection import LinkConnection
-from bridge.mq.embedded.storage.lock import lock
+from bridge.mq.embedded.storage.layout import lock
 from bridge.pipeline.flow.administration.lag import waiting
 from bridge.pipeline.flow.administration.request import ask
 from bridge.pipeline.flow.administration.status import LOCK, read_status, runs

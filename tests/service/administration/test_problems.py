@@ -18,7 +18,7 @@ from bridge.administration.requests import Reload, ShowStatus
 from bridge.administration.status import BridgeState, BridgeStatus, Problem
 from bridge.config import Configuration
 from bridge.config.document import load
-from bridge.mq.embedded import inquiry
+from bridge.mq.embedded import host as inquiry
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
 from bridge.mqtt.packets import Publish

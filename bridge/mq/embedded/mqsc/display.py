@@ -9,18 +9,125 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 
-from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Value, stamps
-from bridge.mq.embedded.connection_authentication import NAME as CONNECTION_AUTHENTICATION
-from bridge.mq.embedded.mqsc.amq import CommandRefused, message
-from bridge.mq.embedded.mqsc.filter import Filter, is_named
-from bridge.mq.embedded.mqsc.language import Command, MQSCSyntaxError
-from bridge.mq.embedded.mqsc.printed import render as render
+from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, FLAGS, STAMPS, SYNONYMS, Number, Value, stamps
+from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.mqi import CommandResponse
 from bridge.mqtt.topics import matches
 from bridge.wire import cmqc
+
+_OPERATORS: dict[str, Callable[[int], bool]] = {
+    "EQ": lambda order: order == 0,
+    "NE": lambda order: order != 0,
+    "LT": lambda order: order < 0,
+    "LE": lambda order: order <= 0,
+    "GT": lambda order: order > 0,
+    "GE": lambda order: order >= 0,
+}
+#: Attributes that are numbers, or a word (ASPARENT, UNLIMITED) that is neither less nor greater than one.
+_NUMBERS = frozenset(
+    keyword for kind in ATTRIBUTES.values() for keyword, attribute in kind.items() if isinstance(attribute, Number)
+)
+
+
+def is_named(name: str, generic: str) -> bool:
+    """Return whether a name is the one given, or begins as the one given with `*` at its end."""
+    return name.startswith(generic[:-1]) if generic.endswith("*") else name == generic
+
+
+@dataclass(frozen=True)
+class Filter:
+    """WHERE(keyword operator value)."""
+
+    keyword: str
+    operator: str
+    value: str
+
+    @classmethod
+    def read(cls, parameter: Parameter, known: Collection[str]) -> Filter:
+        """Return the filter of a WHERE parameter on one of the keywords known. Raises MQSCSyntaxError."""
+        words = [item for item in parameter.values or () if isinstance(item, str)]
+        if parameter.values is None or len(words) != 3 or len(parameter.values) != 3:
+            raise MQSCSyntaxError("WHERE takes (attribute operator value)", parameter.where, "WHERE")
+        keyword, operator, value = SYNONYMS.get(words[0], words[0]), words[1], words[2]
+        if keyword not in known:
+            raise MQSCSyntaxError(f"{keyword} is no attribute to look for here", parameter.where, "WHERE")
+        if operator not in _OPERATORS and operator not in ("LK", "NL"):
+            expected = ", ".join((*_OPERATORS, "LK", "NL"))
+            raise MQSCSyntaxError(f"the operator is one of {expected}, not {operator}", parameter.where, "WHERE")
+        if operator in ("LK", "NL") and not value.endswith("*"):
+            raise MQSCSyntaxError(f"{operator} takes a generic value, with * at its end", parameter.where, "WHERE")
+        return cls(keyword, operator, value)
+
+    def passes(self, shown: dict[str, Value]) -> bool:
+        """Return whether an object passes; an object without the attribute never does."""
+        held = shown.get(self.keyword)
+        if held is None:
+            return False
+        if self.operator in ("LK", "NL"):
+            return is_named(str(held), self.value) == (self.operator == "LK")
+        if isinstance(held, str) and self.keyword in _NUMBERS and held != self.value:
+            return self.operator == "NE"
+        order = _order(held, self.value)
+        return _OPERATORS[self.operator](order) if order is not None else self.operator == "NE"
+
+
+def _order(held: Value, given: str) -> int | None:
+    """Return -1, 0 or 1 as `held` is less than, equal to or greater than `given`; None when a number meets a word."""
+    if isinstance(held, int):
+        try:
+            number = int(given)
+        except ValueError:
+            return None
+        return (held > number) - (held < number)
+    return (held > given) - (held < given)
+
+
+_INDENT = "   "
+#: Width of the first of two columns.
+_COLUMN = 40
+_WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
+
+
+def render(response: CommandResponse) -> str:
+    """Return the text of a response: the AMQ message, and below it each object with its attributes in two columns."""
+    message = _printable(response.message)
+    if not response.objects:
+        return message
+    lines = []
+    for shown in response.objects:
+        lines.append(message)
+        left = ""
+        for keyword, value in shown.items():
+            cell = _cell(keyword, value)
+            if left and len(left) < _COLUMN:
+                lines.append(f"{_INDENT}{left:{_COLUMN}}{cell}")
+                left = ""
+            else:
+                if left:
+                    lines.append(_INDENT + left)
+                left = cell
+        if left:
+            lines.append(_INDENT + left)
+    return "\n".join(lines)
+
+
+def _cell(keyword: str, value: str | int) -> str:
+    word = _WORDS.get((keyword, str(value)))
+    if word is not None:
+        return word
+    return f"{keyword}({_printable(str(value)) or ' '})"
+
+
+def _printable(text: str) -> str:
+    """Put dots for characters that cannot be printed (IBM MQ, "DISPLAY TOPIC")."""
+    return "".join(character if character.isprintable() else "." for character in text)
+
 
 Shown = dict[str, Value]
 

@@ -11,24 +11,23 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mq.embedded.authority.authorization import AuthorizationService
+from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.pcf.absent import AbsentCommands
-from bridge.mq.embedded.pcf.authorities import AuthorityCommands
-from bridge.mq.embedded.pcf.channels import TelemetryChannelCommands
-from bridge.mq.embedded.pcf.namelists import NamelistCommands
-from bridge.mq.embedded.pcf.queue_manager import QueueManagerCommands
-from bridge.mq.embedded.pcf.queues import QueueCommands
+from bridge.mq.embedded.pcf.objects import NamelistCommands, QueueCommands, SubscriptionCommands, TopicCommands
+from bridge.mq.embedded.pcf.queue_manager import (
+    AbsentCommands,
+    AuthorityCommands,
+    QueueManagerCommands,
+    TelemetryChannelCommands,
+)
 from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.pcf.status import StatusCommands
-from bridge.mq.embedded.pcf.subscriptions import SubscriptionCommands
-from bridge.mq.embedded.pcf.topics import TopicCommands
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.conversion import convert
+from bridge.mq.embedded.verbs.get import convert
 from bridge.mq.errors import MQError
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY

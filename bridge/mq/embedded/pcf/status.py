@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from bridge.mq.embedded.mqsc.display import Display
-from bridge.mq.embedded.mqsc.filter import is_named
-from bridge.mq.embedded.pcf.inquiry import Attributes, inquire
-from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
+from bridge.mq.embedded.mqsc.display import Display, is_named
+from bridge.mq.embedded.pcf.request import Attributes, PCFRefused, Reply, Request, inquire
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.handle import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.verbs.hconn import Hconn

@@ -16,8 +16,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission, Place
-from bridge.mq.embedded.server.identity import User, client_of, mapped, name_of_process, user_of, user_of_process
+from bridge.mq.embedded.server.admission import (
+    Admission,
+    Place,
+    User,
+    client_of,
+    mapped,
+    name_of_process,
+    user_of,
+    user_of_process,
+)
 from bridge.mq.embedded.server.request_stream import Malformed, RequestStream
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application

@@ -19,8 +19,7 @@ from typing import Final
 import msgspec
 
 from bridge.mq.embedded.storage import layout
-from bridge.mq.embedded.storage.data_directory import acting_as_owner, hold, is_data_directory
-from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, acting_as_owner, hold, is_data_directory
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
 from bridge.mq.embedded.storage.salvage import DATABASE, Findings, examine
 from bridge.mq.embedded.storage.store import StoreError, primary_code

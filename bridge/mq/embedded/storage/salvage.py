@@ -15,10 +15,8 @@ import msgspec
 
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
-from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
-from bridge.mq.embedded.storage.data_directory import acting_as_owner
-from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
-from bridge.mq.embedded.storage.store import StoreError
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, acting_as_owner, batch_checksum, object_checksum
+from bridge.mq.embedded.storage.store import DIGEST_MASK, Batch, StoreError, decode, digest_of, encode
 
 DATABASE = "queuemanager.db"
 

@@ -11,16 +11,12 @@ from collections.abc import Sequence
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.get import mqget
 from bridge.mq.embedded.verbs.handle import reads_ahead
-from bridge.mq.embedded.verbs.mqclose import mqclose, unfinished
-from bridge.mq.embedded.verbs.mqcmit import mqback, mqcmit
-from bridge.mq.embedded.verbs.mqconn import mqconn, mqdisc
-from bridge.mq.embedded.verbs.mqget import mqget
-from bridge.mq.embedded.verbs.mqinq import mqinq, mqset
-from bridge.mq.embedded.verbs.mqopen import mqopen
-from bridge.mq.embedded.verbs.mqput import mqput, mqput1
-from bridge.mq.embedded.verbs.mqstat import mqstat
-from bridge.mq.embedded.verbs.mqsub import mqsub, mqsubrq
+from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen, unfinished
+from bridge.mq.embedded.verbs.put import mqput, mqput1
+from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, GetOptions, Got, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

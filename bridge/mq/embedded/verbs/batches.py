@@ -26,13 +26,18 @@ from bridge.mq.batch import (
 )
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.application import Application
-from bridge.mq.embedded.verbs.browse import release_lock
-from bridge.mq.embedded.verbs.candidates import candidates
-from bridge.mq.embedded.verbs.get_options import BROWSES, matching
-from bridge.mq.embedded.verbs.get_result import get_result, manner_of
+from bridge.mq.embedded.verbs.get import (
+    BROWSES,
+    candidates,
+    get_result,
+    manner_of,
+    matching,
+    ready_handle,
+    release_lock,
+    take,
+)
+from bridge.mq.embedded.verbs.get import OPTIONS as PROPERTIES
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.embedded.verbs.mqget import ready_handle, take
-from bridge.mq.embedded.verbs.rendering import OPTIONS as PROPERTIES
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import GetOptions, Got
 from bridge.telemetry.message import Message

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from bridge.mq.embedded.storage.lock import Locked, lock
+from bridge.mq.embedded.storage.layout import Locked, lock
 from bridge.pipeline.flow.administration.compaction import LOCK, TARGET, Compaction
 from bridge.pipeline.flow.administration.given_up import done
 from bridge.pipeline.flow.plan import Plan

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.mq.embedded.authority.authorization import AuthorizationService
-from bridge.mq.embedded.authority.records import specificity
+from bridge.mq.embedded.authority import AuthorizationService, specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD
@@ -80,7 +79,7 @@ def test_what_is_left_of_a_longer_name_makes_nobody_an_administrator(enforcing: 
 
 def test_members_of_mqm_may_do_everything(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "bridge.mq.embedded.authority.authorization.groups_of", lambda user: frozenset({"mqm"} if user == "eve" else ())
+        "bridge.mq.embedded.authority.groups_of", lambda user: frozenset({"mqm"} if user == "eve" else ())
     )
     service(enforcing).refresh()
     assert may(enforcing, "eve", "Q") and not may(enforcing, "alice", "Q")
@@ -89,7 +88,7 @@ def test_members_of_mqm_may_do_everything(enforcing: Manager, monkeypatch: pytes
 def test_principals_and_groups_count_together(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     members = {"alice": {"apps", "others"}, "bob": {"apps"}}
     monkeypatch.setattr(
-        "bridge.mq.embedded.authority.authorization.groups_of", lambda user: frozenset(members.get(user, ())) | {"nobody"}
+        "bridge.mq.embedded.authority.groups_of", lambda user: frozenset(members.get(user, ())) | {"nobody"}
     )
     grant(enforcing, "PRINCIPAL('alice')", authorities="PUT")
     grant(enforcing, "GROUP('apps')", authorities="GET")
@@ -114,7 +113,7 @@ def test_refresh_security(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -
     """Who is in which group is remembered until then."""
     grant(enforcing, "GROUP('apps')")
     assert not may(enforcing, "alice", "Q")
-    monkeypatch.setattr("bridge.mq.embedded.authority.authorization.groups_of", lambda _user: frozenset({"apps"}))
+    monkeypatch.setattr("bridge.mq.embedded.authority.groups_of", lambda _user: frozenset({"apps"}))
     assert not may(enforcing, "alice", "Q")
     enforcing.ok("REFRESH SECURITY")
     assert may(enforcing, "alice", "Q")
@@ -154,7 +153,7 @@ def test_changes_take_effect_at_once(enforcing: Manager) -> None:
 
 def test_a_refusal_is_in_the_log(enforcing: Manager, caplog: pytest.LogCaptureFixture) -> None:
     enforcing.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
-    with caplog.at_level(logging.WARNING, "bridge.mq.embedded.authority.authorization"):
+    with caplog.at_level(logging.WARNING, "bridge.mq.embedded.authority"):
         may(enforcing, "alice", "Q", "GET")
         service(enforcing).may_publish(b"bob", "plant/a")
         service(enforcing).may_publish(b"", "x")

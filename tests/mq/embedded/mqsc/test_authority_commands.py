@@ -8,7 +8,7 @@ import pwd
 
 import pytest
 
-from bridge.mq.embedded.authority.words import ADMIN, ALL, MQI, NUMBERS, WORDS
+from bridge.mq.embedded.authority import ADMIN, ALL, MQI, NUMBERS, WORDS
 from bridge.wire import cmqc
 from tests.mq.embedded.conftest import Manager
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from bridge.config import ChannelConfig
-from bridge.mq.embedded.mqsc import channel_display
-from bridge.mq.embedded.telemetry_channel import restore_channel
+from bridge.mq.embedded.channels import restore_channel
+from bridge.mq.embedded.mqsc import channels as channel_display
 from tests.mq.embedded.running_channels import Running, client
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.mq.embedded.mqsc.script import ScriptFailed, bridge_script, prepare, run_script
+from bridge.mq.embedded.mqsc.commands import ScriptFailed, bridge_script, prepare, run_script
 
 if TYPE_CHECKING:
     from conftest import Manager

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bridge.mq.embedded.character_wildcards import matches
-from bridge.mq.embedded.mqsc.script import prepare
+from bridge.mq.embedded.mqsc.commands import prepare
+from bridge.mq.embedded.wildcards import matches
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 

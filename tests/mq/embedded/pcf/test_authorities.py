@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.authority.records import Identity, covers
+from bridge.mq.embedded.authority import Identity, covers
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.selector.condition import MAX_DEPTH, MAX_LENGTH, selector
+from bridge.mq.embedded.selector import MAX_DEPTH, MAX_LENGTH, selector
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
 

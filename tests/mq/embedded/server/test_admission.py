@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.connection_authentication import ConnectionAuthentication
+from bridge.mq.embedded.channels import ConnectionAuthentication
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.errors import MQError

@@ -22,9 +22,9 @@ from typer.testing import CliRunner, Result
 from bridge.cli.program import program
 from bridge.mq.embedded.storage import backup as module
 from bridge.mq.embedded.storage.backup import backup, restore
-from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse, acting_as_owner, hold
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, DataDirectoryInUse, acting_as_owner, hold
 from bridge.mq.embedded.storage.salvage import verify
-from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
+from bridge.mq.embedded.storage.store import StoreError
 from tests.mq.embedded.storage.test_damage import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
 from tests.support.bridge_process import MQBRIDGE
 from tests.support.patience import PATIENCE

@@ -17,11 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.mq.embedded.mqsc.script import prepare, run_script
+from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import salvage
-from bridge.mq.embedded.storage.store import SCHEMA_VERSION, StoreError
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
+from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message

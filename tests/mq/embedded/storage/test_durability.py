@@ -19,7 +19,7 @@ import pytest
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.storage.data_directory import DataDirectoryInUse
+from bridge.mq.embedded.storage.layout import DataDirectoryInUse
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.wire import cmqc

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.verbs.logical_message import segmented
+from bridge.mq.embedded.verbs.handle import segmented
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Property
 from bridge.telemetry.message import Message

@@ -1,49 +1,107 @@
-"""Message selectors: the subset of SQL92 conditions that IBM MQ takes in SelectionString.
-
-    selector   := or
-    or         := and ( OR and )*
-    and        := not ( AND not )*
-    not        := NOT not | predicate
-    predicate  := sum [ ( = | <> | < | <= | > | >= ) sum
-                      | [NOT] BETWEEN sum AND sum
-                      | [NOT] IN ( literal [, literal]* )
-                      | [NOT] LIKE string [ESCAPE string]
-                      | IS [NOT] NULL ]
-    sum        := product ( ( + | - ) product )*
-    product    := unary ( ( * | / ) unary )*
-    unary      := ( + | - ) unary | primary
-    primary    := string | number | "0x…" | TRUE | FALSE | identifier | ( or )
-
-IN, LIKE and IS NULL take an identifier on their left. A string stands in apostrophes (two of them for one within); bytes
-in quotation marks, in hexadecimal. Key words are of either case, identifiers are not. What an identifier does not name is
-NULL, and whatever is done with NULL is unknown; a message is selected when the whole is true, not when it is unknown.
-Values of unlike types are neither equal nor unequal: the comparison is false. Source: IBM MQ documentation, "Message
-selector syntax"; Java Message Service, "Message selector syntax".
-"""
+"""Selectors of MQSUB and message selection: the SQL-92 subset of IBM MQ ("Message selector syntax")."""
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
-from bridge.mq.embedded.property import RESERVED
-from bridge.mq.embedded.selector.logic import (
-    BOOLEAN,
-    BYTES,
-    COMPARISONS,
-    NUMBER,
-    STRING,
-    Value,
-    calculate,
-    compare,
-    conjunction,
-    disjunction,
-    like_pattern,
-    negation,
-)
+from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.property import RESERVED, USER_FOLDER, split
+from bridge.mq.embedded.queue import StoredMessage
+from bridge.mq.embedded.wildcards import Glob, Wildcard
 from bridge.mq.errors import MQError
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+Value: TypeAlias = "str | bytes | bool | int | float | None"
+#: Kinds of values.
+NUMBER, STRING, BYTES, BOOLEAN = "number", "string", "byte string", "condition"
+
+#: Signs of comparisons.
+COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, (int, float)):
+        return NUMBER
+    return STRING if isinstance(value, str) else BYTES
+
+
+def compare(sign: str, left: Value, right: Value) -> bool | None:
+    """Return the result of a comparison."""
+    if left is None or right is None:
+        return None
+    kind = _kind(left)
+    if kind != _kind(right) or (kind != NUMBER and sign not in ("=", "<>")):
+        return False
+    return bool(COMPARISONS[sign](left, right))
+
+
+def calculate(sign: str, left: Value, right: Value) -> int | float | None:
+    """Return the result of `+`, `-`, `*` or `/`; unknown for an operand that is no number, and for a division by zero."""
+    if left is None or right is None or _kind(left) != NUMBER or _kind(right) != NUMBER:
+        return None
+    assert isinstance(left, (int, float)) and isinstance(right, (int, float))
+    try:
+        if sign != "/":
+            return _ARITHMETIC[sign](left, right)  # type: ignore[no-any-return]
+        if isinstance(left, int) and isinstance(right, int):
+            quotient = abs(left) // abs(right)  # toward zero, as Java and C divide
+            return quotient if (left < 0) == (right < 0) else -quotient
+        return left / right
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+def negation(value: bool | None) -> bool | None:
+    """Return the result of NOT."""
+    return None if value is None else not value
+
+
+def conjunction(left: bool | None, right: bool | None) -> bool | None:
+    """Return the result of AND."""
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def disjunction(left: bool | None, right: bool | None) -> bool | None:
+    """Return the result of OR."""
+    if left is True or right is True:
+        return True
+    return None if left is None or right is None else False
+
+
+def like_pattern(pattern: str, escape: str | None) -> Glob | None:
+    """Return the pattern of LIKE; None when it ends in its escape character, or escapes something else."""
+    tokens: list[str | Wildcard] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None or escaped not in ("%", "_", escape):
+                return None
+            tokens.append(escaped)
+        else:
+            tokens.append({"%": Wildcard.ANY, "_": Wildcard.ONE}.get(character, character))
+    return Glob(tokens)
+
 
 #: Gives the value of an identifier.
 Lookup: TypeAlias = Callable[[str], Value]
@@ -354,3 +412,70 @@ class _Reader:
             self._fail("expected a value")
         self._advance()
         return _Node(BYTES if kind == "bytes" else NUMBER, lambda _: value, value)
+
+
+#: Whether a message is among those selected.
+Selection: TypeAlias = Callable[[StoredMessage], bool]
+
+_MQMD = "Root.MQMD."
+#: MQBYTEn fields of the MQMD; its other fields of bytes are text.
+_BYTE_FIELDS = frozenset(("MsgId", "CorrelId", "AccountingToken", "GroupId"))
+#: Names that JMS gives to fields of the MQMD and to properties.
+_SYNONYMS = {
+    "JMSCorrelationID": "jms.Cid",
+    "JMSDeliveryMode": "Root.MQMD.Persistence",
+    "JMSDestination": "jms.Dst",
+    "JMSExpiration": "Root.MQMD.Expiry",
+    "JMSMessageID": "Root.MQMD.MsgId",
+    "JMSPriority": "Root.MQMD.Priority",
+    "JMSReplyTo": "jms.Rto",
+    "JMSTimestamp": "jms.Tms",
+    "JMSType": "mcd.Type",
+    "JMSXAppID": "Root.MQMD.PutApplName",
+    "JMSXDeliveryCount": "Root.MQMD.BackoutCount",
+    "JMSXGroupID": "jms.Gid",
+    "JMSXGroupSeq": "jms.Seq",
+    "JMSXUserID": "Root.MQMD.UserIdentifier",
+}
+
+
+def selection_of(appearance: Appearance, text: str) -> Selection | None:
+    """Return the selection that a SelectionString makes; None for a blank one. Raises MQError."""
+    if not text.strip():
+        return None
+    condition = selector(text)
+
+    def is_selected(stored: StoredMessage) -> bool:
+        return condition(_Identifiers(appearance, stored).value) is True
+
+    return is_selected
+
+
+class _Identifiers:
+    """The values of identifiers for one message; MQMD and properties are worked out once, when they are asked for."""
+
+    def __init__(self, appearance: Appearance, stored: StoredMessage) -> None:
+        self._appearance = appearance
+        self._stored = stored
+        self._md: MQMD | None = None
+        self._properties: dict[str, Value] | None = None
+
+    def value(self, name: str) -> Value:
+        name = _SYNONYMS.get(name, name)
+        if name.startswith(_MQMD):
+            return self._field(name[len(_MQMD) :])
+        if self._properties is None:
+            md, data = self._appearance.whole(self._stored)
+            self._properties = {one.name: one.value for one in split(md, data)[2]}
+        folder, dot, path = name.partition(".")
+        if dot and folder == USER_FOLDER and "." not in path:
+            name = path
+        return self._properties.get(name)
+
+    def _field(self, name: str) -> Value:
+        if self._md is None:
+            self._md = self._appearance.descriptor(self._stored)
+        value = getattr(self._md, name, None)
+        if name in _BYTE_FIELDS or not isinstance(value, (bytes, int)):
+            return value if isinstance(value, bytes) else None
+        return value if isinstance(value, int) else value.rstrip(b" \0").decode(errors="replace")

@@ -1,7 +1,4 @@
-"""MQINQ and MQSET.
-
-Source: IBM MQ documentation, "MQINQ - Inquire object attributes", "MQSET - Set object attributes".
-"""
+"""MQINQ, MQSET and MQSTAT."""
 
 from __future__ import annotations
 
@@ -9,14 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bridge.mq.embedded.attribute_selectors import selector as attribute
 from bridge.mq.embedded.attributes import AttributeRefused, Value, read
+from bridge.mq.embedded.attributes import selector as attribute
 from bridge.mq.embedded.mqsc.definitions import Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.handle import DefinitionHandle, QueueHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQSTS
 from bridge.wire import cmqc
 
 _MAX_SELECTORS = 256
@@ -131,3 +129,12 @@ def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit
     definitions = Definitions(queue_manager)
     unit.changes.effects.append(lambda: definitions.install(kind, name, attributes))
     return unit
+
+
+def mqstat(hconn: Hconn, type: int) -> MQSTS:
+    """Return the outcomes of the asynchronous puts since the last MQSTAT."""
+    if type in (cmqc.MQSTAT_TYPE_RECONNECTION, cmqc.MQSTAT_TYPE_RECONNECTION_ERROR):
+        return MQSTS()
+    if type != cmqc.MQSTAT_TYPE_ASYNC_ERROR:
+        raise MQError(cmqc.MQRC_STAT_TYPE_ERROR, f"MQSTAT type {type}")
+    return hconn.outcomes.taken()

@@ -15,7 +15,7 @@ from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.delivery import delivery
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.selector.selection import selection_of
+from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, whole

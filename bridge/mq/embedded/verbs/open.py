@@ -1,29 +1,99 @@
-"""MQOPEN.
-
-Source: IBM MQ documentation, "MQOPEN - Open object", "MQOD - Object descriptor". Authority is asked for when the object is
-found, and before anything changes.
-"""
+"""MQCONN, MQDISC, MQOPEN, MQCLOSE, MQCMIT and MQBACK, and dynamic queues."""
 
 from __future__ import annotations
 
-from bridge.mq.embedded.attributes import Value
+import msgspec
+
+from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults, invalid_name_character
+from bridge.mq.embedded.authority import ALL, Identity
 from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.selector.selection import selection_of
-from bridge.mq.embedded.verbs.dynamic_queue import dynamic_queue
+from bridge.mq.embedded.selector import selection_of
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.handle import (
     INPUT,
     DefinitionHandle,
     Handle,
     QueueHandle,
+    SubscriptionHandle,
     TopicHandle,
     check_publishable,
     open_queue,
+    release_queue,
 )
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import MQOD, check_od
 from bridge.wire import cmqc
+
+TEMPORARY = "TEMPDYN"
+PERMANENT = "PERMDYN"
+#: "the last nonblank character in positions 1 through 33"
+_LONGEST_PREFIX = 33
+
+
+def dynamic_queue(
+    queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
+) -> Queue:
+    """Make a dynamic queue with the attributes of a model queue, there at once. Raises MQError.
+
+    Its creator has all authorities for it, those for a permanent one on record.
+    """
+    name = _name(queue_manager, wanted)
+    if name in queue_manager.queues or name in queue_manager.aliases or name in queue_manager.remotes:
+        raise MQError(cmqc.MQRC_OBJECT_ALREADY_EXISTS, f"queue {name}")
+    queue = Queue(name, {keyword: model[keyword] for keyword in defaults("QLOCAL")} | {"DEFTYPE": model["DEFTYPE"]})
+    queue.temporary = model["DEFTYPE"] == TEMPORARY
+    queue.owner = creator
+    queue_manager.queues[name] = queue
+    if not queue.temporary:
+        unit = Unit()
+        unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+        if creator is not None and queue_manager.authorization is not None:
+            identity = Identity(cmqc.MQOT_Q, name, cmqc.MQZAET_PRINCIPAL, creator)
+            queue_manager.authority_records.put(unit, identity, ALL)
+        queue_manager.recovery_log.submit(unit)
+    return queue
+
+
+def _name(queue_manager: QueueManager, wanted: str) -> str:
+    wanted = wanted.rstrip(" ")
+    generic = wanted.endswith("*")
+    prefix = wanted[:-1] if generic else wanted
+    if not wanted or len(wanted) > (_LONGEST_PREFIX if generic else MQ_OBJECT_NAME_LENGTH):
+        raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r}: a `*` ends at most {_LONGEST_PREFIX} characters")
+    if wrong := invalid_name_character(prefix):
+        raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r} holds {wrong!r}")
+    return f"{prefix}{queue_manager.next_number() & 0xFFFFFFFFFFFFFF:014X}" if generic else prefix
+
+
+def check_closing(queue: Queue, options: int, creator: bool) -> None:
+    """Check that MQCO_DELETE or MQCO_DELETE_PURGE may be given for a queue. Raises MQError."""
+    kind = queue.attributes.get("DEFTYPE")
+    if kind not in (TEMPORARY, PERMANENT) or (kind == TEMPORARY and not creator):
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"queue {queue.name} is not deleted by this handle")
+    if kind == TEMPORARY:
+        return
+    available = sum(1 for _ in queue.messages())
+    if queue.depth != available or (queue.depth and not options & cmqc.MQCO_DELETE_PURGE):
+        raise MQError(cmqc.MQRC_Q_NOT_EMPTY, f"queue {queue.name} has {queue.depth} messages")
+
+
+def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
+    """Take a dynamic queue away, with its messages; handles that others have for it are good for MQCLOSE only."""
+    unit = Unit()
+    queue.deleted = True
+    queue_manager.queues.pop(queue.name, None)
+    for stored in list(queue.messages()):
+        queue.take(stored)
+        unit.gets.append(stored)
+    if not queue.temporary:
+        unit.changes.definitions.append(("QLOCAL", queue.name, None))
+        queue_manager.authority_records.remove_profile(unit, cmqc.MQOT_Q, queue.name)
+    queue.announce()
+    return unit
+
 
 _CONTEXTS = (
     cmqc.MQOO_PASS_IDENTITY_CONTEXT
@@ -35,7 +105,7 @@ _BINDS = cmqc.MQOO_BIND_ON_OPEN | cmqc.MQOO_BIND_NOT_FIXED | cmqc.MQOO_BIND_ON_G
 _PURPOSES = (
     INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_RESOLVE_LOCAL_Q | _BINDS
 )
-_KNOWN = (
+_OPEN_OPTIONS = (
     _PURPOSES
     | _CONTEXTS
     | cmqc.MQOO_SAVE_ALL_CONTEXT
@@ -61,7 +131,7 @@ def _several(options: int, mask: int) -> bool:
 def _check_options(options: int) -> None:
     """Raise MQError with MQRC_OPTIONS_ERROR for options that no object takes together."""
     if (
-        options & ~_KNOWN
+        options & ~_OPEN_OPTIONS
         or not options & _PURPOSES
         or _several(options, INPUT)
         or _several(options, _BINDS)
@@ -200,3 +270,106 @@ def _open_model(hconn: Hconn, od: MQOD, options: int) -> QueueHandle:
     od.ObjectQMgrName = queue_manager.name
     _resolved(queue_manager, od, destination)
     return handle
+
+
+_DELETES = cmqc.MQCO_DELETE | cmqc.MQCO_DELETE_PURGE
+_SUB_ENDINGS = cmqc.MQCO_KEEP_SUB | cmqc.MQCO_REMOVE_SUB
+_CLOSE_OPTIONS = _DELETES | _SUB_ENDINGS | cmqc.MQCO_QUIESCE
+
+
+def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
+    """Close an object; return a unit of work when a subscription or a dynamic queue ends with it. Raises MQError."""
+    handle = hconn.handles.get(hobj)
+    if handle is None:
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
+    if options & ~_CLOSE_OPTIONS or options & _DELETES == _DELETES or options & _SUB_ENDINGS == _SUB_ENDINGS:
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQCO options 0x{options:x}")
+    if isinstance(handle, SubscriptionHandle):
+        return _close_subscription(hconn, hobj, handle, options)
+    if options & _SUB_ENDINGS or (options & _DELETES and not isinstance(handle, QueueHandle)):
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"MQCO options 0x{options:x}")
+    if not isinstance(handle, QueueHandle):
+        del hconn.handles[hobj]
+        return None
+    queue = handle.queue
+    if options & _DELETES and not queue.deleted:
+        check_closing(queue, options, handle.creator)
+        if hconn.queue_manager.authorization is not None and hconn.asked != queue.owner:
+            hconn.queue_manager.authorization.check(hconn.asked, cmqc.MQOT_Q, queue.name, "DLT")
+    del hconn.handles[hobj]
+    release_queue(handle)
+    if (handle.creator or options & _DELETES) and not queue.deleted:
+        return delete(hconn.queue_manager, queue)
+    return None
+
+
+def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, options: int) -> Unit | None:
+    subscription = handle.subscription
+    if options & _DELETES or (options & cmqc.MQCO_KEEP_SUB and not subscription.durable):
+        raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"MQCO options 0x{options:x}")
+    authorization = hconn.queue_manager.authorization
+    creator = subscription.user == hconn.user.decode(errors="replace")
+    if authorization is not None and options & cmqc.MQCO_REMOVE_SUB and subscription.durable and not creator:
+        # IBM MQ, "Not Authorized (type 3)": the creator of a subscription may remove it, and who may subscribe to the topic.
+        authorization.check_topic(hconn.asked, subscription.topic_filter, "SUB")
+    del hconn.handles[hobj]
+    subscription.owner = None
+    if not subscription.durable or options & cmqc.MQCO_REMOVE_SUB:
+        unit = Unit()
+        hconn.queue_manager.remove_subscription(unit, subscription.name)
+        return unit
+    return None
+
+
+def unfinished(hconn: Hconn, hobj: int) -> int:
+    """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
+    handle = hconn.handles.get(hobj)
+    if not isinstance(handle, QueueHandle):
+        return cmqc.MQRC_NONE
+    return max(handle.put_place.unfinished, handle.got_place.unfinished)
+
+
+def mqcmit(hconn: Hconn) -> Unit | None:
+    """Return the unit of work to submit, None when nothing was done."""
+    unit, hconn.unit = hconn.unit, None
+    return unit
+
+
+def mqback(hconn: Hconn) -> None:
+    """Back the unit of work out."""
+    unit, hconn.unit = hconn.unit, None
+    if unit is not None:
+        hconn.queue_manager.back_out(unit)
+
+
+def mqconn(queue_manager: QueueManager, name: str, user: str, asked: str | None) -> Hconn:
+    """Connect an application of that name. Raises MQError.
+
+    `asked` is the user whose authorities the queue manager asks for, None the bridge itself.
+    """
+    if queue_manager.authorization is not None:
+        queue_manager.authorization.connecting(asked, user)
+    hconn = Hconn(queue_manager, name, user, asked)
+    queue_manager.applications.add(hconn)
+    return hconn
+
+
+def mqdisc(hconn: Hconn, *, commit: bool) -> list[Unit]:
+    """Disconnect, or end the connection with its process; return the units of work to submit.
+
+    At the end of a process `commit` is False: the connection's unit of work is backed out.
+    """
+    hconn.queue_manager.applications.discard(hconn)
+    units = []
+    if commit:
+        if (unit := mqcmit(hconn)) is not None:
+            units.append(unit)
+    else:
+        mqback(hconn)
+    handles = hconn.handles
+    # Subscriptions first: their destinations may be dynamic queues, which go with their handles.
+    for hobj in sorted(handles, key=lambda one: not isinstance(handles[one], SubscriptionHandle)):
+        unit = mqclose(hconn, hobj, cmqc.MQCO_NONE)
+        if unit is not None:
+            units.append(unit)
+    return units

@@ -1,0 +1,248 @@
+"""Channel definitions: server-connection channels, telemetry channels, and connection authentication."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+from pydantic import ValidationError
+
+from bridge.config.channel import ChannelConfig
+from bridge.mq.embedded.attributes import AttributeRefused, Value, defaults
+from bridge.mq.errors import MQError
+from bridge.mq.telemetry_channels import KIND, Definition, TelemetryChannelRegister
+from bridge.wire import cmqc
+
+#: The one object, and the kind of the row that keeps what is altered of it.
+NAME: Final = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
+AUTHINFO: Final = "AUTHINFO"
+#: CHCKCLNT: nobody is asked; whoever gives a password has to give the right one; privileged users have to; all have to.
+NONE, OPTIONAL, REQDADM, REQUIRED = CHECKS = ("NONE", "OPTIONAL", "REQDADM", "REQUIRED")
+
+
+class ConnectionAuthentication:
+    """The object as it is now."""
+
+    def __init__(self, privileged: Callable[[str], bool]) -> None:
+        """Begin; `privileged` says whether a user is privileged."""
+        self.is_privileged: Final = privileged
+        #: whether the listener has anything by which applications show who they are
+        self.asks = False
+        self.check_clients = REQUIRED
+        self.description = ""
+
+    @property
+    def in_force(self) -> str:
+        """Return CHCKCLNT as it is kept to."""
+        return self.check_clients if self.asks else NONE
+
+    def restore(self, values: Mapping[str, str]) -> None:
+        """Take over what was altered, as MQSC has it."""
+        self.check_clients, self.description = values["CHCKCLNT"], values["DESCR"]
+
+    def may_show_nothing(self, user: str) -> bool:
+        """Return whether who says that it is a user, and gives no password, is let in as `nobody`."""
+        if self.in_force == REQDADM:
+            return not self.is_privileged(user)
+        return self.in_force in (NONE, OPTIONAL)
+
+
+class ChannelAgreement(NamedTuple):
+    """The attributes of a client's channel, negotiated between its two ends."""
+
+    max_message_length: int
+    sharing_conversations: int
+    #: seconds
+    heartbeat_interval: int
+
+
+def agreed(channel: dict[str, Value] | None, longest: int, client: ChannelAgreement) -> ChannelAgreement:
+    """Return what a channel and a client agree on: the lower limits, and the longer heartbeat interval.
+
+    A maximum message length of 0 is `longest`, that of the queue manager. A channel that is not defined (None) limits
+    nothing. Source: IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)",
+    "Heartbeat interval (HBINT)".
+    """
+    wanted = client.max_message_length or longest
+    if channel is None:
+        interval = int(defaults("SVRCONN")["HBINT"])
+        return ChannelAgreement(wanted, client.sharing_conversations, max(client.heartbeat_interval, interval))
+    return ChannelAgreement(
+        min(wanted, int(channel["MAXMSGL"]) or longest),
+        min(client.sharing_conversations, int(channel["SHARECNV"])),
+        max(client.heartbeat_interval, int(channel["HBINT"])),
+    )
+
+
+class StoppableConversation(Protocol):
+    """A conversation of a server-connection channel, as STOP CHANNEL sees it."""
+
+    def stop(self, *, force: bool) -> None:
+        """Break the connection: at once, or after the application has had time to end. Any thread may call it."""
+
+
+class ChannelInstance(msgspec.Struct, eq=False):
+    """A running server-connection channel: one network connection, which conversations of one client may share."""
+
+    channel: str
+    address: str
+    #: the client's process and its channel definition; conversations share an instance if theirs are equal
+    client: tuple[object, ...]
+    conversations: list[StoppableConversation] = []
+
+
+class ChannelInstances:
+    """The running instances of server-connection channels, and how many there may be.
+
+    Source: IBM MQ documentation, "Server-connection channel limits", "Using sharing conversations in a client application",
+    "2537 (MQRC_CHANNEL_NOT_AVAILABLE)".
+    """
+
+    def __init__(self) -> None:
+        #: MaxChannels of qm.ini; None: not limited
+        self.max_channels: int | None = None
+        self._running: list[ChannelInstance] = []
+        #: names of channels that STOP CHANNEL has stopped
+        self._stopped: set[str] = set()
+
+    def start(self, channel: str) -> bool:
+        """Let clients connect by a channel that was stopped; return whether it was."""
+        stopped = channel in self._stopped
+        self._stopped.discard(channel)
+        return stopped
+
+    def stop(self, channel: str, *, force: bool) -> None:
+        """Let no client connect by a channel, and end its conversations (IBM MQ, "Stopping MQI channels")."""
+        self._stopped.add(channel)
+        for one in self._running:
+            if one.channel == channel:
+                for conversation in one.conversations:
+                    conversation.stop(force=force)
+
+    def join(
+        self,
+        conversation: StoppableConversation,
+        channel: str,
+        attributes: dict[str, Value] | None,
+        address: str,
+        client: tuple[object, ...],
+        sharing: int,
+    ) -> ChannelInstance:
+        """Add a conversation to an instance that has room for it, or start an instance. Raises MQError."""
+        if channel in self._stopped:
+            raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel} is stopped")
+        key = channel, address, client
+        for one in self._running:
+            if (one.channel, one.address, one.client) == key and len(one.conversations) < sharing:
+                one.conversations.append(conversation)
+                return one
+        of_channel = [one for one in self._running if one.channel == channel]
+        limits: list[tuple[str, int, int]] = []
+        if self.max_channels is not None:
+            limits.append(("MaxChannels", len(self._running), self.max_channels))
+        if attributes is not None:
+            limits.append(("MAXINST", len(of_channel), int(attributes["MAXINST"])))
+            of_address = sum(one.address == address for one in of_channel)
+            limits.append(("MAXINSTC", of_address, int(attributes["MAXINSTC"])))
+        for name, running, limit in limits:
+            if running >= limit:
+                raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel}: {name} {limit} is reached")
+        made = ChannelInstance(channel, address, client, [conversation])
+        self._running.append(made)
+        return made
+
+    def leave(self, instance: ChannelInstance, conversation: StoppableConversation) -> None:
+        """Remove a conversation; the last one ends its instance."""
+        instance.conversations.remove(conversation)
+        if not instance.conversations:
+            self._running.remove(instance)
+
+
+log = logging.getLogger(__name__)
+
+#: Keywords whose values are those of keys of the configuration file; blank is the key's default.
+_SAME: Final = {"BACKLOG": "backlog", "LOCLADDR": "address", "MCAUSER": "mcauser", "PORT": "port"}
+_HTTP = "HTTP"
+_OF_TLS = ("SSLCAUTH", "SSLCIPH", "SSLKEYP")
+
+
+def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
+    """Return a channel that has these attributes. Raises AttributeRefused."""
+    values: dict[str, Any] = {"name": name, "use_client_id": attributes["USECLTID"] == "YES"}
+    values |= {key: attributes[keyword] for keyword, key in _SAME.items() if attributes[keyword] != ""}
+    protocols = str(attributes["PROTOCOL"]).split(",")
+    if _HTTP not in protocols:
+        values["protocols"] = protocols
+    elif len(protocols) == 1:
+        values["websocket"] = {}
+    else:
+        raise AttributeRefused(
+            "PROTOCOL(HTTP) stands alone here: MQTT over WebSockets has a channel, and a port, of its own"
+        )
+    values |= _tls(attributes)
+    try:
+        config = ChannelConfig.model_validate(values)
+    except ValidationError as error:
+        said = "; ".join(one["msg"] for one in error.errors())
+        beside = "; by DEFINE CHANNEL, SSLCAUTH(REQUIRED) says how" if "'authentication: ...'" in said else ""
+        raise AttributeRefused(said + beside) from None
+    return Definition(dict(attributes), config)
+
+
+def restore_channel(register: TelemetryChannelRegister, name: str, attributes: dict[str, Value]) -> None:
+    """Have a channel back that was on disk; one that does not hold any more is told in the log."""
+    try:
+        register.set(name, definition_of(name, defaults(KIND) | attributes))
+    except AttributeRefused as error:
+        log.error("MQB3106E channel %s is not restored: %s", name, error)
+
+
+def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
+    """Return what a channel has of TLS: SSLKEYR is the PEM file of certificate and key, SSLKEYP that of its password."""
+    repository = str(attributes["SSLKEYR"])
+    if not repository:
+        for keyword in _OF_TLS:
+            if attributes[keyword] != defaults(KIND)[keyword]:
+                raise AttributeRefused(f"{keyword} goes with SSLKEYR, the PEM file of the channel's certificate and key")
+        return {}
+    tls: dict[str, Any] = {"certificate_file": repository}
+    if attributes["SSLCIPH"]:
+        tls["ciphers"] = attributes["SSLCIPH"]
+    if password := str(attributes["SSLKEYP"]):
+        if not password.startswith("/"):
+            raise AttributeRefused(
+                "SSLKEYP is the path of a file whose first line is the password of the key, for all who may look at the"
+                " channel would see the password itself"
+            )
+        tls["key_password_file"] = password
+    if attributes["SSLCAUTH"] == "NEVER":
+        return {"tls": tls}
+    path = Path(repository)
+    tls |= {
+        "client_certificates": str(attributes["SSLCAUTH"]).lower(),
+        "ca_file": str(path.with_suffix(f".ca{path.suffix}")),
+    }
+    authentication = [{"method": "certificate"}] if attributes["SSLCAUTH"] == "REQUIRED" else []
+    return {"tls": tls, "authentication": authentication}
+
+
+def attributes_of(config: ChannelConfig) -> dict[str, Value]:
+    """Return a channel of the configuration file as MQSC shows it, as far as it has keywords for that."""
+    tls = config.tls
+    return {
+        "BACKLOG": config.backlog,
+        "DESCR": "of the bridge's configuration file",
+        "LOCLADDR": config.address if config.socket is None else "",
+        "MCAUSER": config.mcauser or "",
+        "PORT": config.port,
+        "PROTOCOL": _HTTP if config.websocket is not None else ",".join(config.protocols),
+        "SSLCAUTH": "NEVER" if tls is None else tls.client_certificates.upper(),
+        "SSLCIPH": "" if tls is None else tls.ciphers,
+        "SSLKEYP": "" if tls is None or tls.key_password_file is None else str(tls.key_password_file),
+        "SSLKEYR": "" if tls is None else str(tls.certificate_file),
+        "TRPTYPE": "TCP",
+        "USECLTID": "YES" if config.use_client_id else "NO",
+    }

@@ -1,0 +1,643 @@
+"""MQGET.
+
+Source: IBM MQ documentation, "MQGET - Get message". The verb does not wait: whoever calls it does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.property import COMPATIBLE_FOLDERS, leading, split
+from bridge.mq.embedded.queue import StoredMessage
+from bridge.mq.embedded.report import report
+from bridge.mq.embedded.selector import Selection
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.handle import INPUT, Place, QueueHandle, available, behind, joined, segments
+from bridge.mq.embedded.verbs.hconn import Hconn
+from bridge.mq.errors import MQError
+from bridge.mq.mqi import GetOptions, Got, Property, TruncatedMessage
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Header, MalformedHeader, byte_order_of
+from bridge.wire.mq.ccsid import CharacterSet, character_set, same_characters
+from bridge.wire.mq.chain import KIND_OF_FORMAT, Kind, described, descriptor_of
+from bridge.wire.mq.folder import UTF_16, Folder
+from bridge.wire.mq.pcf import MQCFGR, MQCFSF, MQCFSL, MQCFST, PCFParameter, decode_pcf, encode_pcf
+
+#: Properties come as an RFH2, whatever they are.
+ALL = "ALL"
+#: As an RFH2 when one of them is of a folder that JMS knows; else not at all.
+COMPATIBLE = "COMPAT"
+NONE = "NONE"
+HANDLE = "HANDLE"
+
+#: The MQGMO_PROPERTIES_ options; AS_Q_DEF is none of them.
+OPTIONS = {
+    cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2: ALL,
+    cmqc.MQGMO_NO_PROPERTIES: NONE,
+    cmqc.MQGMO_PROPERTIES_IN_HANDLE: HANDLE,
+    cmqc.MQGMO_PROPERTIES_COMPATIBILITY: COMPATIBLE,
+}
+_MASK = sum(OPTIONS)
+#: PROPCTL -> without a message handle, with one
+_CONTROL = {
+    "ALL": (ALL, HANDLE),
+    "COMPAT": (COMPATIBLE, HANDLE),
+    "FORCE": (ALL, ALL),
+    "NONE": (NONE, NONE),
+    "V6COMPAT": (ALL, ALL),
+}
+
+
+def manner(options: int, control: str, handle: bool) -> str:
+    """Return the manner in which a get wants properties.
+
+    It follows from its MQGMO options, the queue's PROPCTL, and whether it gave a message handle. Raises MQError when the
+    options contradict each other.
+    """
+    chosen = options & _MASK
+    if not chosen:
+        return _CONTROL[control][handle]
+    if chosen not in OPTIONS:
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, "one way for properties to come, not several")
+    return OPTIONS[chosen]
+
+
+def render(appearance: Appearance, stored: StoredMessage, how: str) -> tuple[MQMD, bytes, list[Property]]:
+    """Return MQMD, data and properties as a get returns them."""
+    if how == COMPATIBLE:
+        how = _compatible(stored)
+        if how == COMPATIBLE:
+            return *appearance.seen(stored), []
+    md, data = appearance.seen(stored, properties=True)
+    if how == ALL:
+        return md, data, []
+    md, data, properties = split(md, data)
+    return md, data, properties if how == HANDLE else []
+
+
+def _compatible(stored: StoredMessage) -> str:
+    """Return what PROPCTL(COMPAT) means for one message: an RFH2 that its putter wrote is data and stays as it is."""
+    message = stored.message
+    if not isinstance(message, Message) or not message.made_rfh2 or stored.queue.is_transmission:
+        return COMPATIBLE
+    own = leading(message.md, message.data)
+    names = {folder.name for folder in own[0].folders} if own is not None else set()
+    return ALL if names & COMPATIBLE_FOLDERS else NONE
+
+
+#: Marks of cooperating browsers that a handle keeps; the oldest are forgotten, and their messages seen once more.
+_MARK_LIMIT = 100_000
+
+
+def browsed(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, flags: int) -> None:
+    """Leave what the browse of a message leaves: the cursor, a lock, marks."""
+    queue = handle.queue
+    handle.cursor = stored
+    release_lock(handle)
+    if flags & cmqc.MQGMO_LOCK:
+        queue.locks[stored.msg_number] = handle
+        handle.locked = stored
+    if flags & cmqc.MQGMO_MARK_BROWSE_HANDLE:
+        if len(handle.marked) >= _MARK_LIMIT:
+            handle.marked.clear()
+        handle.marked.add(stored.msg_number)
+    if flags & cmqc.MQGMO_MARK_BROWSE_CO_OP:
+        interval = hconn.queue_manager.attributes.get("MARKINT", 5_000)
+        until = time.monotonic() + interval / 1000 if isinstance(interval, int) else float("inf")
+        if len(queue.marks) >= _MARK_LIMIT:
+            queue.marks.clear()
+        queue.marks[stored.msg_number] = until
+
+
+def release_lock(handle: QueueHandle) -> None:
+    """End the lock of the get before, as any further get does."""
+    if handle.locked is not None:
+        handle.queue.locks.pop(handle.locked.msg_number, None)
+        handle.locked = None
+
+
+def unlock(handle: QueueHandle) -> Got:
+    """Let others see the message that is locked (MQGMO_UNLOCK). Raises MQError."""
+    if handle.locked is None:
+        raise MQError(cmqc.MQRC_NO_MSG_LOCKED, f"queue {handle.queue.name}")
+    release_lock(handle)
+    return Got(md=MQMD(), data=b"", ResolvedQName=handle.queue.name)
+
+
+def unmark(handle: QueueHandle, options: GetOptions) -> Got:
+    """Let the message of a token, or under the cursor, be browsed as unmarked again (MQGMO_UNMARK_BROWSE_…).
+
+    Raises MQError.
+    """
+    queue = handle.queue
+    if options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN:
+        number = int.from_bytes(options.MsgToken, "big")
+    elif handle.cursor is not None:
+        number = handle.cursor.msg_number
+    else:
+        raise MQError(cmqc.MQRC_NO_MSG_UNDER_CURSOR, f"browse queue {queue.name} first")
+    handle.marked.discard(number)
+    if options.Options & cmqc.MQGMO_UNMARK_BROWSE_CO_OP:
+        queue.marks.pop(number, None)
+    return Got(md=MQMD(), data=b"", ResolvedQName=queue.name)
+
+
+def unmarked(handle: QueueHandle) -> Selection:
+    """Return a predicate for messages that neither this handle nor, among cooperating browsers, another has marked."""
+    marks = handle.queue.marks
+    now = time.monotonic()
+    co_operative = bool(handle.options & cmqc.MQOO_CO_OP)
+
+    def is_unmarked(stored: StoredMessage) -> bool:
+        if stored.msg_number in handle.marked:
+            return False
+        return not co_operative or marks.get(stored.msg_number, 0.0) <= now
+
+    return is_unmarked
+
+
+#: Options that browse.
+BROWSES = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
+#: Options that take the message where the browse cursor stands.
+UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
+MARKS = cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_MARK_BROWSE_CO_OP
+UNMARKS = cmqc.MQGMO_UNMARK_BROWSE_HANDLE | cmqc.MQGMO_UNMARK_BROWSE_CO_OP
+_SYNCPOINTS = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT
+#: Options that cannot be said together.
+_EXCLUSIVE = (
+    BROWSES | cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_UNLOCK,
+    _SYNCPOINTS | cmqc.MQGMO_NO_SYNCPOINT,
+    sum(OPTIONS),
+    UNMARKS,
+    cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK,
+)
+_KNOWN = (
+    BROWSES
+    | UNDER_CURSOR
+    | MARKS
+    | UNMARKS
+    | _SYNCPOINTS
+    | sum(OPTIONS)
+    | cmqc.MQGMO_NO_SYNCPOINT
+    | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+    | cmqc.MQGMO_LOCK
+    | cmqc.MQGMO_UNLOCK
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+    | cmqc.MQGMO_CONVERT
+    | cmqc.MQGMO_LOGICAL_ORDER
+    | cmqc.MQGMO_COMPLETE_MSG
+    | cmqc.MQGMO_ALL_MSGS_AVAILABLE
+    | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE
+    | cmqc.MQGMO_UNMARKED_BROWSE_MSG
+)
+_MATCHES = (
+    cmqc.MQMO_MATCH_MSG_ID
+    | cmqc.MQMO_MATCH_CORREL_ID
+    | cmqc.MQMO_MATCH_GROUP_ID
+    | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER
+    | cmqc.MQMO_MATCH_OFFSET
+    | cmqc.MQMO_MATCH_MSG_TOKEN
+)
+_GROUP_MATCHES = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmqc.MQMO_MATCH_OFFSET
+
+
+def check_get(handle: QueueHandle, options: GetOptions) -> None:
+    """Check that a handle takes a get with these options. Raises MQError."""
+    flags, match = options.Options, options.MatchOptions
+    _check_together(flags, handle.options)
+    if flags & cmqc.MQGMO_WAIT and options.WaitInterval < cmqc.MQWI_UNLIMITED:
+        raise MQError(cmqc.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.WaitInterval}")
+    if options.MaxLength is not None and options.MaxLength < 0:
+        raise MQError(cmqc.MQRC_BUFFER_LENGTH_ERROR, f"buffer length {options.MaxLength}")
+    if match & ~_MATCHES:
+        raise MQError(cmqc.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{match & 0xFFFFFFFF:x}")
+    if match & cmqc.MQMO_MATCH_MSG_TOKEN and (flags & cmqc.MQGMO_WAIT or not any(options.MsgToken)):
+        raise MQError(cmqc.MQRC_MSG_TOKEN_ERROR, "MQMO_MATCH_MSG_TOKEN goes with a token, and not with MQGMO_WAIT")
+    _check_opened(flags, match, handle.options)
+
+
+@lru_cache(maxsize=256)
+def _check_together(flags: int, opened: int) -> None:
+    """Check that options go together. Raises MQError."""
+    browse = flags & BROWSES
+    unlock = flags & cmqc.MQGMO_UNLOCK
+    if (
+        flags & ~_KNOWN
+        or any((flags & mask).bit_count() > 1 for mask in _EXCLUSIVE)
+        or (flags & _SYNCPOINTS and (browse or flags & (cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK)))
+        or (flags & (cmqc.MQGMO_LOCK | MARKS | cmqc.MQGMO_UNMARKED_BROWSE_MSG) and not browse)
+        or (unlock and flags & ~(cmqc.MQGMO_UNLOCK | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING))
+        or (flags & (MARKS | UNMARKS) & _CO_OPS and not opened & cmqc.MQOO_CO_OP)
+    ):
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags & 0xFFFFFFFF:x} do not go together")
+
+
+@lru_cache(maxsize=256)
+def _check_opened(flags: int, match: int, opened: int) -> None:
+    """Check that a handle is open for a get. Raises MQError."""
+    browse = flags & BROWSES
+    unlock = flags & cmqc.MQGMO_UNLOCK
+    if flags & cmqc.MQGMO_COMPLETE_MSG and flags & cmqc.MQGMO_LOGICAL_ORDER == 0 and match & _OFFSET:
+        raise MQError(cmqc.MQRC_MATCH_OPTIONS_ERROR, "a complete message begins at offset 0")
+    if (browse or unlock or flags & (cmqc.MQGMO_MSG_UNDER_CURSOR | UNMARKS)) and not opened & cmqc.MQOO_BROWSE:
+        raise MQError(cmqc.MQRC_NOT_OPEN_FOR_BROWSE, "open it with MQOO_BROWSE")
+    if not (browse or unlock or flags & UNMARKS) and not opened & INPUT:
+        raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INPUT, "open it with MQOO_INPUT_SHARED")
+
+
+_CO_OPS = cmqc.MQGMO_MARK_BROWSE_CO_OP | cmqc.MQGMO_UNMARK_BROWSE_CO_OP
+_OFFSET = cmqc.MQMO_MATCH_OFFSET
+
+
+def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
+    """Return a predicate for the messages that MatchOptions ask for; None where any message will do."""
+    match = options.MatchOptions
+    msg_id = options.MsgId if match & cmqc.MQMO_MATCH_MSG_ID else cmqc.MQMI_NONE
+    correl_id = options.CorrelId if match & cmqc.MQMO_MATCH_CORREL_ID else cmqc.MQCI_NONE
+    group_id = options.GroupId if match & cmqc.MQMO_MATCH_GROUP_ID else cmqc.MQGI_NONE
+    rest = match & (cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmqc.MQMO_MATCH_OFFSET | cmqc.MQMO_MATCH_MSG_TOKEN)
+    if not rest and group_id == cmqc.MQGI_NONE and msg_id == cmqc.MQMI_NONE and correl_id == cmqc.MQCI_NONE:
+        return None
+    if match & ~cmqc.MQMO_MATCH_CORREL_ID == cmqc.MQMO_MATCH_MSG_ID and correl_id == cmqc.MQCI_NONE:
+        return appearance.has_msg_id(msg_id)
+
+    def is_matched(stored: StoredMessage) -> bool:
+        md = stored.message.md
+        return (
+            appearance.is_matched(stored, msg_id, correl_id)
+            and group_id in (cmqc.MQGI_NONE, md.GroupId)
+            and (not match & cmqc.MQMO_MATCH_MSG_SEQ_NUMBER or md.MsgSeqNumber == options.MsgSeqNumber)
+            and (not match & cmqc.MQMO_MATCH_OFFSET or md.Offset == options.Offset)
+            and (not match & cmqc.MQMO_MATCH_MSG_TOKEN or token_of(stored) == options.MsgToken)
+        )
+
+    return is_matched
+
+
+def token_of(stored: StoredMessage) -> bytes:
+    """Return the MsgToken of a message: unique on this queue manager."""
+    return stored.msg_number.to_bytes(16, "big")
+
+
+#: Options that pass over what is not there as a whole; a logical message is got whole or not at all.
+_AVAILABLE = cmqc.MQGMO_ALL_MSGS_AVAILABLE | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE | cmqc.MQGMO_COMPLETE_MSG
+
+
+def first_candidate(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> StoredMessage:
+    """Return the message to get. Raises MQError with MQRC_NO_MSG_AVAILABLE."""
+    if options.Options & UNDER_CURSOR:
+        if handle.cursor is None or not handle.cursor.linked:
+            raise MQError(cmqc.MQRC_NO_MSG_UNDER_CURSOR, f"browse queue {handle.queue.name} first")
+        return handle.cursor
+    for stored in candidates(hconn, handle, options):
+        return stored
+    raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
+
+
+def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterator[StoredMessage]:
+    """Yield the messages that a get with such options can have, in the order of gets."""
+    queue_manager = hconn.queue_manager
+    flags = options.Options
+    queue = handle.queue
+    wanted = [one for one in (matching(queue_manager.appearance, options), handle.selection) if one]
+    if flags & cmqc.MQGMO_LOGICAL_ORDER:
+        place = Place() if flags & cmqc.MQGMO_BROWSE_FIRST else handle.got_place
+        wanted.append(lambda stored: place.is_next(stored.message.md))
+    if flags & cmqc.MQGMO_UNMARKED_BROWSE_MSG:
+        wanted.append(unmarked(handle))
+    if queue.locks:
+        wanted.append(lambda stored: queue.locks.get(stored.msg_number, handle) is handle)
+    if flags & cmqc.MQGMO_COMPLETE_MSG:
+        wanted.append(lambda stored: not stored.message.md.Offset)
+    if flags & _AVAILABLE:
+        wanted.append(available(queue, groups=bool(flags & cmqc.MQGMO_ALL_MSGS_AVAILABLE)))
+    messages = queue.messages()
+    if flags & cmqc.MQGMO_BROWSE_NEXT:
+        messages = queue.after(handle.cursor, handle.before)
+    elif options.MatchOptions & cmqc.MQMO_MATCH_MSG_ID and queue.is_transmission:
+        # Removers look for one message among many that wait.
+        number = queue_manager.appearance.number_of(options.MsgId)
+        messages = queue.numbered(number) if number >= 0 else messages
+    for stored in messages:
+        if stored.expires_at and stored.expired:
+            queue_manager.discard(stored)
+            continue
+        for one in wanted:
+            if not one(stored):
+                break
+        else:
+            yield stored
+
+
+#: Headers that are converted; behind so many, a message is left as it is.
+_MOST_HEADERS = 64
+_COMMANDS = (cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT)
+#: Fixed parts of headers are read as if they were in this CCSID: ASCII.
+_ASCII = 819
+
+
+class _Unconverted(Exception):
+    """Data stays as it is, for a reason."""
+
+    def __init__(self, reason: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Form(NamedTuple):
+    ccsid: int
+    encoding: int
+
+
+class _Step(NamedTuple):
+    """A header, and the form that it and its characters are in."""
+
+    kind: Kind
+    header: Header
+    own: _Form
+
+
+def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, bytes, int]:
+    """Return MQMD and data in a CCSID and Encoding, and MQRC_NONE or the reason for which not all of it is so."""
+    wanted = _Form(ccsid, encoding)
+    own = _Form(md.CodedCharSetId, md.Encoding)
+    if not data or own == wanted:
+        return md, data, cmqc.MQRC_NONE
+    try:
+        steps, format, form, offset = _headers(md.Format, own, data, wanted)
+    except MalformedHeader:
+        return md, data, cmqc.MQRC_FORMAT_ERROR
+    except _Unconverted as error:
+        return md, data, error.reason
+    rest, reason = data[offset:], cmqc.MQRC_NONE
+    if form != wanted and rest:
+        try:
+            rest, form = _body(format, form, rest, wanted), wanted
+        except MalformedHeader:
+            reason = cmqc.MQRC_FORMAT_ERROR
+        except _Unconverted as error:
+            reason = error.reason
+        if steps and format == cmqc.MQFMT_NONE:
+            reason = cmqc.MQRC_NONE  # bytes behind headers are meant to stay as they are
+    for step in reversed(steps):
+        try:
+            rest, form = _header(step, form, wanted) + rest, wanted
+        except (MalformedHeader, _Unconverted) as error:
+            return md, data, error.reason if isinstance(error, _Unconverted) else cmqc.MQRC_FORMAT_ERROR
+    return msgspec.structs.replace(md, CodedCharSetId=form.ccsid, Encoding=form.encoding), rest, reason
+
+
+def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[list[_Step], bytes, _Form, int]:
+    """Read the headers that are not in the wanted form; then Format, form and offset of what follows them."""
+    steps: list[_Step] = []
+    offset = 0
+    while own != wanted and len(steps) < _MOST_HEADERS and (kind := KIND_OF_FORMAT.get(format)) is not None:
+        raw = bytearray(data[offset:])
+        _recode(kind, raw, _Text(own, _Form(_ASCII, own.encoding)))
+        header: Header = kind.decode(raw, 0, byte_order=byte_order_of(own.encoding, kind.structure))
+        steps.append(_Step(kind, header, own))
+        offset += header.StrucLength if isinstance(header, RFH2) else kind.length or 0
+        told = descriptor_of(header)
+        inherits = told.CodedCharSetId == cmqc.MQCCSI_INHERIT
+        format, own = told.Format, _Form(own.ccsid if inherits else told.CodedCharSetId, told.Encoding)
+    return steps, format, own, offset
+
+
+def _header(step: _Step, form: _Form, wanted: _Form) -> bytes:
+    """Return a header in the wanted form; `form` is what follows it in."""
+    byte_order = byte_order_of(wanted.encoding, step.kind.structure)
+    header = step.header
+    if isinstance(header, RFH2):
+        # Characters of folders stay in their own CCSID; of UTF-16, the byte order is the header's.
+        folders = tuple(
+            Folder(_swapped(one.NameValueData), one.NameValueCCSID, byte_order)
+            if header.NameValueCCSID in UTF_16 and one.byte_order != byte_order
+            else one
+            for one in header.folders
+        )
+        header = msgspec.structs.replace(header, folders=folders)
+    header = described(header, descriptor_of(header).Format, form.encoding, form.ccsid)
+    raw = bytearray(step.kind.encode(header, byte_order=byte_order))
+    _recode(step.kind, raw, _Text(_Form(_ASCII, wanted.encoding), wanted))
+    return bytes(raw)
+
+
+def _recode(kind: Kind, raw: bytearray, text: _Text) -> None:
+    """Convert the characters in the fixed part of a header, in place."""
+    for layout, begin in kind.layouts:
+        for offset, width in layout.characters:
+            place = slice(begin + offset, begin + offset + width)
+            if place.stop > len(raw):
+                raise _Unconverted(cmqc.MQRC_FORMAT_ERROR)
+            raw[place] = text.field(bytes(raw[place]))
+
+
+def _swapped(data: bytes) -> bytes:
+    swapped = bytearray(data)
+    swapped[0::2], swapped[1::2] = data[1::2], data[0::2]
+    return bytes(swapped)
+
+
+class _Text:
+    """Converts characters from one form to another."""
+
+    def __init__(self, own: _Form, wanted: _Form) -> None:
+        self._same = same_characters(own.ccsid, wanted.ccsid)
+        self._own, self._wanted = own, wanted
+
+    def _sets(self) -> tuple[CharacterSet, CharacterSet]:
+        source, target = character_set(*self._own), character_set(*self._wanted)
+        if source is None:
+            raise _Unconverted(cmqc.MQRC_SOURCE_CCSID_ERROR)
+        if target is None:
+            raise _Unconverted(cmqc.MQRC_TARGET_CCSID_ERROR)
+        return source, target
+
+    def converted(self, data: bytes) -> bytes:
+        """Return characters in the wanted form. Raises _Unconverted."""
+        if self._same:
+            return data
+        source, target = self._sets()
+        try:
+            text = source.decode(data, nl_to_lf=not target.is_ebcdic)
+        except UnicodeDecodeError:
+            raise _Unconverted(cmqc.MQRC_NOT_CONVERTED) from None
+        return target.encode(text, "replace")
+
+    def padded(self, data: bytes, width: int) -> bytes:
+        """Return converted characters, filled up with blanks of the wanted form."""
+        blank = b" " if self._same else self._sets()[1].encode(" ")
+        return data + blank * ((width - len(data)) // len(blank))
+
+    def field(self, data: bytes) -> bytes:
+        """Return a field of as many bytes. Raises _Unconverted where its characters take more."""
+        if self._same:
+            return data
+        found = self.converted(data)
+        blank = self._sets()[1].encode(" ")
+        while len(found) > len(data) and found.endswith(blank):
+            found = found[: -len(blank)]
+        if len(found) > len(data):
+            raise _Unconverted(cmqc.MQRC_CONVERTED_STRING_TOO_BIG)
+        return self.padded(found, len(data))
+
+
+def _body(format: bytes, own: _Form, data: bytes, wanted: _Form) -> bytes:
+    if format == cmqc.MQFMT_STRING:
+        return _Text(own, wanted).converted(data)
+    if format in _COMMANDS:
+        header, parameters = decode_pcf(data, byte_order=byte_order_of(own.encoding, "MQCFH"))
+        converted = [_parameter(one, own, wanted) for one in parameters]
+        return encode_pcf(header, converted, byte_order=byte_order_of(wanted.encoding, "MQCFH"))
+    raise _Unconverted(cmqc.MQRC_FORMAT_ERROR)
+
+
+def _parameter(one: PCFParameter, own: _Form, wanted: _Form) -> PCFParameter:
+    """Convert the strings of a parameter; groups are as deep as `decode_pcf` takes them."""
+    if isinstance(one, MQCFGR):
+        return MQCFGR(one.Parameter, tuple(_parameter(each, own, wanted) for each in one.Parameters))
+    if not isinstance(one, MQCFST | MQCFSL | MQCFSF):
+        return one
+    text = _Text(_Form(one.CodedCharSetId or own.ccsid, own.encoding), wanted)
+    # MQCCSI_DEFAULT is the CCSID of the message, and stays so.
+    ccsid = wanted.ccsid if one.CodedCharSetId else cmqc.MQCCSI_DEFAULT
+    if isinstance(one, MQCFST):
+        return msgspec.structs.replace(one, String=text.converted(one.String), CodedCharSetId=ccsid)
+    if isinstance(one, MQCFSF):
+        return msgspec.structs.replace(one, FilterValue=text.converted(one.FilterValue), CodedCharSetId=ccsid)
+    strings = [text.converted(each) for each in one.Strings]
+    width = max(map(len, strings), default=0)
+    return MQCFSL(one.Parameter, tuple(text.padded(each, width) for each in strings), ccsid, width)
+
+
+def manner_of(handle: QueueHandle, options: GetOptions) -> str:
+    """Return the manner in which properties come. Raises MQError."""
+    attributes = handle.attributes if handle.kind == "QALIAS" else handle.queue.attributes
+    return manner(options.Options, str(attributes["PROPCTL"]), bool(options.MsgHandle))
+
+
+def get_result(hconn: Hconn, handle: QueueHandle, parts: list[StoredMessage], options: GetOptions, how: str) -> Got:
+    """Return a message, or the segments of one, as the application sees it. Raises TruncatedMessage."""
+    flags = options.Options
+    stored, *rest = parts
+    queue_manager = hconn.queue_manager
+    appearance = queue_manager.appearance
+    md, data, properties = render(appearance, stored, how)
+    if rest:
+        md, data = joined(md, data, (appearance.seen(one)[1] for one in rest))
+    reason = cmqc.MQRC_NONE
+    room = options.MaxLength
+    if flags & cmqc.MQGMO_CONVERT and (room is None or len(data) <= room):
+        wanted = options.CodedCharSetId
+        own = int(queue_manager.attributes["CCSID"])
+        converted = convert(md, data, wanted if wanted > 0 else own, options.Encoding)
+        if room is not None and len(converted[1]) > room and not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
+            reason = cmqc.MQRC_CONVERTED_MSG_TOO_BIG  # it fits as it is, and so it comes
+        else:
+            md, data, reason = converted
+    length = len(data)
+    got = Got(
+        md=md,
+        data=data,
+        ResolvedQName=handle.queue.name,
+        DataLength=length,
+        Reason=reason,
+        MsgToken=token_of(stored),
+        ReturnedLength=length,
+        GroupStatus=_group_status(md),
+        SegmentStatus=_segment_status(md),
+        Segmentation=b"A" if md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED else b" ",
+        properties=properties,
+    )
+    if room is None or length <= room:
+        return got
+    got.data = data[:room]
+    got.ReturnedLength = room
+    got.Reason = cmqc.MQRC_TRUNCATED_MSG_ACCEPTED
+    if not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
+        if flags & cmqc.MQGMO_BROWSE_FIRST:
+            handle.cursor = None  # "positioned logically before the highest-priority message" (MQRC 2080)
+        got.Reason = cmqc.MQRC_TRUNCATED_MSG_FAILED
+        raise TruncatedMessage(got, f"{length} bytes, the buffer has {room}")
+    return got
+
+
+def _group_status(md: MQMD) -> bytes:
+    if md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP:
+        return cmqc.MQGS_LAST_MSG_IN_GROUP
+    return cmqc.MQGS_MSG_IN_GROUP if md.MsgFlags & cmqc.MQMF_MSG_IN_GROUP else cmqc.MQGS_NOT_IN_GROUP
+
+
+def _segment_status(md: MQMD) -> bytes:
+    if md.MsgFlags & cmqc.MQMF_LAST_SEGMENT:
+        return cmqc.MQSS_LAST_SEGMENT
+    return cmqc.MQSS_SEGMENT if md.MsgFlags & cmqc.MQMF_SEGMENT else cmqc.MQSS_NOT_A_SEGMENT
+
+
+def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
+    """Get a message, without waiting: MQError with MQRC_NO_MSG_AVAILABLE says that there is none now."""
+    handle = ready_handle(hconn, hobj, options)
+    flags = options.Options
+    if flags & cmqc.MQGMO_UNLOCK:
+        return unlock(handle), None
+    how = manner_of(handle, options)
+    if flags & UNMARKS and not flags & BROWSES:
+        return unmark(handle, options), None
+    stored = first_candidate(hconn, handle, options)
+    browse = bool(flags & BROWSES)
+    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
+        stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT)
+    )
+    place, in_order = handle.got_place, bool(flags & cmqc.MQGMO_LOGICAL_ORDER)
+    if in_order and not browse:
+        place.check(syncpoint)
+    unit = hconn.unit_of_work() if syncpoint else Unit()
+    parts = segments(handle.queue, stored) if flags & cmqc.MQGMO_COMPLETE_MSG else [stored]
+    got = get_result(hconn, handle, parts, options, how)
+    if in_order:
+        handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
+        handle.got_place.syncpoint = None if browse else syncpoint
+    elif place.unfinished:
+        handle.got_place, got.Reason = Place(), got.Reason or place.unfinished
+    if browse:
+        browsed(hconn, handle, stored, flags)
+        return got, None
+    if handle.options & cmqc.MQOO_SAVE_ALL_CONTEXT:
+        handle.context = got.md
+    take(hconn, handle, parts, unit)
+    return got, None if syncpoint else unit
+
+
+def ready_handle(hconn: Hconn, hobj: int, options: GetOptions) -> QueueHandle:
+    """Return the handle, if it and its queue take a get with these options. Raises MQError."""
+    handle = hconn.find_queue(hobj)
+    check_get(handle, options)
+    hconn.check_quiescing(options.Options)
+    queue = handle.queue
+    if queue.deleted:
+        raise MQError(cmqc.MQRC_Q_DELETED, f"queue {queue.name}")
+    if queue.attributes["GET"] != "ENABLED" or not handle.destination.get_enabled:
+        raise MQError(cmqc.MQRC_GET_INHIBITED, f"queue {queue.name} has GET(DISABLED)")
+    return handle
+
+
+def take(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], unit: Unit) -> None:
+    """Take a message, or the segments of one, off its queue."""
+    release_lock(handle)
+    for part in parts:
+        if part is handle.cursor:
+            handle.before = part.previous
+        handle.queue.take(part)
+        unit.gets.append(part)
+    # "This prevents a COA or COD report message being generated when a message is placed on or removed from a transmission
+    # queue" (IBM MQ documentation, "Overview for MQXQH").
+    if parts[0].message.md.Report and not parts[0].client_id:
+        report(hconn.queue_manager, unit, parts[0], cmqc.MQFB_COD)
