@@ -58,6 +58,7 @@ def long_user_names(configuration: Configuration) -> Iterator[str]:
         if channel.use_client_id or channel.mcauser or is_mapped(configuration, channel):
             continue
         for file in dict.fromkeys(one.file for one in channel.authentication if one.method in ("password", "scram")):
+
             try:
                 names = [name for name in read_password_file(file) if not fits_user_identifier(name)]
             except (OSError, PasswordFileError):

@@ -93,8 +93,12 @@ def try_mapping(
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
+        from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
         from bridge.telemetry.message import Publication
 
+        if not fits_user_identifier(user):
+            why = f"--user is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
+            raise Failure(f"{why}; the bridge rejects such a client unless it maps it to another user", WRONG_USAGE)
         publication = Publication(
             topic=topic,
             payload=body or b"",
@@ -102,7 +106,7 @@ def try_mapping(
             retain=retain,
             message_id=1 if qos else 0,
             client_id=trial.publisher if client_id is None else client_id,
-            user=user.encode()[:12],
+            user=user.encode(),
             expiry=expiry,
             response_topic=response_topic,
             correlation_data=correlation_data.encode(),

@@ -23,6 +23,7 @@ from bridge.mapping.message_view import fields
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.rules.trial import NotTaken, message_json, publication_json, trial_of
 from bridge.service.mappings.status import Status
+from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 
@@ -94,6 +95,9 @@ def _tried(name: str, configuration: Configuration, form: Mapping[str, str]) -> 
     try:
         body, properties = form.get("payload", "").encode("utf-8", "surrogateescape"), _properties(form)
         if isinstance(trial.rule, ToMqRule):
+            user = form.get("user", "")
+            if not fits_user_identifier(user):
+                raise ValueError(f"the user name is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user")
             qos = number(form.get("qos"), 0, 2)
             mapped = trial.message(
                 Publication(
@@ -103,7 +107,7 @@ def _tried(name: str, configuration: Configuration, form: Mapping[str, str]) -> 
                     retain=bool(form.get("retain")),
                     message_id=1 if qos else 0,
                     client_id=form.get("client_id") or trial.publisher,
-                    user=form.get("user", "").encode()[:12],
+                    user=user.encode(),
                     expiry=float(form["expiry"]) if form.get("expiry") else None,
                     response_topic=form.get("response_topic", ""),
                     correlation_data=form.get("correlation_data", "").encode(),

@@ -216,7 +216,8 @@ class LinkConnection:
 
         Returns, by index, those that are refused and that there is no use in repeating; all others are with the broker.
         Raises LinkLost where there is no connection, or it breaks, or the broker takes longer than `timeout` seconds
-        (then the connection is broken off): any of them may or may not be with the broker. ValueError: message ids.
+        (then the connection is broken off): those that LinkLost names as unanswered may or may not be with the broker.
+        ValueError: message ids.
         """
         return self._outbox.publish(publications, mids, dup, False, timeout)
 

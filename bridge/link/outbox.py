@@ -68,6 +68,8 @@ class Outbox:
         self.limits = self._configured
         self._waiting: dict[int, _Sent] = {}
         self._refusals: dict[int, Refusal] = {}
+        #: positions in the call that the broker had not answered when the connection was lost
+        self._unanswered: set[int] = set()
         #: the caller is woken when no more than these wait
         self._enough = 0
         #: message ids in phase RELEASING, whose call has ended: the broker counts them as in flight
@@ -113,6 +115,7 @@ class Outbox:
         """End the call that waits for answers: the connection is gone."""
         with self._changed:
             self._generation, self._error = 0, error
+            self._unanswered.update(sent.position for sent in self._waiting.values())
             self._stale.update(
                 mid
                 for mid, sent in self._waiting.items()
@@ -205,14 +208,22 @@ class Outbox:
                         f" {len(self._held)} are not released"
                     )
             position = 0
-            while position < len(publications):
+            try:
+                while position < len(publications):
+                    with self._changed:
+                        # Half of the window goes at a time, so that neither side idles and few wake-ups are needed.
+                        self._await(generation, limit // 2, False, deadline)
+                        room = limit - len(self._waiting)
+                    position = self._send(generation, publications, position, mids, dup, held, room)
                 with self._changed:
-                    # Half of the window goes at a time, so that neither side idles and few wake-ups are needed.
-                    self._await(generation, limit // 2, False, deadline)
-                    room = limit - len(self._waiting)
-                position = self._send(generation, publications, position, mids, dup, held, room)
+                    self._await(generation, 0, True, deadline)
+            except LinkLost as error:
+                if not held:
+                    with self._changed:
+                        unsent = range(position, len(publications))
+                        error.unanswered = sorted({*self._unanswered, *self._refusals, *unsent})
+                raise
             with self._changed:
-                self._await(generation, 0, True, deadline)
                 refusals, self._refusals = self._refusals, {}
                 self._counters.sent += sum(
                     not publication.qos and index not in refusals for index, publication in enumerate(publications)
@@ -233,7 +244,7 @@ class Outbox:
     def _begin_call(self) -> int:
         if not self._generation:
             raise LinkLost(self._error)
-        self._refusals = {}
+        self._refusals, self._unanswered = {}, set()
         return self._generation
 
     def _send(
@@ -297,6 +308,7 @@ class Outbox:
             # Their message ids cannot be used again on this connection, so that it is of no use any more.
             error = f"the broker left {len(self._waiting) or 'all'} publications unanswered until the time was over"
             self._generation, self._error = 0, error
+            self._unanswered.update(sent.position for sent in self._waiting.values())
             self._abandon(generation, error)
             raise LinkLost(error)
         if self._generation != generation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import msgspec
 
@@ -67,6 +68,9 @@ class Refusal(msgspec.Struct, frozen=True):
 
 class LinkLost(Exception):
     """There is no connection to the broker, or it broke before all was answered; what was sent may or may not be there."""
+
+    #: after `publish`: indices of the publications that the broker has not acknowledged; None: unknown
+    unanswered: Sequence[int] | None = None
 
 
 class LinkRefused(LinkLost):

@@ -33,6 +33,8 @@ channel_authentication:
   - {{channel: "*", type: BLOCKADDR, address_list: [127.0.0.9]}}
   - {{channel: KEPT.OUT, type: ADDRESSMAP, address: 127.*, user_source: NOACCESS}}
   - {{channel: BY.NAME, type: USERMAP, client_user: mapped-device, mcauser: plant}}
+  - {{channel: BY.NAME, type: USERMAP, client_user: factory-line-1, mcauser: line}}
+  - {{channel: BY.NAME, type: USERMAP, client_user: factory-line-2, mcauser: line}}
   - {{channel: PROXY.NAME, type: SSLPEERMAP, ssl_peer: "O=Example,OU=admin", mcauser: plant}}
 channels:
   - {{name: FREE, port: 0}}
@@ -127,7 +129,8 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)
     for file, user in (
-        ("clients", "factory-line-1"), ("clients", "factory-line-2"), ("clients", "mapped-device"),
+        ("clients", "factory-line-1"), ("clients", "factory-line-2"), ("clients", "factory-line-3"),
+        ("clients", "mapped-device"),
         ("guessed", "dev"), ("guessed", "other"),
     ):  # fmt: skip
         password(directory / file, user)
@@ -268,12 +271,19 @@ def test_nobody_sends_much_before_it_is_known(bridge: BridgeProcess, channel: st
 
 
 def test_a_name_is_the_whole_name(bridge: BridgeProcess) -> None:
-    """Users whose first twelve characters are equal share no topics, and one that is mapped keeps its own."""
+    """Users whose first twelve characters are equal share no topics, and those that are mapped keep their own."""
     for user, code in (("factory-line-1", 0), ("factory-line-2", 0x87), ("mapped-device", 0x87)):
         with RawClient(bridge.ports["BY.NAME"], user, level=5, user_name=user, password=SECRET.encode()) as client:
             assert client.connect().return_code == 0
             asked = ["of/factory-line-1/#", f"of/{user}/#", "of/factory-line/#", "of/plant/#"]
             assert client.subscribe(*((one, 0) for one in asked)) == (code, 0, 0x87, 0x87)
+
+
+def test_a_name_that_is_too_long_for_mq_does_not_become_the_user_of_another_name(bridge: BridgeProcess) -> None:
+    user = "factory-line-3"
+    with RawClient(bridge.ports["BY.NAME"], user, level=5, user_name=user, password=SECRET.encode()) as client:
+        assert client.connect().return_code == 0x86
+    assert f"client '{user}'" in bridge.log and f"its user name '{user}' is longer than 12 bytes" in bridge.log
 
 
 @pytest.mark.parametrize(("client_id", "code"), [("mine", 0), ("$SYS", 0x87)])

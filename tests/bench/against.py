@@ -32,7 +32,7 @@ from rich.table import Table
 
 from tests.bench import machine
 from tests.bench.latency import Trickle
-from tests.bench.servers import Bridge, Mosquitto, Server, ServerUnavailable
+from tests.bench.servers import STORAGE, Bridge, Mosquitto, Server, ServerUnavailable
 
 ROOT = Path(__file__).parents[2]
 #: Target of a change: the geometric mean of all rows, and each row unless its spread says otherwise.
@@ -299,7 +299,8 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
 
 def show(console: Console, results: dict[Row, Figures]) -> None:
     """Print the table, the geometric mean, and the rows below their target."""
-    table = Table(title="messages/s received: medians; ratios: median (lowest-highest of the rounds)")
+    title = "messages/s received: medians; ratios: median (lowest-highest of the rounds)"
+    table = Table(title=title, caption=STORAGE, caption_justify="left")
     for heading in ("", *NAMES, "present / mosquitto", "present / base", "CPU us", "of the ceiling"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     means: list[float] = []

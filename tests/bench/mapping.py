@@ -274,7 +274,8 @@ def run(messages: int, rounds: int, payload: int, say: Callable[[str], None]) ->
 
 def table(figures: list[Figure]) -> Table:
     """For people."""
-    out = Table(title="Messages per second through a mapping, beside mosquitto's own bridge", title_justify="left")
+    title = "Messages per second through a mapping, beside mosquitto's own bridge (persistence false)"
+    out = Table(title=title, title_justify="left")
     out.add_column("QoS")
     out.add_column("way")
     for name in ("messages/s", "lowest–highest", "× mosquitto", f"target {TARGET:g} ×"):

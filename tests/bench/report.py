@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tests.bench import mapping
 from tests.bench.campaign import Parameters, Results, Run
+from tests.bench.servers import STORAGE
 
 BRIDGE = "bridge"
 RATE_TARGETS: dict[int, dict[str, float]] = {
@@ -176,7 +177,7 @@ def _throughput(rows: list[Case], parameters: Parameters) -> Table:
         f"Messages per second, end to end: {parameters.publishers} publishers, 1 subscriber, "
         f"{parameters.payload} bytes, window {parameters.window}, median of {parameters.rounds}"
     )
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", caption=STORAGE, caption_justify="left")
     for name in ("QoS", "session", "broker"):
         table.add_column(name)
     for name in ("messages/s", "lowest–highest", "× mosquitto", "× amqtt", "server CPU", "generator", "others"):

@@ -139,8 +139,18 @@ class Announced(Server):
         return match is not None and super()._ready()
 
 
+#: Caption of tables that compare durable sessions.
+STORAGE = (
+    "mosquitto (persistence false) and amqtt keep messages in memory only. The bridge writes QoS 1 and 2 messages for durable"
+    " sessions to disk before PUBACK and PUBREC."
+)
+
+
 class Mosquitto(Server):
     """mosquitto with its default configuration, except that it drops nothing under this load.
+
+    The default is no persistence. With persistence, mosquitto writes its whole database at intervals or after a number of
+    changes, never before a PUBACK (mosquitto.conf: autosave_interval, autosave_on_changes).
 
     Its limit of messages in flight also applies to QoS 2 publishers: with the default (20) it disconnects one whose
     window is larger.  1000 is above every window the options allow.

@@ -64,6 +64,11 @@ def test_message(attempt: Any) -> None:
     assert lines[-2:] == ["body (4 bytes)", "21.5"]
 
 
+def test_a_user_name_that_is_too_long_for_mq_is_rejected_and_not_cut(attempt: Any) -> None:
+    result = attempt("plant", *PUBLISHED, "--user", "temperature-1")
+    assert result.exit_code == 2 and "--user is longer than 12 bytes" in result.stderr
+
+
 def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
     asked = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
     assert asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the answer"

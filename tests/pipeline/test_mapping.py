@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bridge.config import ToMqMapping, ToMqttMapping
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.envelope import publication_of
+from bridge.mapping.rules.rendered import user_identifier
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
 from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
@@ -119,7 +120,7 @@ def publication(row: dict[str, Any]) -> Publication:
         retain=bool(row["retain"]),
         message_id=row["message_id"] or 0,
         client_id=own.pop(CLIENT_ID, row["client_id"] or ""),
-        user=(row["user"] or "").encode()[:12],
+        user=user_identifier(row["user"] or ""),
         expiry=None if row["expiry"] is None else float(row["expiry"]),
         response_topic=row["response_topic"] or "",
         correlation_data=row["correlation_data"] or b"",

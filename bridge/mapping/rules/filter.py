@@ -30,10 +30,11 @@ Test = Callable[[Filterable], bool]
 class Filter:
     """Takes those messages of which all is true. Raises FilterError."""
 
-    __slots__ = ("_tests",)
+    __slots__ = ("_payload_test", "_tests")
 
     def __init__(self, config: FilterConfig, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
         tests: list[Test] = []
+        self._payload_test: Test | None = None
         if config.qos is not None:
             tests.append(_of_qos(frozenset(config.qos)))
         if config.retained is not None:
@@ -50,7 +51,8 @@ class Filter:
             from bridge.mapping.rules.json_filter import json_test
 
             # last, for it costs the most
-            tests.append(located("filter.json", json_test, config.json_path))
+            self._payload_test = located("filter.json", json_test, config.json_path)
+            tests.append(self._payload_test)
         self._tests = tuple(tests)
 
     def __bool__(self) -> bool:
@@ -59,6 +61,15 @@ class Filter:
     def takes(self, message: Filterable) -> bool:
         """Return whether the filter takes a message, or raise Unmappable where the headers of the message cannot be read."""
         return all(test(message) for test in self._tests)
+
+    @property
+    def reads_payload(self) -> bool:
+        """Return whether one of the tests is of the payload itself."""
+        return self._payload_test is not None
+
+    def takes_payload(self, message: Filterable) -> bool:
+        """Return whether the test of the payload itself, if there is one, takes a message, or raise Unmappable."""
+        return self._payload_test is None or self._payload_test(message)
 
 
 def _of_qos(wanted: frozenset[int]) -> Test:

@@ -3,6 +3,7 @@
 Devices publish to the same topics all day, and applications put the same kind of message. Whatever a rule looks at
 (`bridge.mapping.rules.used_fields`) is the same then: it is the key. So is all that the rule makes of it: of a publication
 destination, MQMD and RFH2, but for the digits of mqtt.msgid; of a message without headers everything but the payload.
+If a rule to MQ filters by JSON, or checks that the payload is JSON or text, it does so for each publication.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.used_fields import used_fields_of
 from bridge.telemetry.headers import HEADER_FORMATS
-from bridge.telemetry.message import MappedMessage, Message, Publication
+from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication
 from bridge.wire import cmqc
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -55,10 +56,10 @@ class PublicationRuleCache:
         used = used_fields_of(config)
         #: whether any two publications have the same key
         self.possible = (
-            config.payload.type == "bytes"
+            (config.payload.type == "bytes" or config.payload.ccsid in (None, CCSID_UTF8))  # the body is the payload
             and config.attributes.rfh2
             and config.destination.requests_queue is None
-            and not used.payload
+            and not used.text
             and used.size is None
             and not used.message_id
         )

@@ -68,6 +68,7 @@ class ToMqRule:
         self._read_payload()
         self._read_attributes(config.attributes)
         self._cache = PublicationRuleCache(config)
+        self._reads_payload = self._filter.reads_payload or config.payload.type != "bytes"
 
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
         return ToMqRule, (self.name, self.config, self.origin)
@@ -134,10 +135,22 @@ class ToMqRule:
         if key is None:
             return self._map(publication)
         if self._cache.knows(key):
+            if self._reads_payload and not self._takes_payload(publication):
+                return None
             return self._cache.mapped(key, publication)
         mapped = self._map(publication)
-        self._cache.remember(key, publication, mapped)
+        # If the payload may be the reason for None, the next publication with the same key may still be taken.
+        if mapped is not None or not self._reads_payload:
+            self._cache.remember(key, publication, mapped)
         return mapped
+
+    def _takes_payload(self, publication: Publication) -> bool:
+        """Return whether the filter takes the payload; raise Unmappable if it cannot be converted, as `_map` does."""
+        scope = PublicationScope(publication, {})
+        if not self._filter.takes_payload(scope):
+            return False
+        self._body(scope, self._is_retained(publication))
+        return True
 
     def _map(self, publication: Publication) -> MappedMessage | None:
         captures = self._pattern.captures(publication.topic)
@@ -147,12 +160,9 @@ class ToMqRule:
         if not self._filter.takes(scope):
             return None
         destination = self._destination(scope)
-        retained = publication.retain if self._retained == "as-published" else self._retained == "always"
+        retained = self._is_retained(publication)
         clear = retained and destination.is_topic and not publication.payload
-        body = publication.payload
-        if self._payload_type != "bytes" and not (retained and not body):
-            # (an empty retained publication clears a topic, whatever its payload would be)
-            body = self._converted(scope)
+        body = self._body(scope, retained)
         asks = self._requests_queue is None or bool(publication.response_topic)
         fields = self._fields if asks else {}
         md_fields = {field: attribute.of(scope) for field, attribute in fields.items()} if fields else {}
@@ -217,8 +227,13 @@ class ToMqRule:
         queue_manager = self._queue_manager.of(scope) if self._queue_manager is not None else ""
         return Destination(self._queue.of(scope), False, queue_manager)
 
-    def _converted(self, scope: PublicationScope) -> bytes:
+    def _is_retained(self, publication: Publication) -> bool:
+        return publication.retain if self._retained == "as-published" else self._retained == "always"
+
+    def _body(self, scope: PublicationScope, retained: bool) -> bytes:
         payload = scope.publication.payload
+        if self._payload_type == "bytes" or (retained and not payload):
+            return payload  # (an empty retained publication clears a topic, whatever its payload would be)
         if self._payload_type == "json":
             _ = scope.document  # raises Unmappable for what is none
         return in_ccsid(payload, self._ccsid)

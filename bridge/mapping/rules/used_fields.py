@@ -23,6 +23,8 @@ class UsedFields(msgspec.Struct, frozen=True):
 
     #: the payload itself: what a template or a filter reads
     payload: bool = False
+    #: the payload in a template
+    text: bool = False
     #: its length: least and most bytes
     size: tuple[int, int] | None = None
     #: the message id, in more than its own place in the mqtt folder
@@ -40,6 +42,7 @@ def used_fields_of(config: ToMqMapping | ToMqttMapping) -> UsedFields:
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
     return UsedFields(
         payload="text" in names or config.filter.json_path is not None,
+        text="text" in names,
         size=None if least is None and most is None else (least or 0, _LONGEST if most is None else most),
         message_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},

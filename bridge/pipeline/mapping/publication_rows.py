@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.link.publication import CLIENT_ID, HOPS
+from bridge.mapping.rules.rendered import user_identifier
 from bridge.pipeline.mapping.row_groups import RowGroups
-from bridge.telemetry.identity import user_identifier
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 
@@ -130,7 +130,7 @@ class Rows:
             retain=bool(retain),
             message_id=message_id,
             client_id=own.pop(CLIENT_ID, client_id or ""),
-            user=user_identifier("", user),
+            user=user_identifier(user or ""),
             expiry=None if expiry is None else float(expiry),
             response_topic=response_topic or "",
             correlation_data=correlation_data or b"",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from bridge.archive.mapping_observer import FILTERED, LINK_LOST
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 #: Reason codes of MQTT 5 (section 2.4) with which a broker says that it will never take a publication as it is: topic name
 #: invalid, packet too large, payload format invalid, retain not supported, QoS not supported.
 PERMANENT_REASONS = frozenset((0x90, 0x95, 0x99, 0x9A, 0x9B))
+#: Seconds that an open unit of work waits for a broker that restarts.
+RECONNECT_TIME = 10.0
 #: Those that pass: implementation specific error, quota exceeded.
 PASSING_REASONS = frozenset((0x83, 0x97))
 
@@ -191,8 +194,7 @@ class ToLinkRunner(LinkRunner):
         What it refuses is sent again within the unit of work: to back it out would send the others twice.
         """
         for attempt in itertools.count():
-            self._sending = [item.md.MsgId for item, _ in taken]
-            refusals = send([publication for _, publication in taken]) if taken else {}
+            taken, refusals = self._publish(taken, tally, send) if taken else (taken, {})
             tally.moved += len(taken) - len(refusals)
             for index, (item, publication) in enumerate(taken):
                 if index not in refusals:
@@ -215,6 +217,43 @@ class ToLinkRunner(LinkRunner):
             self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
             if self._ending:
                 raise LinkLost("the mapping stops before the broker has taken all")
+
+    def _publish(
+        self,
+        taken: Sequence[tuple[Got, Publication]],
+        tally: Tally,
+        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
+    ) -> tuple[Sequence[tuple[Got, Publication]], Mapping[int, Refusal]]:
+        """Publish. If the connection is lost, publish what the broker has not acknowledged again, once, on the next one.
+
+        To back the unit of work out would send all of it again. Returns what was sent last, and what of it was refused.
+        Raises LinkLost.
+        """
+        self._sending = [item.md.MsgId for item, _ in taken]
+        try:
+            return taken, send([publication for _, publication in taken])
+        except LinkLost as error:
+            unanswered = error.unanswered
+            # If nothing was acknowledged, the first message may be the one that the broker closes the connection for.
+            if unanswered is None or len(unanswered) == len(taken):
+                raise
+            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
+            if not self._reconnected():
+                raise
+        for index in sorted({*range(len(taken))}.difference(unanswered)):
+            item, publication = taken[index]
+            self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
+        tally.moved += len(taken) - len(unanswered)
+        left = [taken[index] for index in unanswered]
+        return left, send([publication for _, publication in left])
+
+    def _reconnected(self) -> bool:
+        """Wait for the link for a short time only, because the unit of work stays open; return whether it can go on."""
+        before = time.monotonic() + RECONNECT_TIME
+        while not self._ending and time.monotonic() < before:
+            if self._link.wait_connected(WAIT):
+                return self._link.limits.maximum_qos >= self._qos
+        return False
 
     def bury_refused(self, item: Got, publication: Publication, refusal: Refusal, tally: Tally) -> None:
         """Put a message that the broker does not take to the dead-letter queue, in the unit of work."""

@@ -26,6 +26,11 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "text of the payload": {"to": {"queue": "Q"}, "attributes": {"correl_id": "{text|default:'-'}"}},
     "by size": {"to": {"queue": "Q"}, "filter": {"min_size": 2}},
     "by JSON": {"to": {"queue": "Q"}, "filter": {"json": "$ == 1"}},
+    "by JSON, captures": {"to": {"queue": "{rest|mqname}"}, "filter": {"json": "$ == 1", "qos": [1, 2]}},
+    "by JSON and text": {"to": {"queue": "Q{text|default:'-'}"}, "filter": {"json": "$ == 1"}},
+    "JSON": {"to": {"queue": "Q"}, "payload": "json"},
+    "JSON to a retained topic": {"to": {"topic": "r"}, "payload": "json", "attributes": {"retained": "always"}},
+    "UTF-8 text": {"to": {"queue": "Q"}, "payload": "text"},
     "by QoS": {"to": {"queue": "Q"}, "filter": {"qos": [1, 2]}},
     "by a property": {"to": {"queue": "Q"}, "filter": {"properties": {"usr.a": "1"}}},
     "by the client": {"to": {"queue": "Q"}, "filter": {"properties": {"clientId": "c<msgid>"}}},
@@ -43,7 +48,7 @@ RULES = {
 PUBLICATIONS = st.builds(
     Publication,
     topic=st.sampled_from(["a/b", "a/<msgid>7", "b/c"]),
-    payload=st.sampled_from([b"", b"1", b"two", b"<msgid"]),
+    payload=st.sampled_from([b"", b"1", b"two", b"<msgid", b"\xff"]),
     qos=st.integers(0, 2),
     retain=st.booleans(),
     message_id=st.sampled_from([0, 1, 9, 10, 12345, 65535]),
@@ -122,9 +127,10 @@ def test_what_is_remembered_of_messages_is_what_would_be_made(name: str, message
             made.qos = 0  # as who sends it may
 
 
-def test_the_common_case_is_remembered() -> None:
+@pytest.mark.parametrize("name", ["captures", "by JSON, captures", "JSON", "UTF-8 text"])
+def test_the_common_case_is_remembered(name: str) -> None:
     """Else nothing here would be tested."""
-    rule = RULES["captures"]
+    rule = RULES[name]
     keys = [
         rule._cache.key(Publication(topic="a/b", payload=payload, qos=1, message_id=mid, client_id="d"))
         for payload, mid in ((b"1", 10), (b"2", 99))

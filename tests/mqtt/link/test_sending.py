@@ -159,6 +159,26 @@ def test_a_connection_that_breaks_before_all_is_answered(
         running.result(PATIENCE)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_lost_connection_names_the_publications_that_the_broker_has_not_acknowledged(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, qos: int
+) -> None:
+    """Those that were not sent are among them."""
+    sender, peer = connected(broker, link, in_flight=3)
+    call = calls.submit(sender.publish, publications(5, qos))
+    mids = [mid for _, mid in peer.published(3, 2 * qos)]
+    if qos == 1:
+        peer.send(answer(PUBACK, mids[1]))
+    else:
+        peer.send(answer(PUBREC, mids[1]))
+        peer.packet()
+        peer.send(answer(PUBCOMP, mids[1]))
+    peer.close()
+    with pytest.raises(LinkLost) as lost:
+        call.result(PATIENCE)
+    assert lost.value.unanswered == [0, 2, 3, 4]
+
+
 def test_nothing_is_sent_without_a_connection(broker: FakeBroker, link: LinkFactory) -> None:
     sender = link(broker.port, broker.version)
     for call in (

@@ -281,7 +281,10 @@ class FakeLink:
             one(index)
         if struck:
             self._break()
-            raise LinkLost("before it was answered")
+            lost = LinkLost("before it was answered")
+            if struck == "within" and call == "publish":
+                lost.unanswered = range(len(items) // 2, len(items))
+            raise lost
 
     def publish(self, publications: Sequence[Publication]) -> dict[int, Refusal]:
         broker, refusals = self._broker, {}
@@ -289,7 +292,9 @@ class FakeLink:
         def one(index: int) -> None:
             if broker.closing(publications[index]):
                 self.reconnect()
-                raise LinkLost("the broker closed the connection")
+                lost = LinkLost("the broker closed the connection")
+                lost.unanswered = range(index, len(publications))
+                raise lost
             if broker.refusing(publications[index]):
                 refusals[index] = Refusal(broker.reason, "refused")
             else:

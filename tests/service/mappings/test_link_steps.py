@@ -9,13 +9,14 @@ from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.link_sessions import LinkSession, LinkSessions
 from bridge.mq.mapping_state import MappingState
+from bridge.service.mappings import to_link
 from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
 from bridge.wire import cmqc
 from tests.service.mappings.broker import LinkFault
 from tests.service.mappings.scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
@@ -315,6 +316,20 @@ def test_what_a_broker_loses_with_its_session_is_sent_again(scene: Scene, call: 
         link_fault=LinkFault(call, moment),
     )
     assert set(scene.broker.given) == set(bodies)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_lost_connection_repeats_only_what_the_broker_did_not_acknowledge(
+    scene: Scene, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once, a broker that restarts gets the rest of a batch. If it stays away, the batch is backed out."""
+    monkeypatch.setattr(to_link, "RECONNECT_TIME", 0.0 if away else PATIENCE)
+    config = mapping_config(*TO_LINK, batch={"messages": 4, "time": "1 s"})
+    scene.put("IN", b"1", b"2", b"3", b"4", Persistence=1)
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled(), link_fault=LinkFault(1, "within"))
+    repeated = [b"1", b"2"] if away else []
+    assert scene.broker.arrived == [b"1", b"2", *repeated, b"3", b"4"]
+    assert status.moved == 4
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
