@@ -12,7 +12,7 @@ import msgspec
 
 from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Named, Put, Seen
 from bridge.mq.embedded.server import protocol
-from bridge.mq.embedded.server.request_stream import keep_alive
+from bridge.mq.embedded.server.protocol import keep_alive
 from bridge.mq.errors import MQError
 from bridge.mq.mqi import (
     MQOD,

@@ -6,7 +6,9 @@ is in flight on a connection; a connection is one MQ connection, and its end bac
 
 from __future__ import annotations
 
+import socket
 import struct
+from typing import Final
 
 import msgspec
 
@@ -19,6 +21,28 @@ LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
 PROTOCOL_VERSION = 5
+
+#: TCP keep-alive: seconds of silence before the first probe, seconds between probes, and unanswered probes at most.
+_IDLE: Final = 30
+_INTERVAL: Final = 10
+_PROBES: Final = 3
+
+#: Socket options and their values; some systems lack some of them.
+_OPTIONS: Final = {
+    "TCP_KEEPIDLE": _IDLE,
+    "TCP_KEEPINTVL": _INTERVAL,
+    "TCP_KEEPCNT": _PROBES,
+    # TCP sends no probes while data is unacknowledged.
+    "TCP_USER_TIMEOUT": (_IDLE + _INTERVAL * _PROBES) * 1000,
+}
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Let a TCP connection break a minute after the machine at its other end has disappeared."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS.items():
+        if (option := getattr(socket, name, None)) is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
