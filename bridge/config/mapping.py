@@ -22,6 +22,7 @@ from bridge.config.section import ObjectName, Section, Truth, without_empty
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
 PayloadType = Literal["bytes", "text", "json"]
 Others = Literal["dead-letter", "discard"]
+Order = Literal["destination", "strict"]
 
 Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
@@ -258,6 +259,28 @@ class ToMqMapping(MappingConfig):
     """The queue or topic that it puts messages to."""
     attributes: MessageAttributes = Field(default_factory=MessageAttributes)
     """What the messages are like; what is left out is as in the standard profile."""
+    order: Annotated[Order, values.choice(Order)] = "destination"
+    """What a full or put-disabled destination queue holds up: `destination` its own messages only, `strict` all messages of
+    the mapping. From a link, to a topic, and with `requests_queue`, the order is always strict."""
+
+    @property
+    def passes_blocked_queues(self) -> bool:
+        """Whether messages for other queues go on while a destination queue accepts none."""
+        return self.order == "destination" and self._strict_because is None
+
+    @property
+    def _strict_because(self) -> str | None:
+        if self.source.link != LOCAL:
+            return "MQTT acknowledges the publications of a link in order"
+        if self.destination.queue is None:
+            return "subscribers may expect the order of several topics"
+        return "a request is kept before it is put" if self.destination.requests_queue is not None else None
+
+    @model_validator(mode="after")
+    def _has_order(self) -> Self:
+        if "order" in self.model_fields_set and self.order == "destination" and self._strict_because is not None:
+            raise values.refusal(f"strict, because {self._strict_because}", "order")
+        return self
 
     @model_validator(mode="after")
     def _no_object(self) -> Self:

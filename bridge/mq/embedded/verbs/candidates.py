@@ -56,6 +56,9 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
         # Removers look for one message among many that wait.
         number = queue_manager.appearance.number_of(options.MsgId)
         messages = queue.numbered(number) if number >= 0 else messages
+    elif options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN:
+        number = int.from_bytes(options.MsgToken, "big")
+        messages = (stored for stored in messages if stored.msg_number == number)
     for stored in messages:
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)

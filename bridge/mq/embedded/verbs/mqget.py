@@ -76,6 +76,7 @@ def take(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], unit
         if part is handle.cursor:
             handle.before = part.previous
         handle.queue.take(part)
+        handle.marked.discard(part.msg_number)
         unit.gets.append(part)
     # "This prevents a COA or COD report message being generated when a message is placed on or removed from a transmission
     # queue" (IBM MQ documentation, "Overview for MQXQH").
