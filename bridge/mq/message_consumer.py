@@ -90,6 +90,8 @@ class MessageConsumer:
         self._unsettled = False
         #: the next `browse` begins at the front of the queue
         self._at_front = True
+        #: `browse` was called: messages may be marked
+        self.has_browsed = False
         if source.queue:
             self._queues = [connection.open(MQOD(ObjectName=source.queue), _QUEUE)]
         try:
@@ -238,6 +240,7 @@ class MessageConsumer:
         if wait:
             options.Options |= cmqc.MQGMO_WAIT
             options.WaitInterval = max(1, int(wait * 1000))
+        self.has_browsed = True
         got = self._found(options)
         self._at_front = False
         return got

@@ -176,6 +176,11 @@ class Runner(Worker[Never]):
         """Return the publication that a message is, or is to become, as it goes on: with the trace it is part of."""
         return publication if self._traces is None else self._traces.traced(item, publication)
 
+    def leave(self, item: Got | Received) -> None:
+        """Leave a message that was mapped where it is, for later."""
+        if self._traces is not None:
+            self._traces.forget_item(item)
+
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
     ) -> None:

@@ -90,8 +90,8 @@ class TransferRunner(PuttingRunner[Got]):
     def back_out(self) -> None:
         super().back_out()
         self._consumer.ended()
-        if self._blocked:
-            # Messages of the unit of work are marked as browsed, but do not wait for a queue.
+        if self._consumer.has_browsed:
+            # Messages of the unit of work may be marked as browsed, but none of them waits for a queue.
             assert self.connection is not None
             self._consumer.close()
             self._open_source(self.connection)
@@ -103,7 +103,6 @@ class TransferRunner(PuttingRunner[Got]):
         if not passes or refusal.reason not in BLOCKING or not self._consumer.may_browse:
             return False
         self._block(refusal)
-        self._consumer.browse_from_front()
         return True
 
     def _block(self, refusal: MessageRefused) -> None:
@@ -129,22 +128,30 @@ class TransferRunner(PuttingRunner[Got]):
                 if not tally.taken:
                     self.pause(min(blocked.next_retry, WAIT))
                 break
-            wait = 0.0 if browsed or tally.taken else min(blocked.next_retry, WAIT)
-            got = self._consumer.browse(wait)
+            got = self._consumer.browse(0.0 if browsed or tally.taken else min(blocked.next_retry, WAIT))
             if got is None:
                 if self._consumer.depth > blocked.waiting:
                     self._consumer.browse_from_front()
                 break
+            if not browsed:
+                until = time.monotonic() + batch.time
             length += len(got.data)
-            mapped = self.mapped(got, tally)
-            if mapped is None or not blocked.wait_for(mapped.destination, got.MsgToken):
-                if mapped is not None and not self._put_browsed(got, mapped, tally, 0):
-                    blocked.wait_for(mapped.destination, got.MsgToken)
-                else:
-                    self._take_browsed(tally)
+            self._pass_on(got, tally)
             if length >= batch.size or time.monotonic() >= until:
                 break
         self._commit(connection, tally)
+
+    def _pass_on(self, got: Got, tally: Tally) -> None:
+        """Put the message that was browsed last, and take it; or let it wait for its queue."""
+        mapped = self.mapped(got, tally)
+        if mapped is not None:
+            waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
+            if not waits and not self._put_browsed(got, mapped, tally, 0):
+                waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
+            if waits:
+                self.leave(got)
+                return
+        self._take_browsed(tally)
 
     def _retry(self, destination: Destination, tally: Tally, messages: int) -> None:
         """Move messages that wait for a blocked queue, in order, until it rejects one again."""
@@ -156,6 +163,7 @@ class TransferRunner(PuttingRunner[Got]):
             if got is not None:
                 mapped = self.mapped(got, tally)
                 if mapped is not None and not self._put_browsed(got, mapped, tally, refusals):
+                    self.leave(got)
                     return
                 self._take_browsed(tally)
             self._blocked.moved(destination)
