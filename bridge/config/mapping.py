@@ -7,7 +7,7 @@ mapping has. What is left out is as the standard profile says (integration table
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.attributes import MessageAttributes as MessageAttributes
@@ -243,11 +243,24 @@ class MappingConfig(Section):
     """What one unit of work holds at most."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
     """How often a message that its destination does not take is backed out before it goes to the dead-letter queue."""
+    otherwise: list[Name] = Field(default_factory=list)
+    """Names of mappings of the same source: this mapping takes the messages that none of their filters accepts. Without a
+    mapping that takes them, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
+    _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def routes(self) -> Mapping[str, "ToMqMapping | ToMqttMapping"]:
+        """The mappings that `otherwise` names, by name."""
+        return self._routes
+
+    def resolve(self, mappings: Mapping[str, Any]) -> None:
+        """Look up the mappings that `otherwise` names."""
+        self._routes.update((name, mappings[name]) for name in self.otherwise)
 
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "filter", "payload", "batch", "attributes")
+        return without_empty(data, "filter", "payload", "batch", "attributes", "otherwise")
 
 
 class ToMqMapping(MappingConfig):
@@ -311,6 +324,12 @@ class ToMqttMapping(MappingConfig):
     """The MQTT topic that it publishes to."""
     attributes: PublicationAttributes = Field(default_factory=PublicationAttributes)
     """What the publications are like; what is left out is as in the standard profile."""
+
+    @model_validator(mode="after")
+    def _otherwise_of_topic(self) -> Self:
+        if self.otherwise and self.source.queue is not None:
+            raise values.refusal("no otherwise, because one mapping takes all messages of a queue (filter.others)", "otherwise")
+        return self
 
 
 def _direction(data: Any) -> str | None:

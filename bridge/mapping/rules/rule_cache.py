@@ -57,6 +57,7 @@ class PublicationRuleCache:
         #: whether any two publications have the same key
         self.possible = (
             config.payload.type == "bytes"
+            and not config.otherwise
             and config.attributes.rfh2
             and config.destination.requests_queue is None
             and not used.payload

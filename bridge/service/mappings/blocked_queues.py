@@ -11,13 +11,10 @@ import msgspec
 
 from bridge.mapping.publication import Destination
 from bridge.mq.message_producer import name_of
-from bridge.service.mappings.status import BlockedQueue
+from bridge.service.mappings.status import LOOK_AHEAD, BlockedQueue
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-#: Messages of one mapping that may wait for blocked queues while others go on.
-LOOK_AHEAD = 10_000
 
 
 class _Blocked(msgspec.Struct):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import Fate
+
+
+#: Messages of one mapping that may wait for blocked queues while others go on.
+LOOK_AHEAD: Final = 10_000
 
 
 class State(StrEnum):
@@ -41,6 +46,11 @@ class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
     waiting: int
     #: seconds since the epoch
     since: float
+
+    def __str__(self) -> str:
+        at = f" at queue manager {self.queue_manager}" if self.queue_manager else ""
+        messages = "1 message waits" if self.waiting == 1 else f"{self.waiting:,} messages wait"
+        return f"queue {self.queue}{at} accepts no messages: {self.reason}; {messages}"
 
 
 class Status(msgspec.Struct, kw_only=True):
