@@ -328,7 +328,8 @@ class ToMqttMapping(MappingConfig):
     @model_validator(mode="after")
     def _otherwise_of_topic(self) -> Self:
         if self.otherwise and self.source.queue is not None:
-            raise values.refusal("no otherwise, because one mapping takes all messages of a queue (filter.others)", "otherwise")
+            sentence = "no otherwise, because one mapping takes all messages of a queue (filter.others)"
+            raise values.refusal(sentence, "otherwise")
         return self
 
 

@@ -23,7 +23,14 @@ from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.pipeline_flows import flow_clashes
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
-from bridge.config.references import Clash, link_clashes, otherwise_clashes, pipeline_clashes, queue_clashes, record_clashes
+from bridge.config.references import (
+    Clash,
+    link_clashes,
+    otherwise_clashes,
+    pipeline_clashes,
+    queue_clashes,
+    record_clashes,
+)
 from bridge.config.section import (
     FilePath,
     ObjectName,

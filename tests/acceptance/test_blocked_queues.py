@@ -20,10 +20,8 @@ mappings:
 
 def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
     assert bridge.config is not None
-    options = [str(word) for word in bridge.data_options()]
-    return subprocess.run(
-        [MQBRIDGE, *words, "--config", bridge.config, *options], capture_output=True, text=True, timeout=PATIENCE, env=bridge.env
-    )
+    options = ["--config", bridge.config, *bridge.data_options()]
+    return subprocess.run([MQBRIDGE, *words, *options], capture_output=True, text=True, timeout=PATIENCE, env=bridge.env)
 
 
 def status(bridge: BridgeProcess) -> Any:

@@ -145,7 +145,9 @@ class MessageRuleCache:
 
     def __init__(self, config: ToMqttMapping) -> None:
         used = used_fields_of(config)
-        self.possible = config.payload.type == "bytes" and not used.payload and used.size is None
+        self.possible = (
+            config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
+        )
         self._fields = sorted(used.md)
         self._publications: dict[Key, Publication | None] = {}
         self._bytes = 0

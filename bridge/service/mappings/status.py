@@ -11,7 +11,6 @@ import msgspec
 from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import Fate
 
-
 #: Messages of one mapping that may wait for blocked queues while others go on.
 LOOK_AHEAD: Final = 10_000
 
