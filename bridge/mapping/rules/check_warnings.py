@@ -48,8 +48,11 @@ def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
             continue
         if mapping.enabled:
             groups.setdefault(key, []).append(name)
+    covered = [set(mapping.otherwise) for mapping in mappings.values() if mapping.enabled]
     for (topic_filter, _), names in groups.items():
-        if len(names) > 1 and all(mappings[name].filter != FilterConfig() and not mappings[name].otherwise for name in names):
+        if len(names) < 2 or any(mappings[name].filter == FilterConfig() for name in names):
+            continue
+        if not any(mappings[name].otherwise for name in names) and not any(set(names) <= named for named in covered):
             yield (
                 f"a message of {topic_filter} that no filter of the mappings {listing(names, 'and')} accepts is discarded"
                 f" (hint: a mapping with otherwise: [{', '.join(names)}])"

@@ -120,7 +120,7 @@ class ToMqttRule:
         qos = publication_qos(envelope.md.Persistence, envelope.qos)
 
         def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
-            return MessageScope(envelope, captures, topic=topic, qos=qos, ccsid=ccsid)
+            return MessageScope(envelope, captures, topic=topic or "", qos=qos, ccsid=ccsid)
 
         return self._routes.accepting(topic or "", scope_of)
 
