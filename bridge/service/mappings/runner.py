@@ -274,7 +274,7 @@ class PuttingRunner(Runner, Generic[Item]):
         """Map a message and put it, in the unit of work. Raises MessageRefused when the destination does not take it yet."""
         mapped = self.mapped(item, tally)
         if mapped is not None:
-            self.put(item, mapped, tally, self._refusals.get(self.key(item), 0))
+            self.put(item, mapped, tally)
         tally.taken += 1
 
     def mapped(self, item: Item, tally: Tally) -> MappedMessage | None:
@@ -289,10 +289,10 @@ class PuttingRunner(Runner, Generic[Item]):
             return None
         return None if self._comes_round(item, mapped, tally) else mapped
 
-    def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int) -> None:
+    def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int | None = None) -> None:
         """Put a message, in the unit of work, or dead-letter it. Raises MessageRefused when it is to be tried again.
 
-        `refusals` is how often its destination has rejected the message before.
+        `refusals` is how often its destination has rejected the message before; None: as counted here.
         """
         try:
             self._producer.put(mapped)
@@ -300,6 +300,8 @@ class PuttingRunner(Runner, Generic[Item]):
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
             why = str(error)
+            if refusals is None:
+                refusals = self._refusals.get(self.key(item), 0)
             # What is kept of a request was put before it: that goes with the unit of work.
             if error.reason not in PERMANENT or mapped.kept is not None:
                 # A unit of work of many is backed out once before a message counts as one that is refused.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.mq.message_consumer import MessageConsumer
+from bridge.mq.mqi import Got
 from bridge.service.mappings import blocked_queues
 from bridge.service.mappings.status import State, Status
 from tests.service.mappings.scene import DEAD_LETTERS, Fault, Scene, mapping_config
@@ -118,6 +120,25 @@ def test_look_ahead_is_bounded_and_reported(
     full.stop(runner)
     assert full.bodies("FULL") == full.bodies("OUT") == in_order(*range(10))
     assert caplog.text.count("MQB5009W") == 1
+
+
+def test_each_message_is_browsed_once_however_many_wait(full: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    browsed, browse = [], MessageConsumer.browse
+
+    def counted(consumer: MessageConsumer, wait: float = 0.0) -> Got | None:
+        got = browse(consumer, wait)
+        if got is not None:
+            browsed.append(got.MsgToken)
+        return got
+
+    monkeypatch.setattr(MessageConsumer, "browse", counted)
+    publish(full, 0, 1)
+    runner = full.runner(CONFIG)
+    until(lambda: waiting(runner.status) == [("FULL", 1)])
+    publish(full, *range(2, 200))
+    until(lambda: waiting(runner.status) == [("FULL", 199)] and full.depth("OUT") == 200)
+    full.stop(runner)
+    assert len(browsed) == len(set(browsed)) >= 2 * 198
 
 
 def test_a_message_of_higher_priority_is_found_before_the_cursor(full: Scene) -> None:
