@@ -76,7 +76,7 @@ SHAPES = [
     ),
     (
         "links: {b: {host: h}}\nmappings: {a: {from: {mqtt: t, link: b}, to: {queue: Q}, order: destination}}",
-        "2:63: mappings.a.order: expected strict, because MQTT acknowledges the publications of a link in order, found"
+        "2:65: mappings.a.order: expected strict, because MQTT acknowledges the publications of a link in order, found"
         " 'destination'",
     ),
     (

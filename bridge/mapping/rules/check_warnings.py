@@ -26,10 +26,14 @@ def warnings_of(configuration: Configuration) -> Iterator[str]:
 
 
 def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:
-    if not isinstance(mapping, ToMqMapping) or mapping.source.link == LOCAL:
-        return
+    on_link = isinstance(mapping, ToMqMapping) and mapping.source.link != LOCAL
     for other, route in mapping.routes.items():
-        if route.filter.qos is not None and route.guarantee != mapping.guarantee:
+        if mapping.enabled and not route.enabled:
+            yield (
+                f"mapping {name}: its otherwise names mapping {other}, which is not enabled: a message that its filter"
+                f" accepts waits for it, or is discarded if mapping {other} has never run"
+            )
+        if on_link and route.filter.qos is not None and route.guarantee != mapping.guarantee:
             yield (
                 f"mapping {name}: the filter of mapping {other} looks at the QoS, which a broker lowers to that of the"
                 f" guarantee (hint: guarantee: {route.guarantee} for both)"
