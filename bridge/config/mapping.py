@@ -7,7 +7,7 @@ mapping has. What is left out is as the standard profile says (integration table
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.attributes import MessageAttributes as MessageAttributes
@@ -22,6 +22,7 @@ from bridge.config.section import ObjectName, Section, Truth, without_empty
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
 PayloadType = Literal["bytes", "text", "json"]
 Others = Literal["dead-letter", "discard"]
+Order = Literal["destination", "strict"]
 
 Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
@@ -242,11 +243,24 @@ class MappingConfig(Section):
     """What one unit of work holds at most."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
     """How often a message that its destination does not take is backed out before it goes to the dead-letter queue."""
+    otherwise: list[Name] = Field(default_factory=list)
+    """Names of mappings of the same source: this mapping takes the messages that none of their filters accepts. Without a
+    mapping that takes them, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
+    _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def routes(self) -> Mapping[str, "ToMqMapping | ToMqttMapping"]:
+        """The mappings that `otherwise` names, by name."""
+        return self._routes
+
+    def resolve(self, mappings: Mapping[str, Any]) -> None:
+        """Look up the mappings that `otherwise` names."""
+        self._routes.update((name, mappings[name]) for name in self.otherwise)
 
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "filter", "payload", "batch", "attributes")
+        return without_empty(data, "filter", "payload", "batch", "attributes", "otherwise")
 
 
 class ToMqMapping(MappingConfig):
@@ -258,6 +272,28 @@ class ToMqMapping(MappingConfig):
     """The queue or topic that it puts messages to."""
     attributes: MessageAttributes = Field(default_factory=MessageAttributes)
     """What the messages are like; what is left out is as in the standard profile."""
+    order: Annotated[Order, values.choice(Order)] = "destination"
+    """What a full or put-disabled destination queue holds up: `destination` its own messages only, `strict` all messages of
+    the mapping. From a link, to a topic, and with `requests_queue`, the order is always strict."""
+
+    @property
+    def passes_blocked_queues(self) -> bool:
+        """Whether messages for other queues go on while a destination queue accepts none."""
+        return self.order == "destination" and self._strict_because is None
+
+    @property
+    def _strict_because(self) -> str | None:
+        if self.source.link != LOCAL:
+            return "MQTT acknowledges the publications of a link in order"
+        if self.destination.queue is None:
+            return "subscribers may expect the order of several topics"
+        return "a request is kept before it is put" if self.destination.requests_queue is not None else None
+
+    @model_validator(mode="after")
+    def _has_order(self) -> Self:
+        if "order" in self.model_fields_set and self.order == "destination" and self._strict_because is not None:
+            raise values.refusal(f"strict, because {self._strict_because}", "order")
+        return self
 
     @model_validator(mode="after")
     def _no_object(self) -> Self:
@@ -288,6 +324,13 @@ class ToMqttMapping(MappingConfig):
     """The MQTT topic that it publishes to."""
     attributes: PublicationAttributes = Field(default_factory=PublicationAttributes)
     """What the publications are like; what is left out is as in the standard profile."""
+
+    @model_validator(mode="after")
+    def _otherwise_of_topic(self) -> Self:
+        if self.otherwise and self.source.queue is not None:
+            sentence = "no otherwise, because one mapping takes all messages of a queue (filter.others)"
+            raise values.refusal(sentence, "otherwise")
+        return self
 
 
 def _direction(data: Any) -> str | None:

@@ -43,6 +43,10 @@ def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     if conditions and isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None:
         others = "go to the dead-letter queue" if mapping.filter.others == "dead-letter" else "are discarded"
         lines.append(f"  the others {others}")
+    if mapping.otherwise:
+        lines.append(f"  only messages that no filter of {values.listing(mapping.otherwise, 'and')} accepts")
+    if isinstance(mapping, ToMqMapping) and mapping.order == "strict":
+        lines.append("  a full destination queue holds up all its messages (order: strict)")
     if mapping.payload != TextPayload():
         lines.append(f"  {_payload(mapping.payload, isinstance(mapping, ToMqMapping))}")
     lines += [f"  {key} {shown}" for key, shown in _own_attributes(mapping.attributes)]

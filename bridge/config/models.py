@@ -23,7 +23,14 @@ from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.pipeline_flows import flow_clashes
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
 from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
-from bridge.config.references import Clash, link_clashes, pipeline_clashes, queue_clashes, record_clashes
+from bridge.config.references import (
+    Clash,
+    link_clashes,
+    otherwise_clashes,
+    pipeline_clashes,
+    queue_clashes,
+    record_clashes,
+)
 from bridge.config.section import (
     FilePath,
     ObjectName,
@@ -213,6 +220,8 @@ class Configuration(Section):
         if found:
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences})
+        for mapping in self.mappings.values():
+            mapping.resolve(self.mappings)
         return self
 
 
@@ -265,7 +274,8 @@ def clashes(data: Mapping[str, Any]) -> list[Clash]:
         expected = "drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but for MAXDEPTH)"
         found.append(Clash(("limits", "waiting_full"), expected))
     found += record_clashes(data)
-    return found + link_clashes(data) + queue_clashes(data) + pipeline_clashes(data) + flow_clashes(data)
+    found += link_clashes(data) + queue_clashes(data) + otherwise_clashes(data)
+    return found + pipeline_clashes(data) + flow_clashes(data)
 
 
 def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig | AdminConfig) -> tuple[str, int] | None:

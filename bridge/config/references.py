@@ -101,6 +101,36 @@ def queue_clashes(data: Mapping[str, Any]) -> list[Clash]:
     return found
 
 
+def otherwise_clashes(data: Mapping[str, Any]) -> list[Clash]:
+    """Return the names below `otherwise` of mappings in `data` that are not names of mappings of the same source."""
+    mappings = _sections(data, "mappings")
+    found: list[Clash] = []
+    for name, mapping in mappings.items():
+        listed = mapping.get("otherwise")
+        for index, other in enumerate(listed if isinstance(listed, list) else []):
+            place: Location = ("mappings", name, "otherwise", index)
+            named = mappings.get(other) if isinstance(other, str) else None
+            if named is None:
+                if isinstance(other, str) and not _written(data, "mappings", other):
+                    known = suggestion(other, mappings) or listing([one for one in mappings if one != name], "or")
+                    found.append(Clash(place, f"the name of a mapping ({known})"))
+            elif other == name or named.get("otherwise"):
+                found.append(Clash(place, "a mapping without otherwise", f"{other!r}"))
+            elif _source_kind(named) != _source_kind(mapping):
+                sentence = "a mapping of the same source (mqtt: of the same link, or topic:)"
+                found.append(Clash(place, sentence, f"{other!r}"))
+    return found
+
+
+def _source_kind(mapping: Mapping[str, Any]) -> tuple[object, ...]:
+    source = mapping.get("from")
+    if not isinstance(source, Mapping):
+        return ()
+    if "mqtt" in source:
+        return "mqtt", source.get("link", LOCAL)
+    return ("topic",) if "topic" in source else ("queue", source.get("queue"))
+
+
 def pipeline_clashes(data: Mapping[str, Any]) -> list[Clash]:
     """Return the clashes of pipelines in `data` with the rest of the file.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from bridge.mq.batch import GLANCE
 from bridge.mq.duplicate_publications import DuplicatePublications
 from bridge.mq.errors import MQError
 from bridge.mq.mapping_subscription import (
@@ -37,6 +38,9 @@ OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN
 _QUEUE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
 _GET = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
+_BROWSE = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
+_BROWSE_NEW = _BROWSE | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE
+_GET_BROWSED = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_FAIL_IF_QUIESCING | GLANCE
 
 
 class ConsumerSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,10 @@ class MessageConsumer:
         self._duplicates: DuplicatePublications | None = None
         #: something was got meanwhile and is not committed
         self._unsettled = False
+        #: the next `browse` begins at the front of the queue
+        self._at_front = True
+        #: `browse` was called: messages may be marked
+        self.has_browsed = False
         if source.queue:
             self._queues = [connection.open(MQOD(ObjectName=source.queue), _QUEUE)]
         try:
@@ -214,6 +222,56 @@ class MessageConsumer:
     def depth(self) -> int:
         """Return the number of messages that wait (CURDEPTH). Raises MQError."""
         return sum(depth(self._connection, queue) for queue in self._queues)
+
+    # Browsing --------------------------------------------------------------------------------------------------------
+
+    @property
+    def may_browse(self) -> bool:
+        """Whether `browse` is possible: messages come from one subscription, whose topic filter is not changing."""
+        return self._subscription is not None and not self._former and self._duplicates is None
+
+    def browse(self, wait: float = 0.0) -> Got | None:
+        """Browse a message that this consumer has not browsed before; None if no message arrives in `wait` seconds.
+
+        The queue manager keeps the marks (IBM MQ documentation, "MQGMO - Get-message options", MQGMO_MARK_BROWSE_HANDLE),
+        so no call passes over the backlog again. Raises MQError.
+        """
+        options = GetOptions(Options=_BROWSE_NEW | (cmqc.MQGMO_BROWSE_FIRST if self._at_front else cmqc.MQGMO_BROWSE_NEXT))
+        if wait:
+            options.Options |= cmqc.MQGMO_WAIT
+            options.WaitInterval = max(1, int(wait * 1000))
+        self.has_browsed = True
+        got = self._found(options)
+        self._at_front = False
+        return got
+
+    def browse_from_front(self) -> None:
+        """Begin the next `browse` at the front: a message may have been committed, or have a priority, before the cursor."""
+        self._at_front = True
+
+    def browse_again(self, token: bytes) -> Got | None:
+        """Browse a message by its MsgToken; None if it is no longer on the queue. Raises MQError."""
+        self._at_front = True
+        options = GetOptions(
+            Options=_BROWSE | cmqc.MQGMO_BROWSE_FIRST, MatchOptions=cmqc.MQMO_MATCH_MSG_TOKEN, MsgToken=token
+        )
+        return self._found(options)
+
+    def _found(self, options: GetOptions) -> Got | None:
+        try:
+            return self._connection.get(self._queues[0], options)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+            return None
+
+    def take_browsed(self) -> None:
+        """Get the message that was browsed last, in syncpoint. It may have expired meanwhile. Raises MQError."""
+        try:
+            self._connection.get(self._queues[0], GetOptions(Options=_GET_BROWSED, MaxLength=0))
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_UNDER_CURSOR:
+                raise
 
     # A change of the topic filter ------------------------------------------------------------------------------------
 

@@ -128,6 +128,35 @@ def test_a_link_gets_what_the_guarantee_needs(attempt: Any) -> None:
     assert (view["topic"], view["qos"], view["properties"]["device"]) == ("commands/d-1", 1, "d-1")
 
 
+ROUTES = """\
+mappings:
+  hot: {from: {mqtt: 'plant/{line}'}, to: {queue: HOT}, filter: {json: '$.temp > 30'}}
+  cold: {from: {mqtt: 'plant/+'}, to: {queue: COLD}, filter: {json: '$.temp < 10'}}
+  rest: {from: {mqtt: 'plant/#'}, to: {queue: REST}, otherwise: [hot, cold]}
+  commands: {from: {queue: COMMANDS}, to: {mqtt: c}, filter: {min_size: 5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mapping", "arguments", "told"),
+    [
+        ("hot", ("--topic", "plant/a", "--payload", '{"temp": 20}'), "mapping rest takes it (otherwise)"),
+        ("hot", ("--topic", "plant/a", "--payload", '{"temp": 5}'), "and this mapping discards it"),
+        ("rest", ("--topic", "plant/a", "--payload", '{"temp": 40}'), "mapping hot, named by its otherwise, takes it"),
+        ("commands", ("--payload", "1"), "the message goes to the dead-letter queue (filter.others)"),
+    ],
+)
+def test_a_message_that_is_not_taken_is_explained(
+    mapping: str, arguments: tuple[str, ...], told: str, invoke: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text(ROUTES)
+    result = invoke("try", mapping, *arguments, "--config", file)
+    assert result.exit_code == NOT_TAKEN and told in result.stderr, result.stderr
+    taken = invoke("try", "rest", "--topic", "plant/a", "--payload", '{"temp": 20}', "--config", file)
+    assert taken.exit_code == 0 and taken.stdout.startswith("put to queue REST")
+
+
 def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
     (tmp_path / "payload").write_bytes(b"\x00\xff")
     view = json.loads(attempt("bare", "--topic", "bare/a", "--payload-file", tmp_path / "payload", "--json").stdout)
@@ -145,7 +174,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 0),
             NOT_TAKEN,
-            "mapping plant does not take it: its filter does not let it through\n",
+            "mapping plant does not take it: its filter does not let it through, and this mapping discards it\n",
         ),
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 1),

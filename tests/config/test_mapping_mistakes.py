@@ -75,6 +75,11 @@ SHAPES = [
         " found 'R'",
     ),
     (
+        "links: {b: {host: h}}\nmappings: {a: {from: {mqtt: t, link: b}, to: {queue: Q}, order: destination}}",
+        "2:65: mappings.a.order: expected strict, because MQTT acknowledges the publications of a link in order, found"
+        " 'destination'",
+    ),
+    (
         "mappings: {a: {from: {mqtt: t}, to: {topic: t, requests_queue: R}}}",
         "1:64: mappings.a.to.requests_queue: expected no requests_queue, because requests go to a queue (write queue:),"
         " found 'R'",

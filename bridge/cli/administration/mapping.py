@@ -37,6 +37,10 @@ def list_(
     for one in statuses:
         if one.last_error_at is not None:
             typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
+        for queue in one.blocked:
+            typer.echo(f"{one.name}: since {moment(queue.since)}, {queue}")
+        if one.blocked:
+            typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
 
 
 def pause(name: Name, config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None) -> None:

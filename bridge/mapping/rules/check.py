@@ -69,7 +69,8 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
         except RuleError as error:
             faulty = True
             yield error
-    if not faulty:
+    # Errors of the mappings below otherwise are reported for those.
+    if not faulty and not any(error for other, config in mapping.routes.items() for error in _errors(other, config)):
         try:
             rule_of(name, mapping, _ANY)
         except RuleError as error:

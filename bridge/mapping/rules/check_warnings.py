@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bridge.config import LOCAL, AnyMapping, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import FilterConfig
+from bridge.config.values import listing
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
 from bridge.mapping.rules.template import WORDS, Placeholder, Template
 from bridge.mapping.rules.topic_pattern import TopicPattern
@@ -19,6 +21,46 @@ def warnings_of(configuration: Configuration) -> Iterator[str]:
     for name, mapping in configuration.mappings.items():
         for warning in _warnings_of(mapping, configuration.links):
             yield f"mapping {name}: {warning}"
+        yield from _unlike_routes(name, mapping)
+    yield from _unrouted(configuration.mappings)
+
+
+def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:
+    on_link = isinstance(mapping, ToMqMapping) and mapping.source.link != LOCAL
+    for other, route in mapping.routes.items():
+        if mapping.enabled and not route.enabled:
+            yield (
+                f"mapping {name}: its otherwise names mapping {other}, which is not enabled: a message that its filter"
+                f" accepts waits for it, or is discarded if mapping {other} has never run"
+            )
+        if on_link and route.filter.qos is not None and route.guarantee != mapping.guarantee:
+            yield (
+                f"mapping {name}: the filter of mapping {other} looks at the QoS, which a broker lowers to that of the"
+                f" guarantee (hint: guarantee: {route.guarantee} for both)"
+            )
+
+
+def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
+    """Yield a sentence for each topic filter from which several mappings take, all of them with filters."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, mapping in mappings.items():
+        if isinstance(mapping, ToMqMapping):
+            key = TopicPattern(mapping.source.mqtt).filter, mapping.source.link
+        elif mapping.source.topic is not None:
+            key = TopicPattern(mapping.source.topic).filter, ""
+        else:
+            continue
+        if mapping.enabled:
+            groups.setdefault(key, []).append(name)
+    covered = [set(mapping.otherwise) for mapping in mappings.values() if mapping.enabled]
+    for (topic_filter, _), names in groups.items():
+        if len(names) < 2 or any(mappings[name].filter == FilterConfig() for name in names):
+            continue
+        if not any(mappings[name].otherwise for name in names) and not any(set(names) <= named for named in covered):
+            yield (
+                f"a message of {topic_filter} that no filter of the mappings {listing(names, 'and')} accepts is discarded"
+                f" (hint: a mapping with otherwise: [{', '.join(names)}])"
+            )
 
 
 def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:

@@ -57,6 +57,7 @@ class PublicationRuleCache:
         #: whether any two publications have the same key
         self.possible = (
             (config.payload.type == "bytes" or config.payload.ccsid in (None, CCSID_UTF8))  # the body is the payload
+            and not config.otherwise
             and config.attributes.rfh2
             and config.destination.requests_queue is None
             and not used.text
@@ -144,7 +145,9 @@ class MessageRuleCache:
 
     def __init__(self, config: ToMqttMapping) -> None:
         used = used_fields_of(config)
-        self.possible = config.payload.type == "bytes" and not used.payload and used.size is None
+        self.possible = (
+            config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
+        )
         self._fields = sorted(used.md)
         self._publications: dict[Key, Publication | None] = {}
         self._bytes = 0

@@ -17,6 +17,7 @@ from bridge.mapping.rules.attribute import Attribute, located
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.rendered import identifier, queue_manager_name, queue_name, topic_string, user_identifier
+from bridge.mapping.rules.routes import Routes
 from bridge.mapping.rules.rule_cache import PublicationRuleCache
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
@@ -64,6 +65,7 @@ class ToMqRule:
         #: MQTT filter to subscribe to
         self.source_filter = self._pattern.filter
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
+        self._routes = Routes(config.routes)
         self._read_destination()
         self._read_payload()
         self._read_attributes(config.attributes)
@@ -157,7 +159,7 @@ class ToMqRule:
         if captures is None:
             return None
         scope = PublicationScope(publication, captures)
-        if not self._filter.takes(scope):
+        if not self._filter.takes(scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
         destination = self._destination(scope)
         retained = self._is_retained(publication)
@@ -211,6 +213,10 @@ class ToMqRule:
             hops=hops,
             kept=self._kept(publication, hops, expiry) if asks else None,
         )
+
+    def accepted_elsewhere(self, publication: Publication) -> str | None:
+        """Return the name of a mapping below `otherwise` that accepts a publication."""
+        return self._routes.accepting(publication.topic, lambda captures, _: PublicationScope(publication, captures))
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
         """Return the part of a request that is to be kept; None where the mapping keeps none."""

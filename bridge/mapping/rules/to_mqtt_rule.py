@@ -16,6 +16,7 @@ from bridge.mapping.rules.attribute import Attribute, located
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.rendered import correlation, mqtt_string, topic_name, topic_string
+from bridge.mapping.rules.routes import Routes
 from bridge.mapping.rules.rule_cache import MessageRuleCache
 from bridge.mapping.rules.scope import MessageScope
 from bridge.mapping.rules.topic_pattern import TopicPattern
@@ -51,6 +52,7 @@ class ToMqttRule:
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         self._captures = self._pattern.names if self._pattern is not None else ()
         self._filter = Filter(config.filter, self._captures)
+        self._routes = Routes(config.routes)
         # A local client is a subscriber to an MQ topic.
         check = topic_string if config.destination.link == "local" else topic_name
         self._topic = self._attribute("to.mqtt", config.destination.mqtt, check)
@@ -107,6 +109,19 @@ class ToMqttRule:
         self._cache.remember(key, publication)
         return publication
 
+    def accepted_elsewhere(self, message: Message, topic: str | None = None) -> str | None:
+        """Return the name of a mapping below `otherwise` that accepts a message."""
+        envelope = Envelope(message, None)
+        return self._accepted(envelope, topic if topic is not None else envelope.topic)
+
+    def _accepted(self, envelope: Envelope, topic: str | None) -> str | None:
+        qos = publication_qos(envelope.md.Persistence, envelope.qos)
+
+        def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
+            return MessageScope(envelope, captures, topic=topic or "", qos=qos, ccsid=ccsid)
+
+        return self._routes.accepting(topic or "", scope_of)
+
     def _map(self, message: Message, topic: str | None, request: Message | None) -> Publication | None:
         envelope = Envelope(message, request)
         topic = topic if topic is not None else envelope.topic
@@ -122,7 +137,7 @@ class ToMqttRule:
         own_qos, persistence = envelope.qos, envelope.md.Persistence
         source_qos = publication_qos(persistence, own_qos)
         scope = MessageScope(envelope, captures, topic=topic, qos=source_qos, ccsid=self._ccsid)
-        if not self._filter.takes(scope):
+        if not self._filter.takes(scope) or (self._routes and self._accepted(envelope, topic) is not None):
             return None
         qos = self._qos
         if qos is None:

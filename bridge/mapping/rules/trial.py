@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from bridge.mapping.message_view import MessageView
 from bridge.mapping.rules.guarantee import published_qos, received_qos
 from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.telemetry.message import MappedMessage, Message, Publication
+from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
 
 
 class NotTaken(Exception):
@@ -27,6 +28,8 @@ class Trial(msgspec.Struct, frozen=True):
     link: LinkConfig | None
     #: client identifier of what comes to it: a broker does not tell whose a publication is
     publisher: str
+    #: the mappings that name this one below `otherwise`
+    fallbacks: tuple[Rule, ...] = ()
 
     def message(self, publication: Publication) -> MappedMessage:
         """Return the message that a publication becomes. Raises NotTaken, and Unmappable where the mapping refuses it."""
@@ -39,7 +42,9 @@ class Trial(msgspec.Struct, frozen=True):
             source = rule.config.source.mqtt
             if not TopicPattern(source).matches(publication.topic):
                 raise NotTaken(f"topic {publication.topic} does not match {source}")
-            raise NotTaken("its filter does not let it through")
+            if (other := rule.accepted_elsewhere(publication)) is not None:
+                raise NotTaken(f"mapping {other}, named by its otherwise, takes it")
+            raise NotTaken(self._filtered(lambda other: isinstance(other, ToMqRule) and other.map(publication) is not None))
         return mapped
 
     def publication(self, message: Message, topic: str | None = None, request: Message | None = None) -> Publication:
@@ -51,10 +56,31 @@ class Trial(msgspec.Struct, frozen=True):
         assert isinstance(rule, ToMqttRule)
         publication = rule.map(message, topic=topic, request=request)
         if publication is None:
-            raise NotTaken("its topic or its filter does not let it through")
+            if rule.queue is not None:
+                dead_lettered = rule.config.filter.others == "dead-letter"
+                what = "goes to the dead-letter queue" if dead_lettered else "is discarded"
+                raise NotTaken(f"its filter does not let it through, and the message {what} (filter.others)")
+            if (other := rule.accepted_elsewhere(message, topic)) is not None:
+                raise NotTaken(f"mapping {other}, named by its otherwise, takes it")
+            taken = self._filtered(
+                lambda other: isinstance(other, ToMqttRule) and other.map(message, topic=topic) is not None
+            )
+            raise NotTaken(taken.replace("its filter", "its topic or its filter", 1))
         if self.link is not None:
             publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
         return publication
+
+
+    def _filtered(self, takes: Callable[[Rule], bool]) -> str:
+        """Return what happens to a message that the filter of the mapping rejects."""
+        for other in self.fallbacks:
+            try:
+                taken = takes(other)
+            except Unmappable:
+                taken = True  # and dead-letters it
+            if taken:
+                return f"its filter does not let it through; mapping {other.name} takes it (otherwise)"
+        return "its filter does not let it through, and this mapping discards it"
 
 
 def trial_of(name: str, configuration: Configuration) -> Trial:
@@ -62,7 +88,13 @@ def trial_of(name: str, configuration: Configuration) -> Trial:
     config = configuration.mappings[name]
     link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
     publisher = "mqbridge-try" if link == LOCAL else link
-    return Trial(rule_of(name, config, configuration.queue_manager.name), configuration.links.get(link), publisher)
+    origin = configuration.queue_manager.name
+    fallbacks = tuple(
+        rule_of(other, fallback, origin)
+        for other, fallback in configuration.mappings.items()
+        if name in fallback.otherwise
+    )
+    return Trial(rule_of(name, config, origin), configuration.links.get(link), publisher, fallbacks)
 
 
 def message_json(mapped: MappedMessage) -> dict[str, Any]:

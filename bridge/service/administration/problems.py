@@ -13,7 +13,7 @@ from bridge.config.mapping import ToMqttMapping
 from bridge.mq.queue_manager_status import QueueManagerStatus, QueueStatus
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.certificates import Certificates
-from bridge.service.mappings.status import State
+from bridge.service.mappings.status import LOOK_AHEAD, State
 
 #: Messages on a queue that count as a large backlog, or this part of its MAXDEPTH; and seconds after which one is old.
 LARGE_BACKLOG: Final = 100_000
@@ -122,6 +122,13 @@ def _of_mappings(parts: Parts) -> Iterator[Problem]:
         if status.state in (State.RUNNING, State.STARTING, State.DISABLED):
             continue
         paused = status.state is State.PAUSED
+        if status.state is State.RETRYING and (blocked := status.blocked):
+            more = f" (and {len(blocked) - 1:,} more queues)" if len(blocked) > 1 else ""
+            full = sum(queue.waiting for queue in blocked) >= LOOK_AHEAD
+            others = "all later messages wait, too" if full else "messages for other destinations go on"
+            text = f"mapping {status.name}: {blocked[0]}{more}; {others}"
+            yield Problem("error", ProblemKind.MAPPING, text, "mqbridge mapping list")
+            continue
         why = f": {status.last_error}" if status.last_error and not paused else ""
         command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
         text = f"mapping {status.name} is {status.state}{why}"

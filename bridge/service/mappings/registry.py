@@ -171,6 +171,7 @@ class Mappings:
         if not await asyncio.to_thread(entry.runner.join, STOP_TIMEOUT):
             log.warning("MQB5006W mapping %s has not ended its unit of work within %g s", name, STOP_TIMEOUT)
         entry.status.state = State.STOPPED
+        entry.status.blocked, entry.status.backlog = [], 0
 
     async def stop(self) -> None:
         """End all of them, each after its unit of work."""

@@ -57,6 +57,9 @@ PASSING = frozenset(
     )
 )
 
+#: Those of them that concern one queue only.
+BLOCKING = frozenset((cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE))
+
 #: Why a message of a queue is dead-lettered that the filter does not take.
 NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop it)"
 
@@ -66,10 +69,12 @@ Item = TypeVar("Item", bound=Got | Received)
 class MessageRefused(Exception):
     """A destination does not take a message; the unit of work is to be backed out. `before` are those that it took."""
 
-    def __init__(self, key: bytes, before: int, error: MQError) -> None:
+    def __init__(self, key: bytes, before: int, error: MQError, destination: Destination) -> None:
         super().__init__(str(error))
         self.key = key
         self.before = before
+        self.reason = error.reason
+        self.destination = destination
 
 
 class Runner(Worker[Never]):
@@ -169,6 +174,11 @@ class Runner(Worker[Never]):
         """Return the publication that a message is, or is to become, as it goes on: with the trace it is part of."""
         return publication if self._traces is None else self._traces.traced(item, publication)
 
+    def leave(self, item: Got | Received) -> None:
+        """Leave a message that was mapped where it is, for later."""
+        if self._traces is not None:
+            self._traces.forget_item(item)
+
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
     ) -> None:
@@ -207,6 +217,8 @@ class PuttingRunner(Runner, Generic[Item]):
         self._refusals: dict[bytes, int] = {}
         #: while one is in trouble: how many messages stand before it
         self._before = 0
+        #: the log reports that a message is retried
+        self._retry_logged = False
 
     @abstractmethod
     def key(self, item: Item) -> bytes:
@@ -236,14 +248,21 @@ class PuttingRunner(Runner, Generic[Item]):
             self.unit(connection, messages)
         except MessageRefused as refusal:
             self.back_out()
+            if self.goes_on_past(refusal):
+                return
             self._before = refusal.before
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
             self.status.wrong(str(refusal), State.RETRYING)
             if messages > 1:
                 return  # alone it may go through
             if count == 2:
+                self._retry_logged = True
                 log.warning("MQB5005W mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
             self.pause(min(FIRST_RETRY * 4 ** min(count - 1, 10), LONGEST_RETRY))
+
+    def goes_on_past(self, refusal: MessageRefused) -> bool:
+        """Return whether messages for other destinations go on, while those for this one wait."""
+        return False
 
     def back_out(self) -> None:
         super().back_out()
@@ -251,29 +270,41 @@ class PuttingRunner(Runner, Generic[Item]):
 
     def move(self, item: Item, tally: Tally) -> None:
         """Map a message and put it, in the unit of work. Raises MessageRefused when the destination does not take it yet."""
+        mapped = self.mapped(item, tally)
+        if mapped is not None:
+            self.put(item, mapped, tally)
         tally.taken += 1
+
+    def mapped(self, item: Item, tally: Tally) -> MappedMessage | None:
+        """Return the message to put; None if the message is filtered, cut or dead-lettered, in the unit of work."""
         try:
             mapped = self.map(item)
-            if mapped is None:
-                self.pass_by(item, tally)
-                return
-            if self._comes_round(item, mapped, tally):
-                return
         except Unmappable as error:
             self._dead_letter(item, tally, error.reason, str(error), None)
-            return
+            return None
+        if mapped is None:
+            self.pass_by(item, tally)
+            return None
+        return None if self._comes_round(item, mapped, tally) else mapped
+
+    def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int | None = None) -> None:
+        """Put a message, in the unit of work, or dead-letter it. Raises MessageRefused when it is to be tried again.
+
+        `refusals` is how often its destination has rejected the message before; None: as counted here.
+        """
         try:
             self._producer.put(mapped)
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
-            key = self.key(item)
             why = str(error)
+            if refusals is None:
+                refusals = self._refusals.get(self.key(item), 0)
             # What is kept of a request was put before it: that goes with the unit of work.
             if error.reason not in PERMANENT or mapped.kept is not None:
                 # A unit of work of many is backed out once before a message counts as one that is refused.
-                if error.reason in PASSING or self._refusals.get(key, 0) <= self._config.backouts:
-                    raise MessageRefused(key, tally.taken - 1, error) from error
+                if error.reason in PASSING or refusals <= self._config.backouts:
+                    raise MessageRefused(self.key(item), tally.taken, error, mapped.destination) from error
                 why = f"{error}, after {self._config.backouts} backouts"
             self._dead_letter(item, tally, error.reason, why, mapped.destination)
             return
@@ -315,6 +346,9 @@ class PuttingRunner(Runner, Generic[Item]):
             self._before = 0
         else:
             self._refusals.clear()
+            if self._retry_logged and tally.moved:
+                self._retry_logged = False
+                log.info("MQB5010I mapping %s: its destination accepts messages again", self.mapping)
         self.status.state = State.RUNNING
         tally.settle(self.status)
         self.tell(tally)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import Fate
+
+#: Messages of one mapping that may wait for blocked queues while others go on.
+LOOK_AHEAD: Final = 10_000
 
 
 class State(StrEnum):
@@ -19,7 +23,7 @@ class State(StrEnum):
     #: the queue manager is away, or a queue is open elsewhere
     WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
     WAITING_FOR_LINK = "waiting for the link"
-    #: its destination refuses a message, which is tried again
+    #: a destination rejects a message, which is tried again; messages for other queues may go on (`Status.blocked`)
     RETRYING = "retrying"
     #: not even the dead-letter queue takes a message
     STUCK = "stuck"
@@ -27,6 +31,25 @@ class State(StrEnum):
     #: by an administrator, until it is resumed
     PAUSED = "paused"
     STOPPED = "stopped"
+
+
+class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
+    """A destination queue that accepts no messages, while a mapping goes on with those for others."""
+
+    queue: str
+    #: ObjectQMgrName; blank for a queue of this queue manager
+    queue_manager: str = ""
+    #: "MQRC_Q_FULL (2053)"
+    reason: str
+    #: messages that wait for it, as far as the mapping has looked
+    waiting: int
+    #: seconds since the epoch
+    since: float
+
+    def __str__(self) -> str:
+        at = f" at queue manager {self.queue_manager}" if self.queue_manager else ""
+        messages = "1 message waits" if self.waiting == 1 else f"{self.waiting:,} messages wait"
+        return f"queue {self.queue}{at} accepts no messages: {self.reason}; {messages}"
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -49,6 +72,10 @@ class Status(msgspec.Struct, kw_only=True):
     last_error: str = ""
     #: seconds since the epoch
     last_error_at: float | None = None
+    #: destination queues that accept no messages
+    blocked: list[BlockedQueue] = []
+    #: while a queue is blocked: messages at the mapping's source, those that wait for other destinations included
+    backlog: int = 0
 
     def wrong(self, why: str, state: State | None = None) -> None:
         """Note what went wrong, and then the state that the mapping is in for it: who sees the state finds the reason."""

@@ -6,19 +6,31 @@ work holds get and put alike: exactly once, whatever breaks.
 
 from __future__ import annotations
 
+import time
+
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.envelope import publication_of
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import Connection, Got
+from bridge.service.mappings.blocked_queues import BlockedQueues
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.runner import PuttingRunner
+from bridge.service.mappings.runner import (
+    BLOCKING,
+    FIRST_RETRY,
+    LONGEST_RETRY,
+    PASSING,
+    MessageRefused,
+    PuttingRunner,
+)
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.telemetry.conversion import message_of
-from bridge.telemetry.message import MappedMessage, Message
+from bridge.telemetry.message import Destination, MappedMessage, Message
 
 #: Seconds that a round waits for a message, which is how long a stop may take.
 WAIT = 0.25
+#: Seconds between updates of the blocked queues in the status.
+SHOWN_EVERY = 0.5
 
 
 class TransferRunner(PuttingRunner[Got]):
@@ -32,10 +44,18 @@ class TransferRunner(PuttingRunner[Got]):
         self._consumer_source = consumer_source(name, self._rule, environment.owner)
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
+        self._blocked = BlockedQueues(name, FIRST_RETRY, LONGEST_RETRY)
+        #: when the status was updated, by time.monotonic()
+        self._shown_at = -SHOWN_EVERY
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
+        self._open_source(connection)
+
+    def _open_source(self, connection: Connection) -> None:
         self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
+        # MsgTokens and marks are those of the handle that is gone.
+        self._blocked.forget_messages()
 
     def key(self, item: Got) -> bytes:
         return item.md.MsgId
@@ -51,6 +71,9 @@ class TransferRunner(PuttingRunner[Got]):
         return Message(item.md, item.data)
 
     def unit(self, connection: Connection, messages: int) -> None:
+        if self._blocked:
+            self._unit_past_blocked(connection, messages)
+            return
         batch = self._config.batch
         items = self._consumer.take(messages, batch.size, batch.time, WAIT)
         if not items:
@@ -66,6 +89,114 @@ class TransferRunner(PuttingRunner[Got]):
     def back_out(self) -> None:
         super().back_out()
         self._consumer.ended()
+        if self._consumer.has_browsed:
+            # Messages of the unit of work may be marked as browsed, but none of them waits for a queue.
+            assert self.connection is not None
+            self._consumer.close()
+            self._open_source(self.connection)
+
+    # Past blocked queues ---------------------------------------------------------------------------------------------
+
+    def goes_on_past(self, refusal: MessageRefused) -> bool:
+        passes = isinstance(self._config, ToMqMapping) and self._config.passes_blocked_queues
+        if not passes or refusal.reason not in BLOCKING or not self._consumer.may_browse:
+            return False
+        self._block(refusal)
+        return True
+
+    def _block(self, refusal: MessageRefused) -> None:
+        self._blocked.block(refusal.destination, refusal.reason)
+        self.status.wrong(str(refusal), State.RETRYING)
+
+    def _unit_past_blocked(self, connection: Connection, messages: int) -> None:
+        """Run a unit of work while queues are blocked: their messages stay on the source, those for others are moved.
+
+        Each message is browsed, put, and then got: a rejected put leaves nothing to back out. Whatever is rejected here
+        blocks its queue, so that its messages stay in order. Raises MessageRefused for what no other queue would escape.
+        """
+        tally = Tally()
+        for destination in self._blocked.due():
+            self._retry(destination, tally, max(messages // 2, 1))
+        if not self._blocked:
+            self._commit(connection, tally)
+            return
+        blocked, batch, length = self._blocked, self._config.batch, 0
+        until = time.monotonic() + batch.time
+        for browsed in range(messages):
+            if blocked.full:
+                if not tally.taken:
+                    self.pause(min(blocked.next_retry, WAIT))
+                break
+            got = self._consumer.browse(0.0 if browsed or tally.taken else min(blocked.next_retry, WAIT))
+            if got is None:
+                if self._consumer.depth > blocked.waiting:
+                    self._consumer.browse_from_front()
+                break
+            if not browsed:
+                until = time.monotonic() + batch.time
+            length += len(got.data)
+            self._pass_on(got, tally)
+            if length >= batch.size or time.monotonic() >= until:
+                break
+        self._commit(connection, tally)
+
+    def _pass_on(self, got: Got, tally: Tally) -> None:
+        """Put the message that was browsed last, and take it; or let it wait for its queue."""
+        mapped = self.mapped(got, tally)
+        if mapped is not None:
+            waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
+            if not waits and not self._put_browsed(got, mapped, tally, 0):
+                waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
+            if waits:
+                self.leave(got)
+                return
+        self._take_browsed(tally)
+
+    def _retry(self, destination: Destination, tally: Tally, messages: int) -> None:
+        """Move messages that wait for a blocked queue, in order, until it rejects one again."""
+        while (first := self._blocked.first(destination)) is not None:
+            if tally.taken >= messages:
+                return
+            token, refusals = first
+            got = self._consumer.browse_again(token)
+            if got is not None:
+                mapped = self.mapped(got, tally)
+                if mapped is not None and not self._put_browsed(got, mapped, tally, refusals):
+                    self.leave(got)
+                    return
+                self._take_browsed(tally)
+            self._blocked.moved(destination)
+        self._blocked.unblock(destination)
+
+    def _put_browsed(self, got: Got, mapped: MappedMessage, tally: Tally, refusals: int) -> bool:
+        """Put a message; return False if its queue rejected it and is blocked."""
+        try:
+            self.put(got, mapped, tally, refusals)
+        except MessageRefused as refusal:
+            if refusal.reason in PASSING - BLOCKING:
+                raise
+            self._block(refusal)
+            return False
+        return True
+
+    def _take_browsed(self, tally: Tally) -> None:
+        self._consumer.take_browsed()
+        tally.taken += 1
+
+    def _commit(self, connection: Connection, tally: Tally) -> None:
+        if tally.taken:
+            connection.commit()
+            self.settled(tally)
+        if not self._blocked:
+            self.status.blocked, self.status.backlog = [], 0
+            self.status.state = State.RUNNING
+            return
+        self.status.state = State.RETRYING
+        now = time.monotonic()
+        if now >= self._shown_at + SHOWN_EVERY:
+            self._shown_at = now
+            self.status.blocked = self._blocked.listed()
+            self.status.backlog = self._consumer.depth
 
     def leave_source(self) -> int:
         return self._environment.remove_subscription(self.mapping)

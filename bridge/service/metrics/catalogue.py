@@ -203,6 +203,13 @@ METRICS: Final = (
         "epoch.", ("mapping",),
     ),
     Metric(
+        "mqbridge_mapping_blocked_queues", "gauge", "Destination queues of a mapping that accept no messages, while messages "
+        "for others go on.", ("mapping",),
+    ),
+    Metric(
+        "mqbridge_mapping_blocked_messages", "gauge", "Messages of a mapping that wait for its blocked queues.", ("mapping",),
+    ),
+    Metric(
         "mqbridge_link_up", "gauge", "1 where the connection of a mapping to the broker of a link is up, else 0.",
         ("link", "mapping"),
     ),

@@ -146,6 +146,9 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
             samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
         samples.add("mqbridge_mapping_commits_total", status.commits, name)
         samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
+        blocked = status.blocked
+        samples.add("mqbridge_mapping_blocked_queues", len(blocked), name)
+        samples.add("mqbridge_mapping_blocked_messages", sum(queue.waiting for queue in blocked), name)
         if status.last_error_at is not None:
             samples.add("mqbridge_mapping_last_error_timestamp_seconds", status.last_error_at, name)
     for mapping, link in parts.mappings.links():

@@ -56,6 +56,10 @@ class MappingTraces:
         """Forget what has begun: its unit of work is backed out, and it is taken again."""
         self._begun.clear()
 
+    def forget_item(self, item: Got | Received) -> None:
+        """Forget a message that stays where it is."""
+        self._begun.pop(id(item), None)
+
     def settled(self, fates: Sequence[Fate], began: int) -> None:
         """Make the spans of messages whose unit of work is committed; `began` in microseconds since the epoch."""
         if not self._begun:

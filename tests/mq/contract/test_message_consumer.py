@@ -245,3 +245,37 @@ def test_a_mapping_that_is_removed_leaves_no_subscription(app, other, mapping, t
     assert consumer.remove() == 1
     other.publish(topics, b"2")
     assert take(by_topic(app, mapping, topics)) == []
+
+
+def test_browse_returns_each_message_once_and_leaves_it(app, mapping):
+    topic = f"t/{mapping}"
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic))
+    for body in (b"1", b"2", b"3"):
+        app.publish(topic, body)
+    browsed = [consumer.browse() for _ in range(3)]
+    assert bodies(browsed) == [b"1", b"2", b"3"]
+    assert consumer.browse() is None
+    assert consumer.depth == 3
+    consumer.take_browsed()
+    app.publish(topic, b"4")
+    consumer.browse_from_front()
+    assert bodies([consumer.browse()]) == [b"4"]
+    consumer.take_browsed()
+    # In any order, by their MsgTokens.
+    assert bodies([consumer.browse_again(browsed[1].MsgToken)]) == [b"2"]
+    consumer.take_browsed()
+    assert consumer.browse_again(browsed[1].MsgToken) is None
+    assert consumer.browse() is None
+    app.commit()
+    assert take(consumer) == [b"1"]
+
+
+def test_a_message_of_higher_priority_is_browsed_from_the_front(app, mapping):
+    topic = f"t/{mapping}"
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic))
+    app.publish(topic, b"low", Priority=0)
+    assert bodies([consumer.browse()]) == [b"low"]
+    app.publish(topic, b"high", Priority=9)
+    consumer.browse_from_front()
+    assert bodies([consumer.browse()]) == [b"high"]
+    assert consumer.browse() is None

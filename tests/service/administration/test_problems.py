@@ -26,7 +26,9 @@ from bridge.service.administration import problems as module
 from bridge.service.administration.problems import not_serving, problems
 from bridge.service.lifecycle import Bridge
 from bridge.service.reload import ConfigurationSource
+from bridge.wire import cmqc
 from tests.support.certificate_authority import Authority
+from tests.support.patience import happens
 from tests.support.raw_client import RawClient
 
 
@@ -65,14 +67,15 @@ async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
     await asyncio.to_thread(run)
 
 
-async def put(tmp_path: Path, queue: str) -> None:
+async def put(tmp_path: Path, queue: str, topic: str = "") -> None:
     def run() -> None:
         from bridge.mq.mqi import MQPMO
         from bridge.telemetry.message import Message
         from bridge.wire.mq import MQMD
 
         connection = RemoteConnection(tmp_path / "data", application="test")
-        connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b"x"), MQPMO())
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic) if topic else MQOD(ObjectName=queue)
+        connection.put1(od, Message(MQMD(), b"x"), MQPMO())
         connection.disconnect()
 
     await asyncio.to_thread(run)
@@ -154,6 +157,23 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
         await asyncio.to_thread(client.ping)
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
+async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
+    mappings = {"m": {"from": {"mqtt": "t/{queue}"}, "to": {"queue": "{queue}"}}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SHUT) PUT(DISABLED)", "DEFINE QLOCAL(OPEN)")
+        await put(tmp_path, "", topic="t/SHUT")
+        await put(tmp_path, "", topic="t/OPEN")
+        (status,) = bridge.mappings.statuses()
+        await happens(lambda: [queue.waiting for queue in status.blocked] == [1] and status.moved == 1)
+        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
+        assert (problem.severity, problem.command) == ("error", "mqbridge mapping list")
+        assert problem.what == (
+            "mapping m: queue SHUT accepts no messages: MQRC_PUT_INHIBITED (2051); 1 message waits; "
+            "messages for other destinations go on"
+        )
+        await mqsc(bridge, tmp_path, "ALTER QLOCAL(SHUT) PUT(ENABLED)")
+        await happens(lambda: status.moved == 2)
+        assert [one for one in await found(bridge) if one.kind == "mapping"] == []
 
 
 async def test_a_stopped_channel_is_a_problem(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(message_consumer, "SLICE", 0.005)
     for module in (transfer, from_link, to_link, exactly_once):
         monkeypatch.setattr(module, "WAIT", 0.005)
-    for module in (runner, to_link):
+    for module in (runner, to_link, transfer):
         monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
         monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
     manager = QueueManager("QM1", tmp_path)

@@ -103,16 +103,17 @@ def test_poison_goes_to_the_dead_letter_queue_and_the_others_where_they_should(
     assert status.last_error
 
 
+@pytest.mark.parametrize("order", ["destination", "strict"])
 @pytest.mark.parametrize("shut", ["MAXDEPTH(2)", "PUT(DISABLED)"])
-def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str) -> None:
-    """Full, or shut, for however long: what is refused is tried again, and what stands behind it waits."""
-    config = mapping_config({"mqtt": "t/a"}, {"queue": "OUT"}, backouts=0)
+def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, order: str) -> None:
+    config = mapping_config({"mqtt": "t/a"}, {"queue": "OUT"}, backouts=0, order=order)
     scene.run(config, scene.settled)
     scene.mqsc(f"ALTER QLOCAL(OUT) {shut}")
     numbers = [b"%d" % number for number in range(6)]
+    room = 2 if "MAXDEPTH" in shut else 0
     scene.publish("t/a", *numbers, Persistence=1)
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.RETRYING and runner.status.backouts > 5)
+    until(lambda: runner.status.state is State.RETRYING and scene.depth("OUT") == room)
     found = scene.bodies("OUT")
     assert found == numbers[: len(found)]
     scene.mqsc("ALTER QLOCAL(OUT) MAXDEPTH(100) PUT(ENABLED)")

@@ -326,6 +326,9 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
         # Removers look for one message among many that wait.
         number = queue_manager.appearance.number_of(options.MsgId)
         messages = queue.numbered(number) if number >= 0 else messages
+    elif options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN:
+        number = int.from_bytes(options.MsgToken, "big")
+        messages = (stored for stored in messages if stored.msg_number == number)
     for stored in messages:
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)
@@ -636,6 +639,7 @@ def take(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], unit
         if part is handle.cursor:
             handle.before = part.previous
         handle.queue.take(part)
+        handle.marked.discard(part.msg_number)
         unit.gets.append(part)
     # "This prevents a COA or COD report message being generated when a message is placed on or removed from a transmission
     # queue" (IBM MQ documentation, "Overview for MQXQH").
