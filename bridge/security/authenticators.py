@@ -24,6 +24,7 @@ from bridge.config.authentication import (
 )
 from bridge.config.channel import ChannelConfig
 from bridge.config.queue_manager import ListenerConfig
+from bridge.security.client_certificate import CertificateAuthenticator
 from bridge.security.authentication_method import AuthenticationMethod, load
 from bridge.security.authenticator import (
     GROUP,
@@ -154,8 +155,6 @@ class Authenticators:
 
                 return PasswordAuthenticator(self._file(config.file), hashes)
             case CertificateAuthenticationConfig():
-                from bridge.security.client_certificate import CertificateAuthenticator
-
                 return CertificateAuthenticator(config.user)
             case JwtAuthenticationConfig():
                 from bridge.security.json_web_token import JwtAuthenticator, VerificationKeys

@@ -157,6 +157,8 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
         await asyncio.to_thread(client.ping)
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
+
+
 async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
     mappings = {"m": {"from": {"mqtt": "t/{queue}"}, "to": {"queue": "{queue}"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
