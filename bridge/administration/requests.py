@@ -29,7 +29,7 @@ class Reload(Request, tag="reload"):
 
 
 class ShowStatus(Request, tag="status"):
-    """Ask how the bridge is, as a whole: `bridge.administration.status.BridgeStatus`."""
+    """Ask how the bridge is, as a whole: `bridge.administration.answers.BridgeStatus`."""
 
 
 class ShowCounters(Request, tag="counters"):
@@ -51,7 +51,7 @@ class SetLogLevel(Request, tag="log level"):
 
 
 class ListChannels(Request, tag="channel list"):
-    """Ask for the telemetry channels: a list of `bridge.administration.channels.ChannelStatus`."""
+    """Ask for the telemetry channels: a list of `bridge.administration.answers.ChannelStatus`."""
 
 
 class StartChannel(Request, tag="channel start"):
@@ -73,7 +73,7 @@ class StopChannel(Request, tag="channel stop"):
 
 
 class ListClients(Request, tag="client list"):
-    """Ask for clients and their sessions: a list of `bridge.administration.clients.ClientStatus`, by client identifier."""
+    """Ask for clients and their sessions: a list of `bridge.administration.answers.ClientStatus`, by client identifier."""
 
     #: client identifiers, in which `*` stands for any characters
     pattern: str = "*"
@@ -88,7 +88,7 @@ class ListClients(Request, tag="client list"):
 
 
 class ShowClient(Request, tag="client show"):
-    """Ask for all that is known of one client: `bridge.administration.clients.ClientDetails`."""
+    """Ask for all that is known of one client: `bridge.administration.answers.ClientDetails`."""
 
     client_id: str
 
@@ -117,7 +117,7 @@ class PurgeClients(Request, tag="client purge"):
 
 
 class ListTopics(Request, tag="topic list"):
-    """Ask for the levels below a topic: a list of `bridge.administration.topics.TopicNode`, by name."""
+    """Ask for the levels below a topic: a list of `bridge.administration.answers.TopicNode`, by name."""
 
     #: topic string whose lower levels are meant; None is the root, "" the level without a name in front of `/a`
     below: str | None = None
@@ -127,7 +127,7 @@ class ListTopics(Request, tag="topic list"):
 
 
 class ShowTopic(Request, tag="topic show"):
-    """Ask for retained publications and subscriptions of a filter: `bridge.administration.topics.TopicDetails`."""
+    """Ask for retained publications and subscriptions of a filter: `bridge.administration.answers.TopicDetails`."""
 
     topic_filter: str
     #: so many retained publications, and so many subscriptions, at most
@@ -137,7 +137,7 @@ class ShowTopic(Request, tag="topic show"):
 
 
 class ListLinks(Request, tag="link list"):
-    """Ask for the links to other brokers: a list of `bridge.administration.links.LinkStatus`."""
+    """Ask for the links to other brokers: a list of `bridge.administration.answers.LinkStatus`."""
 
 
 class TestLink(Request, tag="link test"):

@@ -15,10 +15,9 @@ import msgspec
 
 from bridge.archive.publish_properties import properties_of
 from bridge.archive.rows import REPLAYED
-from bridge.mq.errors import MQError
-from bridge.mq.mapping_state import MappingState
 from bridge.mq.message_producer import MessageProducer
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQError
+from bridge.mq.state import MappingState
 from bridge.mqtt.packets import PublishProperties, UserProperty
 from bridge.telemetry.headers import body_format, descriptor_with, folders_of, mqps_folder, mqtt_content
 from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message

@@ -197,7 +197,7 @@ def _remove(connection: Connection, sd: MQSD) -> None:
     """Remove a subscription as soon as the connection that had it open has ended."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-    from bridge.mq.errors import MQError
+    from bridge.mq.mqi import MQError
     from bridge.wire import cmqc
 
     def is_open(error: BaseException) -> bool:
@@ -209,7 +209,7 @@ def _remove(connection: Connection, sd: MQSD) -> None:
 
 
 def _no_message(place: str) -> Exception:
-    from bridge.mq.errors import MQError
+    from bridge.mq.mqi import MQError
     from bridge.wire import cmqc
 
     return MQError(cmqc.MQRC_NO_MSG_AVAILABLE, place)
@@ -249,8 +249,7 @@ def _messages(
 
     None, for either of the two, knows no end.
     """
-    from bridge.mq.errors import MQError
-    from bridge.mq.mqi import GetOptions
+    from bridge.mq.mqi import GetOptions, MQError
     from bridge.wire import cmqc
 
     flags = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT if browse else cmqc.MQGMO_SYNCPOINT

@@ -293,7 +293,7 @@ def _put(one: Replay, selection: Selection, rate: float | None, left: int) -> No
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from bridge.archive.replay import NoPayload
-    from bridge.mq.errors import MQError
+    from bridge.mq.mqi import MQError
 
     before = one.position.count
     done, total = before, before + left

@@ -34,7 +34,7 @@ def failure_of(error: Exception) -> Failure | None:
     if isinstance(error, UnicodeEncodeError):  # the shell passed bytes that are none, which Python keeps as surrogates
         return Failure(f"expected arguments in UTF-8, found {error.object!r}", WRONG_USAGE)
     # Imported only now: a command that does not fail, or has nothing to do with MQ, shall not wait for them.
-    from bridge.mq.errors import MQError
+    from bridge.mq.mqi import MQError
 
     if isinstance(error, MQError):
         return Failure(str(error))

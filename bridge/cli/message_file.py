@@ -54,7 +54,7 @@ def _message_of(view: dict[str, Any], file: Path) -> Message:
 
 def _exported(view: dict[str, Any], file: Path) -> Message:
     """Return the message of a letter that `mqbridge dlq export` wrote, as it was before it was dead-lettered."""
-    from bridge.mq.letter import original_of
+    from bridge.mq.dead_letter import original_of
 
     return original_of(_descriptor(view, file), _base64(view["data"], "data", file))
 

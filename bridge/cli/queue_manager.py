@@ -144,7 +144,7 @@ def connected_to(option: Path | None, configuration: Configuration | None) -> It
             connection.abort()
         raise
     except Exception:
-        from bridge.mq.errors import MQError
+        from bridge.mq.mqi import MQError
 
         with contextlib.suppress(MQError, OSError):
             connection.backout()

@@ -7,8 +7,8 @@ import contextlib
 from bridge.cli.failures import FAILED, Failure
 from bridge.cli.queue_manager import connect
 from bridge.config import Configuration
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
+from bridge.mq.mqi import MQError
 
 
 def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:

@@ -132,7 +132,7 @@ def _has_exporter() -> bool:
 
 def expiring(configuration: Configuration) -> Iterator[str]:
     """Yield a sentence for each certificate that ends soon."""
-    from bridge.security import certificate_files
+    from bridge.security import tls as certificate_files
 
     for channel in configuration.channels:
         if channel.tls is not None:
@@ -169,7 +169,7 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
 
 
 def _of_channel(channel: ChannelConfig) -> Iterator[str]:
-    from bridge.security.authentication_method import UnknownMethod, load
+    from bridge.security.authenticator import UnknownMethod, load
 
     try:
         load(channel.authentication_methods)
@@ -191,7 +191,7 @@ def _of_listener(listener: ListenerConfig) -> Iterator[str]:
 def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, addresses: Sequence[str]) -> Iterator[str]:
     """Yield what is lacking of authentication and TLS: of a channel, the listener for MQ applications, or the admin port."""
     from bridge.security.authenticators import lacking as lacking_of
-    from bridge.security.certificate_files import lacking as lacking_of_tls
+    from bridge.security.tls import lacking as lacking_of_tls
 
     for method in listening.authentication:
         for line in lacking_of(method):
@@ -201,7 +201,7 @@ def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, address
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
-    from bridge.security.client_tls import tls_context
+    from bridge.security.tls import tls_context
     from bridge.service.mappings.link_session import password_of
 
     try:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.administration.clients import ClientDetails, ClientStatus
+from bridge.administration.answers import ClientDetails, ClientStatus
 from bridge.administration.requests import DisconnectClient, ListClients, PurgeClients, ShowClient
 from bridge.console.access import Who
 from bridge.console.console import Console, Done

@@ -24,7 +24,7 @@ from bridge.console.queue_manager_connection import QueueManagerConnection
 from bridge.console.rendering import environment
 from bridge.console.samples import Sampler
 from bridge.console.urls import here, link
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.service.log_tail import LogTail
 

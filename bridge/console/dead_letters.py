@@ -15,11 +15,8 @@ from bridge.console.console import Console, Done
 from bridge.console.message import MessagePage, message_page
 from bridge.console.problem import Problem
 from bridge.console.urls import asked_for, link
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
-from bridge.mq.dead_letter_reason import reason_number
-from bridge.mq.letter import Letter, Selection
-from bridge.mq.letter_destination import sources_of
-from bridge.mq.letter_export import exported
+from bridge.mq.dead_letter import Letter, Selection, exported, reason_number
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, sources_of
 from bridge.mq.mqi import Connection
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security.audit_log import LONGEST

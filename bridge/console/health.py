@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from bridge.administration.status import BridgeState
+from bridge.administration.answers import BridgeState
 from bridge.console.bridge_access import BridgeAccess
 from bridge.service.administration.problems import not_serving
 from bridge.service.lifecycle import Bridge

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.administration.links import LinkStatus
+from bridge.administration.answers import LinkStatus
 from bridge.administration.requests import ListLinks, TestLink
 from bridge.console.access import Who
 from bridge.console.console import Console, Done

@@ -19,8 +19,7 @@ import msgspec
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.problem import Problem
 from bridge.mapping.message_view import MessageView, body_text
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQSD, Connection, GetOptions, Got
+from bridge.mq.mqi import MQSD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import is_wildcard
 from bridge.wire import cmqc
 

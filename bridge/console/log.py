@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bridge.administration.answers import BridgeStatus
 from bridge.administration.requests import LogLevel, SetLogLevel, ShowStatus
-from bridge.administration.status import BridgeStatus
 from bridge.console.access import Who
 from bridge.console.console import Console, Done
 from bridge.console.problem import Problem

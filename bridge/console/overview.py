@@ -10,17 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.administration.channels import ChannelStatus
+from bridge.administration.answers import BridgeStatus, ChannelStatus
 from bridge.administration.requests import ListChannels, ShowStatus, StartChannel, StopChannel
-from bridge.administration.status import BridgeStatus
 from bridge.console.access import Who
 from bridge.console.console import Console, Done
 from bridge.console.line_chart import LineChart, line_chart
 from bridge.console.problem import Problem
 from bridge.console.queues import dead_letter_queue, depths
 from bridge.console.samples import KEPT, Sample, rates
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 
 #: Seconds that the queue manager has to say how many messages are on queues.
 _LOOK: Final = 1.0

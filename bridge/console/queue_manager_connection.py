@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.problem import Problem
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.mq.worker import LOST
 
 T = TypeVar("T")

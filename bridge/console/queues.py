@@ -18,8 +18,7 @@ from bridge.console.problem import Problem
 from bridge.console.urls import asked_for, link, number
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mq.dead_letter_queue import DeadLetterQueue
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST
 from bridge.wire import cmqc
 

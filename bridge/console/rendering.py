@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bridge.administration.times import age, moment
+from bridge.administration.answers import age, moment
 from bridge.console.urls import link
 from bridge.service.log_fields import LINE_LENGTH, printable
 

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from bridge.administration.answers import TopicDetails, TopicNode
 from bridge.administration.requests import ListTopics, ShowTopic
-from bridge.administration.topics import TopicDetails, TopicNode
 from bridge.console.access import Who
 from bridge.console.console import Console, Done
 from bridge.console.problem import Problem

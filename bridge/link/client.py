@@ -48,7 +48,7 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
-from bridge.security.client_tls import tls_context
+from bridge.security.tls import tls_context
 
 #: Signatures of what is overridden or called of paho's protected methods, parameters without their types.
 PROTECTED = {

@@ -13,7 +13,7 @@ from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
-from bridge.security.client_tls import tls_context
+from bridge.security.tls import tls_context
 
 #: Seconds that the broker may take for each step, and for a goodbye.
 PATIENCE, FAREWELL = 10.0, 2.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bridge.config.queues import COMMAND_QUEUE
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions
+from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, MQError
 from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD

@@ -8,19 +8,112 @@ clients. It is asynchronous: everything is called on the event loop's thread, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import msgspec
 
+from bridge.administration.histogram import Histogram
 from bridge.config.queues import STATE_QUEUE
-from bridge.mq.commits import Commits
-from bridge.mq.errors import MQError
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientNames
-from bridge.telemetry.record import StateRecord
+from bridge.telemetry.record import ReceivedRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import SubscriptionData
-from bridge.telemetry.transmission import Transmission
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
+
+NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
+
+
+class UnitOfWork(msgspec.Struct, eq=False):
+    """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
+
+    All of it takes effect together, but for publications that the queue manager refuses. Where threads do it, publications
+    and records of what was received are one unit of work of the queue manager, removals and records of what was sent another:
+    a crash may leave the one without the other. It is plain data: what becomes of it is told by a `Completion`.
+    """
+
+    #: (message, RETAIN flag)
+    publications: list[tuple[PublicationMessage, bool]] = []
+    removals: list[Transmission] = []
+    #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
+    dead_letters: frozenset[int] = frozenset()
+    #: publications, by index, that the client may not make: they are refused with MQRC_NOT_AUTHORIZED
+    forbidden: frozenset[int] = NONE_FORBIDDEN
+    #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
+    #: the unit's own publications too; those of publications that are refused, the backend leaves out
+    records: dict[StateKey, StateRecord | None] = {}
+    #: by which its completion is known
+    number: int = 0
+
+    def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, StateRecord | None]:
+        """Return the records as they are to be written where publications are refused, by index and reason.
+
+        They must not say that these were received.
+        """
+        if not refused:
+            return self.records
+        messages = [self.publications[index][0] for index in refused]
+        client_id = messages[0].client_id
+        message_ids = {message.message_id for message in messages if message.qos == 2}
+        return {
+            key: record.without(message_ids)
+            if isinstance(record, ReceivedRecord) and key.client_id == client_id
+            else record
+            for key, record in self.records.items()
+        }
+
+
+#: No publication is refused: publications, by index, and their reason codes.
+NONE_REFUSED: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+class Completion(msgspec.Struct, frozen=True, gc=False):
+    """What has become of a unit of work."""
+
+    number: int
+    #: the reason for which nothing of the unit took effect, or MQRC_NONE
+    failure: int = 0
+    #: publications that the queue manager did not take, by index, with the reason
+    refusals: Mapping[int, int] = NONE_REFUSED
+    #: publications that went to the dead-letter queue, by index, with the reason
+    diverted: Mapping[int, int] = NONE_REFUSED
+    #: publications, by index, that no subscription is for (MQRC_NO_SUBS_MATCHED), where the queue manager says so
+    unmatched: Sequence[int] = ()
+
+
+class Commits:
+    """Groups of units of work that were committed together, and how long each commit took."""
+
+    __slots__ = ("failures", "groups", "seconds", "size", "units")
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self.units = 0
+        #: bytes written
+        self.size = 0
+        #: groups that could not be committed
+        self.failures = 0
+        self.seconds = Histogram()
+
+    def count(self, units: int, size: int, seconds: float) -> None:
+        """Count a group that is committed."""
+        self.groups += 1
+        self.units += units
+        self.size += size
+        self.seconds.observe(seconds)
+
+    def fail(self) -> None:
+        """Count a group that could not be committed."""
+        self.failures += 1
+
+    def add(self, other: Commits) -> None:
+        """Add what another thread has counted."""
+        self.groups += other.groups
+        self.units += other.units
+        self.size += other.size
+        self.failures += other.failures
+        self.seconds.add(other.seconds)
 
 
 class ClientSubscription(msgspec.Struct):

@@ -14,8 +14,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection, GetOptions, Got
+from bridge.mq.mqi import Connection, GetOptions, Got, MQError
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -12,8 +12,7 @@ import logging
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQSD, Connection
+from bridge.mq.mqi import MQSD, Connection, MQError
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from bridge.mq.batch import GLANCE
-from bridge.mq.duplicate_publications import DuplicatePublications
-from bridge.mq.errors import MQError
 from bridge.mq.mapping_subscription import (
     MappingSubscription,
     create,
     depth,
-    mapping_subscriptions,
     names,
     remove,
     remove_subscription,
     resume,
 )
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-__all__ = ["OPENED_ELSEWHERE", "ConsumerSource", "MessageConsumer", "mapping_subscriptions", "remove_subscription"]
+
+class DuplicatePublications:
+    """Tells which deliveries of the new subscription the former one has made already."""
+
+    def __init__(self) -> None:
+        #: MsgId -> digest of the content; one that is backed out comes again, and counts once
+        self._delivered: dict[bytes, bytes] = {}
+        #: MsgIds of the new subscription's deliveries that were left out, which may come again, too
+        self._left_out: set[bytes] = set()
+        self._counts: Counter[bytes] | None = None
+
+    def note(self, taken: Iterable[Got]) -> None:
+        """Note the messages that the former subscription delivers."""
+        for got in taken:
+            self._delivered[got.md.MsgId] = _content_of(got)
+
+    def fresh(self, taken: Iterable[Got]) -> list[Got]:
+        """Return the messages of the new subscription, in its order, that the former one has not delivered already."""
+        if self._counts is None:
+            self._counts = Counter(self._delivered.values())
+        found = []
+        for got in taken:
+            if got.md.MsgId not in self._left_out:
+                content = _content_of(got)
+                if not self._counts[content]:
+                    found.append(got)
+                    continue
+                self._counts[content] -= 1
+                self._left_out.add(got.md.MsgId)
+        return found
+
+
+def _content_of(got: Got) -> bytes:
+    """Return a digest of what the publisher made: what two deliveries of one publication have in common."""
+    md = got.md
+    made = (md.PutDate, md.PutTime, md.PutApplName, md.UserIdentifier, md.Format, md.ReplyToQ)
+    return hashlib.blake2b(b"\0".join((*made, got.data)), digest_size=16).digest()
+
 
 log = logging.getLogger(__name__)
 

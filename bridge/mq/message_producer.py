@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, Property
+from bridge.mq.mqi import MQOD, Connection, MQError, Property
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc

@@ -11,10 +11,30 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from bridge.mq.errors import MQError
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQLONG, MQMD, MalformedHeader, check_mqmd
+
+
+class MQError(Exception):
+    """An MQI call that did not complete: MQCC_FAILED (or MQCC_WARNING) with a reason code.
+
+    `reason` is the number of an MQRC_, `detail` says what was being done to which object.
+    """
+
+    def __init__(self, reason: int, detail: str = "", comp_code: int = cmqc.MQCC_FAILED) -> None:
+        super().__init__(reason, detail, comp_code)
+        self.reason = reason
+        self.detail = detail
+        self.comp_code = comp_code
+
+    @property
+    def name(self) -> str:
+        """Return the name of the reason code, such as MQRC_Q_FULL."""
+        return cmqc.reason_name(self.reason)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.reason})" + (f": {self.detail}" if self.detail else "")
 
 
 class Property(msgspec.Struct, kw_only=True, omit_defaults=True):

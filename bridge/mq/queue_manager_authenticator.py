@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.verification_queue import VerificationQueue
 from bridge.wire import cmqc

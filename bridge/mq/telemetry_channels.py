@@ -8,8 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bridge.administration.channels import ChannelStatus
-from bridge.administration.clients import ClientStatus
+from bridge.administration.answers import ChannelStatus, ClientStatus
 from bridge.config.channel import ChannelConfig
 
 log = logging.getLogger(__name__)

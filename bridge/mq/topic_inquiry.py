@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import matches, overlap
 from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.subscription import subscription_name

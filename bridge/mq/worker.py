@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from bridge.mq.commits import Commits
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection
+from bridge.mq.backend import Commits
+from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from bridge.config import AuditLogConfig
-from bridge.security.client_network import network_of
+from bridge.security.failed_connects import network_of
 
 #: Entries of one event and client, or network, in so many seconds, at most, and how many of such pairs are remembered.
 MOST_ENTRIES, INTERVAL, MOST_KINDS = 50, 10.0, 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,18 +25,44 @@ from bridge.config.authentication import (
 )
 from bridge.config.channel import ChannelConfig
 from bridge.config.queue_manager import ListenerConfig
-from bridge.security.client_certificate import CertificateAuthenticator
-from bridge.security.authentication_method import AuthenticationMethod, load
 from bridge.security.authenticator import (
-    GROUP,
+    AUTHENTICATOR_GROUP,
     OTHERS_FAILED,
     Authenticated,
     AuthenticationFailed,
+    AuthenticationMethod,
     Authenticator,
     AuthenticatorUnavailable,
     Presented,
+    load,
 )
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
+
+_PART = re.compile(r"\{(CN|DN|SAN)\}")
+
+
+class CertificateAuthenticator:
+    """The user is what a template makes of the certificate: {CN}, {DN} and {SAN} stand for its parts."""
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.certificate is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        certificate = presented.certificate
+        assert certificate is not None
+        names = certificate.alternative_names
+        parts = {"CN": certificate.common_name, "DN": certificate.subject, "SAN": names[0] if names else ""}
+
+        def part(match: re.Match[str]) -> str:
+            if not parts[match[1]]:
+                raise AuthenticationFailed(f"its certificate, of {certificate.subject!r}, has no {match[1]}")
+            return parts[match[1]]
+
+        return Authenticated(_PART.sub(part, self._template))
+
 
 #: Characters of a user name, at most.
 LONGEST_NAME: Final = 1_024
@@ -245,10 +272,10 @@ def _in_plain(config: LdapAuthenticationConfig) -> str:
 
 
 def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
-    installed = {one.name: one for one in entry_points(group=GROUP)}
+    installed = {one.name: one for one in entry_points(group=AUTHENTICATOR_GROUP)}
     if config.name not in installed:
         known = ", ".join(sorted(installed)) or "none"
-        raise UnknownAuthenticator(f"authenticator {config.name!r} is not installed (entry points of {GROUP}: {known})")
+        raise UnknownAuthenticator(f"authenticator {config.name!r} is not installed (entry points of {AUTHENTICATOR_GROUP}: {known})")
     try:
         made: Authenticator = installed[config.name].load()(config.options)
     except Exception as error:

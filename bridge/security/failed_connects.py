@@ -6,12 +6,27 @@ nobody has to wait for.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from bridge.security.client_network import network_of
+
+@lru_cache(10_000)
+def network_of(address: str) -> str:
+    """Return what an IP address is counted as: IPv4 as it is, also where it is mapped into IPv6; of IPv6 its /64.
+
+    What is no IP address, such as "" on a Unix socket, is returned as it is.
+    """
+    if ":" not in address:
+        return address
+    there = ipaddress.IPv6Address(address.partition("%")[0])
+    if there.ipv4_mapped is not None:
+        return str(there.ipv4_mapped)
+    return str(ipaddress.ip_network((there, 64), strict=False))
+
 
 #: Seconds after its last failure in which somebody has a clean slate again.
 PERIOD: Final = 60.0

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from scramp import ScramException, ScramMechanism
 
-from bridge.security.authentication_method import Challenge, Exchange
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, Challenge, Exchange, Presented
 from bridge.security.password_file import Entry, PasswordFile
 
 log = logging.getLogger(__name__)

@@ -1,14 +1,18 @@
-"""TLS of listeners: the context that their section of the configuration asks for, made anew when its files change."""
+"""TLS contexts for listeners and clients, and checks of certificate files."""
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import logging
 import os
 import ssl
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS, ListenerTlsConfig
 from bridge.config.password import NoPassword, read_password
 from bridge.security.authenticator import Certificate
@@ -188,3 +192,136 @@ def _state(path: Path) -> object:
     except OSError as error:
         return error.errno
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def tls_context(config: ClientTlsConfig) -> ssl.SSLContext:
+    """Make the context for a connection.
+
+    Made anew for each connection, so that renewed certificates count without a restart. Raises OSError (SSLError is
+    one) where a file cannot be read or is no certificate or key, or the variable of the key's password is not set.
+    """
+    try:
+        context = ssl.create_default_context(cafile=None if config.ca_file is None else str(config.ca_file))
+    except OSError as error:
+        raise OSError(f"tls.ca_file {config.ca_file} cannot be used: {error}") from error
+    # Since Python 3.13 contexts refuse certificates that miss a detail of RFC 5280, as many a private authority's do; what is
+    # trusted is not to depend on the release of Python.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not config.check_host_name:
+        context.check_hostname = False
+    if config.certificate_file is not None:
+        try:
+            context.load_cert_chain(
+                str(config.certificate_file),
+                None if config.key_file is None else str(config.key_file),
+                # As a function: given None, OpenSSL would ask for the password at the terminal.
+                lambda: _client_key_password(config.key_password_variable),
+            )
+        except OSError as error:
+            raise OSError(
+                f"tls.certificate_file {config.certificate_file} and key_file {config.key_file or 'in it'} cannot be"
+                f" used: {error}"
+            ) from error
+    return context
+
+
+def _client_key_password(variable: str | None) -> str:
+    if variable is None:
+        raise OSError("the key has a password; name the environment variable that has it as tls.key_password_variable")
+    password = os.environ.get(variable)
+    if password is None:
+        raise OSError(f"the environment variable {variable} (tls.key_password_variable) is not set")
+    return password
+
+
+#: Days before its end when a certificate is told of.
+SOON: Final = 30
+
+
+def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterator[str]:
+    """Yield in words what is wrong with the files of a listener's TLS.
+
+    `addresses` are where it listens: a host name, or an address that is one machine's alone, should be the certificate's.
+    """
+    try:
+        context_of(config)
+    except TlsError as error:
+        yield str(error)
+        return
+    yield from _of_certificate(config, addresses)
+    yield from _of_revocation_lists(config)
+    files = files_of(config)
+    secrets = [files[name] for name in ("key_file", "key_password_file") if name in files]
+    if config.key_file is None:
+        secrets.append(config.certificate_file)
+    for path in secrets:
+        if path.stat().st_mode & stat.S_IROTH:
+            yield f"{path}, which is secret, can be read by every user of this machine; `chmod o= {path}` mends that"
+
+
+def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
+    """Yield that a list of revoked certificates is out of date: no client of that authority gets in then."""
+    from cryptography.x509 import load_pem_x509_crl
+
+    if config.crl_file is None:
+        return
+    mark = b"-----BEGIN X509 CRL-----"
+    for text in config.crl_file.read_bytes().split(mark)[1:]:
+        end = load_pem_x509_crl(mark + text).next_update_utc
+        if end is not None and end <= datetime.datetime.now(datetime.UTC):
+            yield f"tls.crl_file {config.crl_file}: a list in it is out of date since {end:%Y-%m-%d}; get a new one"
+
+
+def expiring(config: ListenerTlsConfig) -> Iterator[str]:
+    """Yield in words that the certificate of a listener ends soon."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        certificate = load_pem_x509_certificate(config.certificate_file.read_bytes())
+    except (OSError, ValueError):
+        return  # `lacking` tells
+    end = certificate.not_valid_after_utc
+    left = end - datetime.datetime.now(datetime.UTC)
+    if datetime.timedelta() < left < datetime.timedelta(days=SOON):
+        yield f"tls.certificate_file {config.certificate_file} expires on {end:%Y-%m-%d}, in {left.days} days"
+
+
+def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iterator[str]:
+    from cryptography.x509 import load_pem_x509_certificate
+
+    certificate = load_pem_x509_certificate(config.certificate_file.read_bytes())
+    now = datetime.datetime.now(datetime.UTC)
+    end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+    where = f"tls.certificate_file {config.certificate_file}"
+    if end <= now:
+        yield f"{where} has expired on {end:%Y-%m-%d}"
+    if begin > now:
+        yield f"{where} is not valid before {begin:%Y-%m-%d %H:%M} UTC"
+    names, numbers = _names_of(certificate)
+    for address in addresses:
+        try:
+            number = ipaddress.ip_address(address)
+        except ValueError:
+            if address != "localhost" and not any(_is_for(name, address) for name in names):
+                yield f"{where} is not for {address}, where it listens, but for {', '.join(names) or 'no name'}"
+            continue
+        # At the address of a machine it may be reached by a name that only its users know.
+        if not number.is_unspecified and not number.is_loopback and number not in numbers and not names:
+            yield f"{where} is for no name, and not for {address}, where it listens"
+
+
+def _names_of(certificate: object) -> tuple[list[str], list[object]]:
+    from cryptography.x509 import Certificate, DNSName, ExtensionNotFound, IPAddress, SubjectAlternativeName
+
+    assert isinstance(certificate, Certificate)
+    try:
+        found = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        return [], []
+    return found.get_values_for_type(DNSName), list(found.get_values_for_type(IPAddress))
+
+
+def _is_for(name: str, host: str) -> bool:
+    """Return whether the name of a certificate, perhaps one with a wildcard, is that of a host (RFC 6125 section 6.4)."""
+    name, host = name.lower(), host.lower()
+    return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])

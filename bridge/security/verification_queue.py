@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bridge.security.authenticator import OTHERS_FAILED, AuthenticatorUnavailable, Presented
-from bridge.security.client_network import network_of
-from bridge.security.failed_connects import Attempt
+from bridge.security.failed_connects import Attempt, network_of
 
 T = TypeVar("T")
 

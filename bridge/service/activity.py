@@ -10,7 +10,7 @@ import msgspec
 
 from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
-from bridge.mq.unit_of_work import Completion
+from bridge.mq.backend import Completion
 from bridge.service.observers import Observer, Publications
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import Transmission

@@ -15,11 +15,11 @@ import msgspec
 from bridge.mqtt.connection import State
 from bridge.mqtt.packets import Auth, ConnackCode, Connect
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.security.authentication_method import Exchange
 from bridge.security.authenticator import (
     Authenticated,
     AuthenticationFailed,
     AuthenticatorUnavailable,
+    Exchange,
     Presented,
 )
 from bridge.security.authenticators import ChannelAuthentication

@@ -12,13 +12,13 @@ import time
 from functools import partial
 from typing import Any
 
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.connection import State
 from bridge.mqtt.packets import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated
-from bridge.security.client_network import network_of
+from bridge.security.failed_connects import network_of
 from bridge.service.admission import (
     Barred,
     admitted_identity,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.service.shares import Share
 from bridge.service.units import Units
 from bridge.telemetry.in_flight import Outgoing

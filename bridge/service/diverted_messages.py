@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from bridge.mq.dead_letters import dead_letters_made
-from bridge.mq.queue_manager_status import QueueManagerStatus, QueueStatus
+from bridge.mq.dead_letter import dead_letters_made
+from bridge.mq.host import QueueManagerStatus, QueueStatus
 
 log = logging.getLogger(__name__)
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from bridge import __version__
+from bridge.administration.answers import BridgeState
 from bridge.administration.requests import Answer, AnyRequest, ShowStatus
-from bridge.administration.status import BridgeState
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
-from bridge.mq.errors import MQError
 from bridge.mq.host import Events, Host, HostError
+from bridge.mq.mqi import MQError
 from bridge.mq.queue_manager_authenticator import THREADS, QueueManagerAuthenticator
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.security.authentication_method import UnknownMethod
+from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
 from bridge.service.administration.administration import Administration

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bridge.mq.backend import ClientSubscription
-from bridge.mq.unit_of_work import Completion
+from bridge.mq.backend import ClientSubscription, Completion
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission

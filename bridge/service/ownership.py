@@ -8,8 +8,7 @@ from functools import partial
 
 from bridge.archive.events import now_us
 from bridge.archive.filter_tree import FilterTree
-from bridge.mq.backend import SubscriptionRequest
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Completion, SubscriptionRequest, UnitOfWork
 from bridge.mqtt.packets import ConnackCode
 from bridge.security import audit_log
 from bridge.service.admission import answer_refusal

@@ -14,9 +14,8 @@ from typing import Final
 from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.queues import MAPPING_STATE_QUEUE, STATE_QUEUE
-from bridge.mq.errors import MQError
-from bridge.mq.host import Host
-from bridge.mq.queue_manager_status import QueueManagerStatus
+from bridge.mq.host import Host, QueueManagerStatus
+from bridge.mq.mqi import MQError
 from bridge.service.diverted_messages import DivertedMessages
 
 log = logging.getLogger(__name__)

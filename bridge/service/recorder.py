@@ -25,8 +25,7 @@ from bridge.archive.events import (
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.config.archive import ArchiveConfig
-from bridge.mq.backend import ClientSubscription
-from bridge.mq.unit_of_work import Completion
+from bridge.mq.backend import ClientSubscription, Completion
 from bridge.service.observers import Observer
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.subscription import subscription_data

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bridge.mq.backend import SubscriptionRequest
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Completion, SubscriptionRequest, UnitOfWork
 from bridge.service.sessions import Sessions
 from bridge.service.shares import Share
 from bridge.telemetry.in_flight import Outgoing

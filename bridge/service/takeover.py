@@ -7,7 +7,7 @@ from typing import TypeVar
 from bridge.config import ChannelConfig, Configuration
 from bridge.config.section import Section
 from bridge.security import audit_log
-from bridge.security.authentication_method import UnknownMethod
+from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError

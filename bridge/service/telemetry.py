@@ -17,8 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mq.backend import Backend, ClientSubscription
-from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mq.backend import Backend, ClientSubscription, UnitOfWork
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.packets import Auth, Connect, Publish, Subscribe, Unsubscribe

@@ -14,7 +14,7 @@ from typing import Final
 
 from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
-from bridge.mq.unit_of_work import Completion
+from bridge.mq.backend import Completion
 from bridge.service.put_time import put_time_of
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import PublicationCounts

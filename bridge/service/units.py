@@ -13,8 +13,7 @@ from functools import partial
 
 from bridge.archive.events import now_us
 from bridge.config import LimitsConfig
-from bridge.mq.backend import Backend
-from bridge.mq.unit_of_work import NONE_FORBIDDEN, Completion, UnitOfWork
+from bridge.mq.backend import NONE_FORBIDDEN, Backend, Completion, UnitOfWork
 from bridge.mqtt.connection import Answer, Reason
 from bridge.mqtt.packets import LEVEL_MQTT_5, PacketType
 from bridge.mqtt.reason_codes import ReasonCode
@@ -22,7 +21,7 @@ from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.observers import Observers
 from bridge.service.shares import Share, Shares
-from bridge.service.tracing.publications import PublicationTraces
+from bridge.service.tracing.tracing import PublicationTraces
 from bridge.service.traffic import Traffic
 from bridge.service.turns import Turns
 from bridge.telemetry.conversion import reason_code_of

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
-from bridge.mq.errors import MQError
 from bridge.mq.host import Host
-from bridge.mq.mqi import MQOD, Connection
+from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.service.activity import Activity
 from bridge.service.telemetry import TelemetryService
 from bridge.wire import cmqc

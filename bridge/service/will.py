@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from bridge.archive.events import now_us
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client
 from bridge.service.sessions import Sessions

@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 from bridge.cli.program import program
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQError
 from bridge.mqtt.packets import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Puback, Publish, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.message import Message

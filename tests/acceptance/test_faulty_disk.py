@@ -21,8 +21,7 @@ import pytest
 
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQError
 from bridge.mqtt.packets import Publish, Pubrec
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from tests.bench import mapping
 from tests.bench.generator import MeasureFailed, measure
 from tests.bench.servers import SERVERS, Bridge, RelayServer, Server, ServerUnavailable

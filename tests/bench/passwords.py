@@ -18,8 +18,7 @@ from pathlib import Path
 
 from bridge.mqtt.packets import Connect
 from bridge.mqtt.writer import encode
-from bridge.security.password_cache import PasswordCache
-from bridge.security.password_file import hash_of, read_password_file
+from bridge.security.password_file import PasswordCache, hash_of, read_password_file
 from tests.support.bridge_process import BridgeProcess
 
 CONFIG = """

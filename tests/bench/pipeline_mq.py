@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.batch import get_many
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.pipeline.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -19,8 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.cli.pipeline import chosen_of, environment_of
 from bridge.config import load
 from bridge.mq.batch import MESSAGES, Put, get_many, put_many
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.pipeline.flow.plan import plan
 from bridge.pipeline.flow.plan import register as register_sources
 from bridge.pipeline.flow.progress import Batch

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.ibm.connection_parameters import ConnectionParameters
+from bridge.mq.ibm.connection import ConnectionParameters
 
 XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
 IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414), user: ours}\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.cli.administration import letter_file
-from bridge.mq.dead_letters import OriginContext, dead_letter
+from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

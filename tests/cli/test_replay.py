@@ -18,8 +18,7 @@ from typer.testing import Result
 from bridge.archive import replay as replay_module
 from bridge.archive.publish_properties import json_of
 from bridge.archive.replay import ReplayDestination
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.conversion import from_mq
 from bridge.telemetry.message import Destination, Message

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bridge.administration.answers import BridgeState
 from bridge.administration.requests import ShowStatus
-from bridge.administration.status import BridgeState
 from bridge.config import Configuration
 from bridge.console import health, metrics
 from bridge.console.admin_port import AdminPort

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.duplicate_publications import DuplicatePublications
+from bridge.mq.message_consumer import DuplicatePublications
 from bridge.mq.mqi import Got
 from bridge.wire.mq import MQMD
 

@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.dead_letter_reason import reason_in_words, reason_number
-from bridge.mq.dead_letters import OriginContext, dead_letter
-from bridge.mq.letter import HEADER_LENGTH, Selection, original_of, read_letter
+from bridge.mq.dead_letter import (
+    HEADER_LENGTH,
+    OriginContext,
+    Selection,
+    dead_letter,
+    original_of,
+    read_letter,
+    reason_in_words,
+    reason_number,
+)
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bridge.mq import worker as worker_module
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.mq.worker import Worker
 from bridge.wire import cmqc
 from tests.support.patience import PATIENCE, until

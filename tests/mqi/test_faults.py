@@ -11,7 +11,7 @@ import pytest
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from tests.mqi.conftest import Manager
 from tests.support.patience import until
 

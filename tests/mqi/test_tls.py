@@ -23,10 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.ibm.connection import IbmConnection
-from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection, Tls
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bridge.config import ChannelConfig
-from bridge.mq.backend import Recovered
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Completion, Recovered, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
 from bridge.service.telemetry import TelemetryService

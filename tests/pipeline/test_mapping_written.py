@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from bridge.mapping.rules.rule import rule_of
-from bridge.mq.dead_letters import DeadLetters
+from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
 from bridge.pipeline.mapping.messages import Messages

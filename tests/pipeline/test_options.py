@@ -10,7 +10,7 @@ import pytest
 from bridge.config import IbmQueueManagerConfig
 from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.queue_manager import QueueManagerOptions
 from bridge.pipeline.mq.source_options import MOST_MESSAGES, READ_OPTIONS, source_options_of

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.config import AuditLogConfig, ListenerConfig
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
 from bridge.transport.interface import Peer

@@ -20,8 +20,12 @@ from bridge.security.authenticator import (
     Certificate,
     Presented,
 )
-from bridge.security.authenticators import Authenticators, ChannelAuthentication, UnknownAuthenticator
-from bridge.security.client_certificate import CertificateAuthenticator
+from bridge.security.authenticators import (
+    Authenticators,
+    CertificateAuthenticator,
+    ChannelAuthentication,
+    UnknownAuthenticator,
+)
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.telemetry.topic_access import TopicAccess, covers
 from tests.support.certificate_authority import Authority

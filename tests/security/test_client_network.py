@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.security.client_network import network_of
+from bridge.security.failed_connects import network_of
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.security import password_cache
+from bridge.security import password_file as password_cache
 from bridge.security.authenticator import Presented
-from bridge.security.password_cache import EXPIRY_DAYS, PasswordCache
-from bridge.security.password_file import PasswordHashes
+from bridge.security.password_file import EXPIRY_DAYS, PasswordCache, PasswordHashes
 
 #: Verifiers, which are not computed in these tests.
 VERIFIER, OTHER = (f"$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFza{letter}" for letter in "AB")

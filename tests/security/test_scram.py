@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from scramp import ScramClient
 
-from bridge.security.authentication_method import Challenge
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, Challenge, Presented
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.password_file import (
     Entry,

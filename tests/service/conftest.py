@@ -15,8 +15,7 @@ from typing import Any, Self
 import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mq.backend import ClientSubscription, Recovered, SubscriptionRequest
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Completion, Recovered, SubscriptionRequest, UnitOfWork
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Publish
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.dead_letters import OriginContext, dead_letter
-from bridge.mq.queue_manager_status import QueueManagerStatus, QueueStatus
+from bridge.mq.dead_letter import OriginContext, dead_letter
+from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.service.diverted_messages import CALM, DivertedMessages
 from bridge.wire.mq import MQMD
 

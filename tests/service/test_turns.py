@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mq.backend import UnitOfWork
 from bridge.mqtt import connection as protocol_module
 from bridge.mqtt.events import Messages
 from bridge.mqtt.packets import (

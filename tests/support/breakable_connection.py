@@ -7,7 +7,7 @@ from typing import Any
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from tests.support.patience import PATIENCE
 

@@ -19,9 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.ibm.client_library import LibraryMissing, load_library
-from bridge.mq.ibm.connection import IbmConnection
-from bridge.mq.ibm.connection_parameters import ConnectionParameters
+from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection, LibraryMissing, load_library
 from bridge.mq.mqi import Connection
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"

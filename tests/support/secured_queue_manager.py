@@ -15,8 +15,7 @@ import msgspec
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.ibm.connection import IbmConnection
-from bridge.mq.ibm.connection_parameters import ConnectionParameters
+from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection
 from bridge.mq.mqi import CommandResponse
 from tests.support.client_packages import package
 from tests.support.served_queue_manager import ServedQueueManager

@@ -6,8 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from bridge.security.authentication_method import Challenge
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, Challenge, Presented
 
 NAME = "TEST-SUM"
 ENTRY_POINT = "tests.support.sum_method:Sum"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Completion, UnitOfWork
 
 _numbers = itertools.count(1)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.administration.times import moment
+from bridge.administration.answers import moment
 from bridge.cli import options
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.queue_manager import configuration_of, data_directory

@@ -12,7 +12,7 @@ from bridge.cli.administration.control import done, shown
 from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
-    from bridge.administration.channels import ChannelStatus
+    from bridge.administration.answers import ChannelStatus
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the channel.", autocompletion=completion.channels)]
 
@@ -21,7 +21,7 @@ def list_(
     config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
 ) -> None:
     """Show the telemetry channels: where they listen, and how many clients they have."""
-    from bridge.administration.channels import ChannelStatus
+    from bridge.administration.answers import ChannelStatus
     from bridge.administration.requests import ListChannels
 
     found = shown(ListChannels(), list[ChannelStatus], config, data_dir)

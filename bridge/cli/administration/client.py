@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.administration.times import age, moment
+from bridge.administration.answers import age, moment
 from bridge.cli import options
 from bridge.cli.administration import completion
 from bridge.cli.administration.control import done, shown
@@ -16,7 +16,7 @@ from bridge.cli.period import seconds
 from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
-    from bridge.administration.clients import ClientDetails, ClientStatus
+    from bridge.administration.answers import ClientDetails, ClientStatus
 
 ClientId = Annotated[str, typer.Argument(metavar="ID", help="Client identifier.", autocompletion=completion.clients)]
 Channel = Annotated[
@@ -55,7 +55,7 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """Show clients, connected and away, and their sessions."""
-    from bridge.administration.clients import ClientStatus
+    from bridge.administration.answers import ClientStatus
     from bridge.administration.requests import ListClients
 
     request = ListClients(
@@ -82,7 +82,7 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show all that is known of a client: connection, session, subscriptions, what waits and what is in flight."""
-    from bridge.administration.clients import ClientDetails
+    from bridge.administration.answers import ClientDetails
     from bridge.administration.requests import ShowClient
 
     found = shown(ShowClient(client_id=client_id), ClientDetails, config, data_dir)

@@ -46,7 +46,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
 def channels(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of channels."""
-    from bridge.administration.channels import ChannelStatus
+    from bridge.administration.answers import ChannelStatus
     from bridge.administration.requests import ListChannels
 
     return _names(ctx, incomplete, ListChannels(), ChannelStatus, lambda one: one.name)
@@ -54,7 +54,7 @@ def channels(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def clients(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return client identifiers of sessions."""
-    from bridge.administration.clients import ClientStatus
+    from bridge.administration.answers import ClientStatus
     from bridge.administration.requests import ListClients
 
     request = ListClients(pattern=f"{incomplete}*", rows=MOST_NAMES)
@@ -71,7 +71,7 @@ def mappings(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def links(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of links."""
-    from bridge.administration.links import LinkStatus
+    from bridge.administration.answers import LinkStatus
     from bridge.administration.requests import ListLinks
 
     return _names(ctx, incomplete, ListLinks(), LinkStatus, lambda one: one.name)

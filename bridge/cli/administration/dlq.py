@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.administration.times import moment
+from bridge.administration.answers import moment
 from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.period import seconds
@@ -17,8 +17,8 @@ from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
     from bridge.config import Configuration
+    from bridge.mq.dead_letter import Letter, Selection
     from bridge.mq.dead_letter_queue import DeadLetterQueue
-    from bridge.mq.letter import Letter, Selection
 
 Ids = Annotated[
     list[str] | None,
@@ -139,8 +139,7 @@ def retry(
     Exit status 1 if a message returned to the dead-letter queue or stayed there, or if there was none.
     """
     from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
-    from bridge.mq.dead_letter_queue import Outcome
-    from bridge.mq.letter_destination import sources_of
+    from bridge.mq.dead_letter_queue import Outcome, sources_of
 
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     counts = dict.fromkeys(Outcome, 0)
@@ -298,8 +297,7 @@ def _selection(
     everything: bool | None = None,
 ) -> Selection:
     """Return what the options choose; `everything` is False where all letters must be asked for. Raises Failure."""
-    from bridge.mq.dead_letter_reason import reason_number
-    from bridge.mq.letter import Selection
+    from bridge.mq.dead_letter import Selection, reason_number
     from bridge.mqtt.topics import topic_filter_error
 
     if topic is not None and (why := topic_filter_error(topic)) is not None:

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from bridge.mq.letter_export import exported
+from bridge.mq.dead_letter import exported
 
 if TYPE_CHECKING:
-    from bridge.mq.letter import Letter
+    from bridge.mq.dead_letter import Letter
     from bridge.wire.mq import MQMD
 
 #: Messages are nobody's business but their owner's.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.administration.times import age, moment
+from bridge.administration.answers import age, moment
 from bridge.cli import options
 from bridge.cli.administration import completion
 from bridge.cli.administration.control import done, shown
@@ -16,7 +16,7 @@ from bridge.cli.failures import FAILED, Failure
 from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
-    from bridge.administration.links import LinkConnectionStatus, LinkStatus
+    from bridge.administration.answers import LinkConnectionStatus, LinkStatus
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the link.", autocompletion=completion.links)]
 
@@ -80,7 +80,7 @@ def test(name: Name, config: options.ConfigurationFile = None, data_dir: options
 
 
 def _links(config: Path | None, data_dir: Path | None) -> list[LinkStatus]:
-    from bridge.administration.links import LinkStatus
+    from bridge.administration.answers import LinkStatus
     from bridge.administration.requests import ListLinks
 
     return shown(ListLinks(), list[LinkStatus], config, data_dir)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.administration.times import moment
+from bridge.administration.answers import moment
 from bridge.cli import options
 from bridge.cli.administration import completion
 from bridge.cli.administration.control import done, shown

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bridge.administration.times import age
+from bridge.administration.answers import age
 from bridge.cli import options
 from bridge.cli.administration.control import asked, done, shown
 from bridge.cli.failures import FAILED, Failure
@@ -48,8 +48,8 @@ def status(
 
     The exit status is 0 if there is no problem, also for a standby, and 1 if there is one or no bridge answers.
     """
+    from bridge.administration.answers import BridgeStatus
     from bridge.administration.requests import ShowStatus
-    from bridge.administration.status import BridgeStatus
 
     found = shown(ShowStatus(), BridgeStatus, config, data_dir)
     if json:

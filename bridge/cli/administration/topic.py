@@ -11,7 +11,7 @@ from bridge.cli.administration.control import shown
 from bridge.cli.table import print_table, printable
 
 if TYPE_CHECKING:
-    from bridge.administration.topics import RetainedStatus
+    from bridge.administration.answers import RetainedStatus
 
 Rows = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")]
 
@@ -38,8 +38,8 @@ def list_(
 
     A level is there while something is retained at it or below it, or somebody subscribes; + and # are levels, too.
     """
+    from bridge.administration.answers import TopicNode
     from bridge.administration.requests import ListTopics
-    from bridge.administration.topics import TopicNode
 
     found = shown(ListTopics(below=below, after=after, rows=rows), list[TopicNode], config, data_dir)
     if json:
@@ -70,8 +70,8 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show what is retained for a topic filter, and the subscriptions that take publications of its topics."""
+    from bridge.administration.answers import TopicDetails
     from bridge.administration.requests import ShowTopic
-    from bridge.administration.topics import TopicDetails
 
     found = shown(ShowTopic(topic_filter=topic_filter, rows=rows, payloads=payloads), TopicDetails, config, data_dir)
     if json:

@@ -29,8 +29,7 @@ from bridge.mq.embedded.server.conversation import Conversation, Server, unexpec
 from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.get import BROWSES
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQPMO, GetOptions, Got, Property
+from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -11,7 +11,7 @@ import struct
 from enum import IntEnum
 
 from bridge.mq.embedded.server.request_stream import Malformed
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 
 #: Its first byte is larger than that of any MessagePack frame, so both may come to one port.
 GREETING = b"MQI\x01"

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bridge.mq.capi.frames import Reader, Writer
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Property
+from bridge.mq.mqi import MQError, Property
 from bridge.wire import cmqc
 
 _NUMBERS: Final = {

@@ -18,7 +18,7 @@ import msgspec
 
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security.privileged import ADMINISTRATORS, NOBODY, as_mq_has_it, groups_of, user_of_this_process
 from bridge.wire import cmqc, cmqcfc
 

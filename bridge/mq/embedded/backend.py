@@ -13,8 +13,16 @@ from functools import partial
 from typing import Final, TypeAlias, cast
 
 from bridge.config.queues import STATE_QUEUE
-from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest, unreadable
-from bridge.mq.commits import Commits
+from bridge.mq.backend import (
+    ClientSubscription,
+    Commits,
+    Completion,
+    Consumer,
+    Recovered,
+    SubscriptionRequest,
+    UnitOfWork,
+    unreadable,
+)
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -22,9 +30,8 @@ from bridge.mq.embedded.retained import owner_of, size_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, undo, whole
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mq.segments import SegmentJoiner, separate
-from bridge.mq.unit_of_work import Completion, UnitOfWork
 from bridge.security.privileged import NOBODY
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.message import Message

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bridge.config.channel import ChannelConfig
 from bridge.mq.embedded.attributes import AttributeRefused, Value, defaults
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import KIND, Definition, TelemetryChannelRegister
 from bridge.wire import cmqc
 

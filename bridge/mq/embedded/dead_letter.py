@@ -6,14 +6,14 @@ import logging
 
 import msgspec
 
-from bridge.mq.dead_letters import OriginContext
-from bridge.mq.dead_letters import dead_letter as behind_header
+from bridge.mq.dead_letter import OriginContext
+from bridge.mq.dead_letter import dead_letter as behind_header
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import fitted_mqmd

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from bridge.administration.topics import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
+from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
 from bridge.mq.embedded import wildcards as character_wildcards
@@ -28,11 +28,9 @@ from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.embedded.storage.layout import DataDirectoryInUse, write_ahead_log
 from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.errors import MQError
-from bridge.mq.host import Events, HostError
+from bridge.mq.host import Events, HostError, QueueManagerInquiry, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import Connection
-from bridge.mq.queue_manager_status import QueueManagerInquiry, QueueManagerStatus, QueueStatus
+from bridge.mq.mqi import Connection, MQError
 from bridge.mq.topic_inquiry import PAYLOAD_SHOWN, TopicInquiry
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticators import UnknownAuthenticator
@@ -46,7 +44,7 @@ MOST_QUEUES: Final = 500
 
 
 class EmbeddedInquiry:
-    """`bridge.mq.queue_manager_status.QueueManagerInquiry`, from any thread."""
+    """`bridge.mq.host.QueueManagerInquiry`, from any thread."""
 
     interval = 0.0
 

@@ -11,8 +11,8 @@ from bridge.mq.embedded.objects import Destination, Objects
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
+from bridge.mq.mqi import MQError
 from bridge.telemetry.headers import read_headers
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import is_for_subscription

@@ -13,7 +13,7 @@ from bridge.mq.embedded.channels import ChannelInstances, ConnectionAuthenticati
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import TopicTree
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers

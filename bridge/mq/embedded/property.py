@@ -25,8 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Property
+from bridge.mq.mqi import MQError, Property
 from bridge.telemetry.message import CCSID_UTF8
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, byte_order_of, decode_rfh2, encode_rfh2

@@ -13,7 +13,7 @@ from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

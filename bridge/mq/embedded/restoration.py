@@ -18,7 +18,7 @@ from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
 from bridge.telemetry.message import Message

@@ -11,7 +11,7 @@ from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.property import RESERVED, USER_FOLDER, split
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.wildcards import Glob, Wildcard
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -15,8 +15,8 @@ import msgspec
 from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.errors import MQError
 from bridge.mq.memory import MESSAGE_OVERHEAD
+from bridge.mq.mqi import MQError
 from bridge.mqtt.topics import is_wildcard, topic_string_error
 from bridge.telemetry.subscription import SubscriptionData, merged, subscription_data
 from bridge.wire import cmqc

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, Requirements
 from bridge.mq.ibm.requirements_check import missing
 from bridge.mq.ibm.transmission import read_transmission
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc, cmqcfc

@@ -17,23 +17,27 @@ from typing import Any, cast
 
 import msgspec
 
-from bridge.mq.backend import ClientSubscription, Consumer, Recovered, SubscriptionRequest
-from bridge.mq.commits import Commits
-from bridge.mq.errors import MQError
+from bridge.mq.backend import (
+    NONE_REFUSED,
+    ClientSubscription,
+    Commits,
+    Completion,
+    Consumer,
+    Recovered,
+    SubscriptionRequest,
+    UnitOfWork,
+)
 from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.persistent_state import Identifiers
-from bridge.mq.ibm.publisher import BatchLimits, Part, Publisher
+from bridge.mq.ibm.publisher import BatchLimits, DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
-from bridge.mq.ibm.subscriber import Subscriber
-from bridge.mq.ibm.subscription_request import Admit, Inquire, Subscribe, Unsubscribe
+from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
-from bridge.mq.ibm.units_under_way import DividedUnit, UnitsUnderWay
 from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
-from bridge.mq.mqi import Connection, Got
+from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.segments import SegmentJoiner, separate
-from bridge.mq.unit_of_work import NONE_REFUSED, Completion, UnitOfWork
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
 from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.record import Side, StateKey, StateRecord

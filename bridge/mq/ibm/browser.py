@@ -6,10 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
 from bridge.mq.ibm.worker_order import BrowsePasses
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader, decode_mqxqh

@@ -20,9 +20,8 @@ import msgspec
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mq.backend import unreadable
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
-from bridge.mq.state_queue import StateQueue
+from bridge.mq.mqi import Connection, MQError
+from bridge.mq.state import StateQueue
 from bridge.mq.worker import Fenced, Stopped
 from bridge.telemetry.record import (
     OWNER_MARK,

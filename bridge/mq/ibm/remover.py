@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bridge.config.queues import LOCK_QUEUE
-from bridge.mq.dead_letters import OriginContext, dead_letter
-from bridge.mq.errors import MQError
+from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.publisher import Records, check_unanswered
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST, Worker
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.wire import cmqc

@@ -14,7 +14,6 @@ import msgspec
 
 from bridge.config.queues import LOCK_QUEUE
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements import (
     DEFAULT_DEAD_LETTER_QUEUE,
     HANDLES,
@@ -37,7 +36,7 @@ from bridge.mq.ibm.requirements import (
     set_authrec,
     setmqaut,
 )
-from bridge.mq.mqi import MQOD, MQSD, Connection
+from bridge.mq.mqi import MQOD, MQSD, Connection, MQError
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructType
 
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
 from bridge.pipeline.flow.bad_rows.dead_letters import put_dead_letters

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.mq.batch import Seen, fingerprint_by, glance
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection, GetOptions
+from bridge.mq.mqi import Connection, GetOptions, MQError
 from bridge.pipeline.mq.envelope import put_time
 from bridge.wire import cmqc
 

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from bridge.mq.batch import Seen, get_many, look_many
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
 from bridge.pipeline.mq.envelope import MqMessage, record_batch
 from bridge.wire import cmqc
 

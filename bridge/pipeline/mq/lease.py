@@ -20,9 +20,8 @@ from msgspec.structs import replace
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.mq.batch import OtherMessage, fingerprint_by, glance, take_each
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
-from bridge.mq.state_queue import StateQueue
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.state import StateQueue
 from bridge.pipeline.mq.browsing import look
 from bridge.pipeline.mq.offset import Entry
 from bridge.wire import cmqc

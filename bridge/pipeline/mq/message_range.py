@@ -13,8 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from bridge.mq.batch import MESSAGES, fingerprint_by, get_each, get_many
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection, GetOptions, Got
+from bridge.mq.mqi import Connection, GetOptions, Got, MQError
 from bridge.pipeline.mq.browsing import GET, look, open_for_browse
 from bridge.pipeline.mq.envelope import MqMessage
 from bridge.pipeline.mq.offset import Entry

@@ -16,12 +16,11 @@ import msgspec
 
 from bridge.config.password import PASSWORD_VARIABLE, read_password
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.options import Options, checked
 from bridge.pipeline.tls_options import TLS_OPTIONS, tls_of
-from bridge.security.client_tls import tls_context
+from bridge.security.tls import tls_context
 
 if TYPE_CHECKING:
     from bridge.config import ClientTlsConfig, Configuration, IbmQueueManagerConfig

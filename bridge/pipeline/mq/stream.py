@@ -23,8 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from bridge.mq.batch import Seen
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.backlog import backlog
 from bridge.pipeline.mq.lease import Lease

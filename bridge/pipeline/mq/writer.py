@@ -18,10 +18,9 @@ from pyspark.sql.datasource import (
 )
 
 from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
-from bridge.mq.dead_letters import DeadLetters
-from bridge.mq.errors import MQError
+from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline import task
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.mq.rows import rows_of

@@ -23,9 +23,8 @@ from typing import Final
 import msgspec
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
-from bridge.mq.state_queue import StateQueue
+from bridge.mq.mqi import Connection, MQError
+from bridge.mq.state import StateQueue
 from bridge.pipeline.task import Identity
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.administration.channels import ChannelStatus
+from bridge.administration.answers import ChannelStatus
 from bridge.administration.requests import ListChannels, StartChannel, StopChannel
 from bridge.config.values import endpoint
 from bridge.mqtt.reason_codes import ReasonCode

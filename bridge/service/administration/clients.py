@@ -9,9 +9,8 @@ from fnmatch import translate
 from itertools import islice
 from re import compile as compiled
 
-from bridge.administration.clients import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage
+from bridge.administration.answers import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage, age
 from bridge.administration.requests import MOST_ROWS, DisconnectClient, ListClients, PurgeClients, ShowClient
-from bridge.administration.times import age
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 from bridge.telemetry.session import Session

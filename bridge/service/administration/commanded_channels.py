@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
-from bridge.administration.channels import ChannelState, ChannelStatus
+from bridge.administration.answers import ChannelState, ChannelStatus
 from bridge.mq.telemetry_channels import ClientChannelStatus
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticators import Authenticators

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from bridge.administration.links import LinkConnectionStatus, LinkStatus
+from bridge.administration.answers import LinkConnectionStatus, LinkStatus
 from bridge.administration.requests import Answer, ListLinks, TestLink
 from bridge.config import LinkConfig
 from bridge.config.values import endpoint

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bridge.administration.status import BridgeState
+from bridge.administration.answers import BridgeState
 from bridge.config import Configuration
 from bridge.mq.host import Host
 from bridge.service.channels import Channels

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from bridge.administration.status import Problem, ProblemKind
+from bridge.administration.answers import Problem, ProblemKind
 from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
-from bridge.mq.queue_manager_status import QueueManagerStatus, QueueStatus
+from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.certificates import Certificates
 from bridge.service.mappings.status import LOOK_AHEAD, State

@@ -6,8 +6,8 @@ import logging
 import os
 
 import bridge
+from bridge.administration.answers import BridgeState, BridgeStatus
 from bridge.administration.requests import Answer, Reload, ShowStatus
-from bridge.administration.status import BridgeState, BridgeStatus
 from bridge.config import Configuration
 from bridge.service.administration.parts import Parts
 from bridge.service.administration.problems import problems

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from bridge.administration.answers import TopicDetails, TopicNode
 from bridge.administration.requests import MOST_ROWS, ListTopics, ShowTopic
-from bridge.administration.topics import TopicDetails, TopicNode
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mq.topic_inquiry import TooMany
 from bridge.mqtt.topics import topic_filter_error
 from bridge.service.administration.parts import Parts, Refused

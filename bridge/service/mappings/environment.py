@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Set
 from bridge.archive.mapping_observer import MappingObserver
 from bridge.config import LinkConfig
 from bridge.mapping.rules.loops import LoopGuard
-from bridge.mq.errors import MQError
 from bridge.mq.host import Host
-from bridge.mq.link_sessions import LinkSessions
-from bridge.mq.mapping_state import MappingState
-from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
-from bridge.mq.mqi import MQOD, Connection
-from bridge.service.tracing.mappings import MappingTraces
+from bridge.mq.mapping_subscription import mapping_subscriptions, remove_subscription
+from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.state import LinkSessions, MappingState
+from bridge.service.tracing.tracing import MappingTraces
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,8 @@ import msgspec
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import Refusal
-from bridge.mq.errors import MQError
-from bridge.mq.link_sessions import LinkSession, LinkSessions
-from bridge.mq.mapping_state import MappingState
-from bridge.mq.mqi import Connection, Got
+from bridge.mq.mqi import Connection, Got, MQError
+from bridge.mq.state import LinkSession, LinkSessions, MappingState
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.service.mappings.to_link import ToLinkRunner

@@ -12,9 +12,8 @@ from bridge.config.mapping import ToMqMapping
 from bridge.link.state import LinkPhase
 from bridge.mapping.rules.guarantee import GUARANTEED_QOS
 from bridge.mapping.rules.rule import ToMqRule
-from bridge.mq.link_sessions import LinkSession, LinkSessions
-from bridge.mq.mapping_state import MappingState, forget_record
 from bridge.mq.mqi import Connection
+from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import link_connection

@@ -11,8 +11,8 @@ from bridge.config.link import DEFAULT_CLIENT_ID, client_id_of
 from bridge.config.password import read_password
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkState
-from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.mqi import Connection
+from bridge.mq.state import LinkSessions
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Generic, Never, TypeVar
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
-from bridge.mq.dead_letters import DeadLetters
-from bridge.mq.errors import MQError
+from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_consumer import OPENED_ELSEWHERE
 from bridge.mq.message_producer import MessageProducer
-from bridge.mq.mqi import Connection, Got
+from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import LOST, Worker
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import bridge
-from bridge.administration.status import BridgeState, ProblemKind
+from bridge.administration.answers import BridgeState, ProblemKind
 from bridge.compilation import PURE
 from bridge.config import Configuration
-from bridge.mq.commits import Commits
+from bridge.mq.backend import Commits
 from bridge.mq.host import Host
 from bridge.mq.memory import MemoryWatermark
 from bridge.service.administration.parts import Parts

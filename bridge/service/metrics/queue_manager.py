@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.mq.queue_manager_status import QueueManagerStatus
+from bridge.mq.host import QueueManagerStatus
 from bridge.service.metrics.samples import Samples
 
 #: MQQMSTA_RUNNING, and what stands for a queue manager that does not answer.

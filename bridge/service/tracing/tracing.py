@@ -1,17 +1,320 @@
-"""The traces of one bridge: what hears of messages, and the way to the collector."""
+"""OpenTelemetry spans of publications, deliveries and mappings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
+import msgspec
+
+from bridge.archive.mapping_observer import Fate
+from bridge.archive.schema import Outcome
 from bridge.config.traces import TracesConfig
 from bridge.extras import install
-from bridge.service.tracing.deliveries import DeliveryTraces
-from bridge.service.tracing.mappings import MappingTraces
-from bridge.service.tracing.publications import PublicationTraces
-from bridge.service.tracing.span import Spans
+from bridge.mq.backend import Completion
+from bridge.mq.mqi import Got
+from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
+from bridge.service.observers import Observer
+from bridge.service.put_time import put_time_of
+from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
+from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.message import Publication, Received
+from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.telemetry.trace_context import TraceContext, context_in, context_of, user_property_with
+from bridge.telemetry.transmission import PublicationMessage, Transmission
+from bridge.wire import cmqc
+
+Publications = Sequence[tuple[PublicationMessage, bool]]
+Ended = Callable[[Completion], None]
+
+log = logging.getLogger(__name__)
+
+_NOTHING: Final = PublishProperties()
+
+
+class Traced(msgspec.Struct, frozen=True):
+    """A publication that is traced: its index in its unit of work, and the contexts of its spans."""
+
+    index: int
+    parent: TraceContext | None
+    publish: TraceContext
+    put: TraceContext
+
+
+class PublicationTraces:
+    """Traces what clients publish. Everything is called on the event loop."""
+
+    def __init__(self, spans: Spans, sample: float, *, names: bool) -> None:
+        """Begin; `sample` is the part of publications without a trace that begin one, `names` whether spans name topics."""
+        self._spans = spans
+        self._sampler = Sampler(sample)
+        self._names = names
+
+    def following(self, session: Session, publications: Publications, received: int, ended: Ended) -> Ended:
+        """Return what is to follow the completion of a unit of work: `ended`, and the spans of what is traced in it.
+
+        The unit is not submitted yet. A message that is traced carries the context of its `put` from now on. `received` in
+        microseconds since the epoch.
+        """
+        begun = self._sampler.take(len(publications))
+        # Before MQTT 5 no message comes with a context: then one look is enough for all that are not traced.
+        if not begun and session.level < LEVEL_MQTT_5:
+            return ended
+        try:
+            traced = self._begin(publications, frozenset(begun))
+        except Exception:
+            log.exception("MQB9305E traces of publications fail; messages go on")
+            return ended
+        if not traced:
+            return ended
+        submitted = time.time_ns()
+
+        def traced_end(completion: Completion) -> None:
+            committed = time.time_ns()
+            try:
+                ended(completion)
+            finally:
+                times = received * 1_000, submitted, committed, time.time_ns()
+                try:
+                    self._end(session.client_id, publications, traced, completion, times)
+                except Exception:
+                    log.exception("MQB9306E spans of publications are lost; messages go on")
+
+        return traced_end
+
+    def _begin(self, publications: Publications, begun: Set[int]) -> list[Traced]:
+        """Give those messages the context of their `put` that come with a sampled one, or, by index, have `begun` a trace."""
+        traced = []
+        for index, (message, _) in enumerate(publications):
+            if message.properties is None and not begun:
+                continue
+            properties = message.properties
+            user_property = () if properties is None else properties.user_property
+            parent = context_in(user_property) if user_property else None
+            if not parent.sampled if parent is not None else index not in begun:
+                continue
+            publish = child_of(parent)
+            put = child_of(publish)
+            message.properties = msgspec.structs.replace(
+                properties or _NOTHING, user_property=user_property_with(user_property, put, new=parent is None)
+            )
+            traced.append(Traced(index, parent, publish, put))
+        return traced
+
+    def _end(
+        self,
+        client_id: str,
+        publications: Publications,
+        traced: Sequence[Traced],
+        completion: Completion,
+        times: tuple[int, int, int, int],
+    ) -> None:
+        """Make the spans; `times` are those of PUBLISH, submission, commit and acknowledgement."""
+        received, submitted, committed, answered = times
+        for one in traced:
+            message, retain = publications[one.index]
+            reason = completion.failure or completion.refusals.get(one.index, 0)
+            error = cmqc.reason_name(reason) if reason else ""
+            attributes: dict[str, Attribute] = {
+                "messaging.system": "mqtt",
+                "messaging.operation.name": "publish",
+                "messaging.message.body.size": len(message.payload),
+                "mqtt.qos": message.qos,
+                "mqtt.retain": retain,
+            }
+            if message.message_id:
+                attributes["messaging.message.id"] = str(message.message_id)
+            put: dict[str, Attribute] = {"messaging.system": "ibmmq", "messaging.operation.name": "put"}
+            if self._names:
+                attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
+                attributes["messaging.destination.name"] = message.topic[:TEXT_LENGTH]
+                put["messaging.destination.name"] = (message.reply_to or (message.topic,))[0][:TEXT_LENGTH]
+            if diverted := completion.diverted.get(one.index, 0):
+                put["ibmmq.dead_letter.reason"] = cmqc.reason_name(diverted)
+            if reason:
+                attributes["ibmmq.reason"] = put["ibmmq.reason"] = reason
+            self._spans.add(
+                Span(
+                    name="put", kind=Kind.PRODUCER, context=one.put, parent=one.publish, start=submitted, end=committed,
+                    attributes=put, error=error,
+                )
+            )  # fmt: skip
+            self._spans.add(
+                Span(
+                    name="publish", kind=Kind.SERVER, context=one.publish, parent=one.parent,
+                    start=min(received, submitted), end=answered, attributes=attributes, error=error,
+                )
+            )  # fmt: skip
+
+
+_REJECTED = "the client has refused it (PUBREC)"
+
+
+class DeliveryTraces(Observer):
+    """Traces what clients get of messages that carry a trace; `clock` is the service's."""
+
+    def __init__(self, spans: Spans, clock: Callable[[], float], *, names: bool) -> None:
+        self._spans = spans
+        self._clock = clock
+        self._names = names
+
+    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
+        in_flight = session.outbox.in_flight
+        for message_id, transmission in effects.acknowledged:
+            context = context_of(transmission.message)
+            if context is not None and context.sampled:
+                outgoing = in_flight.get(message_id)
+                # A message with QoS 2 ends so only where the client refuses it.
+                error = _REJECTED if outgoing is not None and outgoing.qos == 2 else ""
+                self._delivered(session.client_id, transmission, context, outgoing, error)
+        for _, released, transmission in effects.released:
+            context = context_of(transmission.message)
+            if context is not None and context.sampled:
+                self._delivered(session.client_id, transmission, context, released, "")
+
+    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
+        for transmission in done:
+            context = context_of(transmission.message)
+            if context is not None and context.sampled:
+                why = discarded.get(transmission.msg_number, "") if discarded else ""
+                self._delivered(session.client_id, transmission, context, None, why)
+
+    def dead_lettered(self, transmission: Transmission, reason: int) -> None:
+        context = context_of(transmission.message)
+        if context is not None and context.sampled:
+            self._delivered(transmission.client_id, transmission, context, None, cmqc.reason_name(reason))
+
+    def _delivered(
+        self,
+        client_id: str,
+        transmission: Transmission,
+        parent: TraceContext,
+        outgoing: Outgoing | None,
+        error: str,
+    ) -> None:
+        end = time.time_ns()
+        sent = end
+        attributes: dict[str, Attribute] = {
+            "messaging.system": "mqtt",
+            "messaging.operation.name": "deliver",
+            "messaging.message.id": f"{transmission.msg_number:016x}",
+            "mqtt.retain": transmission.retained,
+            "mqtt.qos": 0,
+        }
+        if outgoing is not None:
+            sent = min(end - int((self._clock() - outgoing.sent_at) * 1e9), end)
+            attributes["mqtt.qos"] = outgoing.qos
+            attributes["mqtt.times_sent"] = outgoing.times_sent
+        elif error:
+            del attributes["mqtt.qos"]
+        if self._names:
+            attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
+            attributes["messaging.destination.name"] = (transmission.topic or transmission.remote_queue)[:TEXT_LENGTH]
+        # What was retained may have been put long ago: its delivery begins when somebody asks for it.
+        put = 0 if transmission.retained else int(put_time_of(transmission) * 1e9)
+        self._spans.add(
+            Span(
+                name="deliver",
+                kind=Kind.CONSUMER,
+                context=child_of(parent),
+                parent=parent,
+                start=min(put or sent, sent),
+                end=end,
+                attributes=attributes,
+                error=error,
+                events=() if error and outgoing is None else (("sent", sent),),
+            )
+        )
+
+
+#: Outcomes that are no errors of the mapping, beside those of messages that went on.
+_GOOD = frozenset((Outcome.PUT, Outcome.DELIVERED, Outcome.ACKNOWLEDGED))
+
+
+class MappingTraces:
+    """Traces what one mapping moves; called by its thread."""
+
+    def __init__(self, mapping: str, spans: Spans, sample: float, *, names: bool) -> None:
+        self._mapping = mapping
+        self._spans = spans
+        self._sampler = Sampler(sample)
+        self._names = names
+        #: id of an item -> the item, which keeps its id, and the contexts of its span and of the one before
+        self._begun: dict[int, tuple[Got | Received, TraceContext, TraceContext | None]] = {}
+
+    def traced(self, item: Got | Received, publication: Publication) -> Publication:
+        """Return the publication of a message with the context of this mapping, where it is traced; else the very same."""
+        try:
+            return self._traced(item, publication)
+        except Exception:
+            log.exception("MQB9307E mapping %s: its traces fail; messages go on", self._mapping)
+            return publication
+
+    def _traced(self, item: Got | Received, publication: Publication) -> Publication:
+        pairs = publication.user_property or (*publication.properties.items(),)
+        parent = context_in(pairs) if pairs else None
+        if not parent.sampled if parent is not None else not self._sampler.take(1):
+            return publication
+        context = child_of(parent)
+        self._begun[id(item)] = item, context, parent
+        given = user_property_with(pairs, context, new=parent is None)
+        return msgspec.structs.replace(
+            publication, properties=dict(given), user_property=given if publication.user_property else ()
+        )
+
+    def forget(self) -> None:
+        """Forget what has begun: its unit of work is backed out, and it is taken again."""
+        self._begun.clear()
+
+    def forget_item(self, item: Got | Received) -> None:
+        """Forget a message that stays where it is."""
+        self._begun.pop(id(item), None)
+
+    def settled(self, fates: Sequence[Fate], began: int) -> None:
+        """Make the spans of messages whose unit of work is committed; `began` in microseconds since the epoch."""
+        if not self._begun:
+            return
+        try:
+            self._settled(fates, began)
+        except Exception:
+            log.exception("MQB9304E mapping %s: its spans are lost; messages go on", self._mapping)
+
+    def _settled(self, fates: Sequence[Fate], began: int) -> None:
+        end = time.time_ns()
+        for item, outcome, reason, to in fates:
+            begun = self._begun.pop(id(item), None)
+            if begun is None:
+                continue
+            _, context, parent = begun
+            attributes: dict[str, Attribute] = {
+                "messaging.system": "ibmmq",
+                "messaging.operation.name": "map",
+                "mqbridge.mapping": self._mapping,
+                "mqbridge.outcome": outcome.value,
+            }
+            if self._names and to:
+                attributes["messaging.destination.name"] = to[:TEXT_LENGTH]
+            self._spans.add(
+                Span(
+                    name=f"mapping {self._mapping}",
+                    kind=Kind.CONSUMER,
+                    context=context,
+                    parent=parent,
+                    start=began * 1_000,
+                    end=end,
+                    attributes=attributes,
+                    error="" if outcome in _GOOD else _error(reason, outcome, names=self._names),
+                )
+            )
+
+
+def _error(reason: str | None, outcome: Outcome, *, names: bool) -> str:
+    """Return why a message did not go on; in words that name nothing where names are not to leave."""
+    return reason[:TEXT_LENGTH] if reason and names else outcome.value
+
 
 #: Seconds that the end of the bridge waits for the collector.
 CLOSE_TIMEOUT = 3.0

@@ -8,9 +8,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bridge.mq.backend import Backend, Recovered
-from bridge.mq.errors import MQError
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.backend import Backend, Completion, Recovered, UnitOfWork
+from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage, Transmission

@@ -8,8 +8,7 @@ import pytest
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mq.backend import Recovered
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh

@@ -11,8 +11,7 @@ from msgspec import structs
 
 from bridge.mq import batch
 from bridge.mq.embedded.verbs import batches
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQPMO, GetOptions, Got, TruncatedMessage
+from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain

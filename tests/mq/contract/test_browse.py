@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import GetOptions
+from bridge.mq.mqi import GetOptions, MQError
 from bridge.wire import cmqc
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST

@@ -6,12 +6,10 @@ import threading
 
 import pytest
 
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Selection
-from bridge.mq.dead_letters import DeadLetters, OriginContext, dead_letter
-from bridge.mq.errors import MQError
-from bridge.mq.letter import HEADER_LENGTH, header_of
+from bridge.mq.dead_letter import HEADER_LENGTH, DeadLetters, OriginContext, Selection, dead_letter, header_of
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
-from bridge.mq.mqi import GetOptions
+from bridge.mq.mqi import GetOptions, MQError
 from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2

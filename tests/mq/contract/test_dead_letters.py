@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
+from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.telemetry.message import Destination
 from bridge.wire import cmqc

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.backend import Transmission
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried, Selection
+from bridge.mq.dead_letter import Selection
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried
 from bridge.mq.mqi import Connection
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import read_headers
 from bridge.telemetry.message import Message
-from bridge.telemetry.transmission import PublicationMessage
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE

@@ -6,9 +6,9 @@ import pytest
 
 from bridge.mq import administration
 from bridge.mq.administration import CommandFailed, PcfResponse
-from bridge.mq.errors import MQError
-from bridge.mq.ibm import inquiry
-from bridge.mq.ibm.inquiry import IbmInquiry
+from bridge.mq.ibm import host as inquiry
+from bridge.mq.ibm.host import IbmInquiry
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc, cmqcfc
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mq.link_sessions import LinkSession, LinkSessions
-from bridge.mq.mapping_state import MappingState
+from bridge.mq.state import LinkSession, LinkSessions, MappingState
 
 
 @pytest.fixture

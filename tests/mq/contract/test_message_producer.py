@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mq.errors import MQError
 from bridge.mq.message_producer import MessageProducer
-from bridge.mq.mqi import GetOptions
+from bridge.mq.mqi import GetOptions, MQError
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2

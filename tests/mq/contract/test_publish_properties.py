@@ -6,7 +6,8 @@ import pytest
 
 from bridge.mapping.envelope import publication_of
 from bridge.mapping.message_view import MessageView
-from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, remove_subscription
+from bridge.mq.mapping_subscription import remove_subscription
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, publisher_of, to_mq

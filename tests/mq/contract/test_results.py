@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bridge.administration.channels import ChannelState, ChannelStatus
-from bridge.administration.clients import ClientStatus
+from bridge.administration.answers import ChannelState, ChannelStatus, ClientStatus
 from bridge.mq.telemetry_channels import ClientChannelStatus
 
 

@@ -11,7 +11,7 @@ from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, StateRecord, decode
 from bridge.wire import cmqc

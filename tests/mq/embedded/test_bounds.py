@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.commands import prepare
@@ -23,9 +24,7 @@ from bridge.mq.embedded.selector import selector
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.topics import MAX_COPIES, ROUTE_BYTES
 from bridge.mq.embedded.wildcards import Glob, Wildcard
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD
-from bridge.mq.unit_of_work import Completion, UnitOfWork
+from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.telemetry.conversion import to_mq

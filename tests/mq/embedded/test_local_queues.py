@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

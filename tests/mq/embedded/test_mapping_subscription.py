@@ -7,13 +7,14 @@ import threading
 
 import pytest
 
+from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_subscriptions, remove_subscription
+from bridge.mq.mapping_subscription import mapping_subscriptions, remove_subscription
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
-from bridge.mq.unit_of_work import UnitOfWork
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc

@@ -9,9 +9,8 @@ import pytest
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, decode
 from bridge.wire import cmqc

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import StateRecord

@@ -12,10 +12,9 @@ from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.acceptance import Acceptance, Outcome
 from bridge.mq.ibm.requirements import Requirements
-from bridge.mq.mqi import Connection, GetOptions, Got
+from bridge.mq.mqi import Connection, GetOptions, Got, MQError
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -14,10 +14,9 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm import persistent_state
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc

@@ -11,12 +11,11 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm import browser as browser_module
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
 from bridge.mq.ibm.worker_order import BrowsePasses
-from bridge.mq.mqi import MQOD, GetOptions, Got, TruncatedMessage
+from bridge.mq.mqi import MQOD, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

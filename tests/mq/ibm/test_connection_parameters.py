@@ -11,8 +11,7 @@ import pytest
 
 from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.config.password import NoPassword
-from bridge.mq.ibm.client_library import LibraryMissing, load_library
-from bridge.mq.ibm.connection_parameters import ConnectionParameters, Tls, parameters
+from bridge.mq.ibm.connection import ConnectionParameters, LibraryMissing, Tls, load_library, parameters
 from bridge.wire import cmqc
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}

@@ -10,7 +10,7 @@ import pytest
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.ibm.escape import run_mqsc
+from bridge.mq.ibm.connection import run_mqsc
 from bridge.mq.mqi import CommandResponse
 
 

@@ -6,10 +6,9 @@ from functools import partial
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.remover import FirstRemover, Removal
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -14,10 +14,9 @@ from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm.requirements import MappingQueue, setmqaut
 from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, refused_connection
-from bridge.mq.mqi import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.wire import cmqc, cmqcfc
 from tests.mq.ibm.guarded_connection import GuardedConnection
 

@@ -10,12 +10,10 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
 from bridge.mq.ibm import subscriber as subscriber_module
-from bridge.mq.ibm.subscriber import Subscriber
-from bridge.mq.ibm.subscription_request import Subscribe, Unsubscribe
+from bridge.mq.ibm.subscriber import Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.worker_order import SubscriptionBarrier
-from bridge.mq.mqi import MQOD, MQPMO, MQSD
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.pipeline.flow.faulty_rows import data_error, find_faulty_rows
 from bridge.pipeline.flow.query_failure import query_failure_of
@@ -58,12 +58,12 @@ Traceback (most recent call last):
 TROUBLES = [
     (DIVISION, "DIVIDE_BY_ZERO: Division by zero. Use `try_divide` to tolerate it (line 2, column 8 of select)", "try_"),
     (
-        WORKER % "bridge.mq.errors.MQError: MQRC_Q_FULL (2053): put (to queue Q)",
+        WORKER % "bridge.mq.mqi.MQError: MQRC_Q_FULL (2053): put (to queue Q)",
         "MQRC_Q_FULL (2053): put (to queue Q)",
         "MAXDEPTH",
     ),
     (
-        WORKER % "bridge.mq.errors.MQError: MQRC_CONNECTION_BROKEN (2009)",
+        WORKER % "bridge.mq.mqi.MQError: MQRC_CONNECTION_BROKEN (2009)",
         "MQRC_CONNECTION_BROKEN (2009)",
         "nothing is to be done",
     ),

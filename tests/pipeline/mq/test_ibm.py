@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bridge.mq.capi import frames
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.backlog import backlog
 from bridge.pipeline.mq.lease import Lease

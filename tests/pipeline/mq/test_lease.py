@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.mq.batch import Seen
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq import lease as lease_module
 from bridge.pipeline.mq.lease import REMOVED_AT_ONCE, Lease

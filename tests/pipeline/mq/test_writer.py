@@ -15,8 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.pipeline.mq import writer
 from bridge.pipeline.mq import writer_state as markers

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.administration.answers import BridgeState, BridgeStatus, Problem
 from bridge.administration.requests import Reload, ShowStatus
-from bridge.administration.status import BridgeState, BridgeStatus, Problem
 from bridge.config import Configuration
 from bridge.config.document import load
 from bridge.mq.embedded import host as inquiry

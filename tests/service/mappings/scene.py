@@ -15,8 +15,7 @@ from bridge.config.mapping import AnyMapping
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions, Got
+from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import runner_of
 from bridge.service.mappings.runner import Runner

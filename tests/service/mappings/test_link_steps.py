@@ -7,8 +7,7 @@ import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase, LinkState
-from bridge.mq.link_sessions import LinkSession, LinkSessions
-from bridge.mq.mapping_state import MappingState
+from bridge.mq.state import LinkSession, LinkSessions, MappingState
 from bridge.service.mappings import to_link
 from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner

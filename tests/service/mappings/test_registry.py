@@ -10,8 +10,8 @@ import pytest
 
 from bridge.config.queues import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase
-from bridge.mq.mapping_state import MappingState
 from bridge.mq.mapping_subscription import mapping_subscriptions
+from bridge.mq.state import MappingState
 from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import MappingError, Mappings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.archive.events import now_us
-from bridge.mq.unit_of_work import Completion
+from bridge.mq.backend import Completion
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish
 from bridge.service.metrics.reasons import OTHER, reason_label

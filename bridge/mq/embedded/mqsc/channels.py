@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from bridge.administration.channels import ChannelStatus
+from bridge.administration.answers import ChannelStatus
 from bridge.config import ChannelAuthenticationConfig
 from bridge.mq.embedded.attributes import (
     ATTRIBUTES,

@@ -35,8 +35,7 @@ from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import CommandResponse
+from bridge.mq.mqi import CommandResponse, MQError
 from bridge.mqtt.topics import is_wildcard
 from bridge.security.privileged import groups_of
 from bridge.shipped import shipped_file

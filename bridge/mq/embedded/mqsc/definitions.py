@@ -36,7 +36,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 from bridge.wire import cmqc, cmqcfc
 

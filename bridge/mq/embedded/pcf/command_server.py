@@ -28,7 +28,7 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.get import convert
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
 from bridge.telemetry.message import Message

@@ -14,7 +14,7 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import is_named
 from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, Position
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import (
     MQCFBF,

@@ -17,7 +17,7 @@ import msgspec
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.channels import NONE, ConnectionAuthentication
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.authenticator import (
     Authenticated,
@@ -28,8 +28,7 @@ from bridge.security.authenticator import (
 )
 from bridge.security.authenticators import Authenticators, ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
-from bridge.security.client_network import network_of
-from bridge.security.failed_connects import FailedConnects
+from bridge.security.failed_connects import FailedConnects, network_of
 from bridge.security.privileged import NOBODY, as_mq_has_it
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.wire import cmqc

@@ -13,7 +13,6 @@ import msgspec
 from bridge.mq.batch import AT_ONCE, GLANCES, MESSAGES, SIZE, Named, Put, Seen
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.protocol import keep_alive
-from bridge.mq.errors import MQError
 from bridge.mq.mqi import (
     MQOD,
     MQPMO,
@@ -22,6 +21,7 @@ from bridge.mq.mqi import (
     CommandResponse,
     GetOptions,
     Got,
+    MQError,
     Property,
     TruncatedMessage,
 )

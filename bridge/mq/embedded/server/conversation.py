@@ -29,8 +29,7 @@ from bridge.mq.embedded.server.admission import (
 from bridge.mq.embedded.server.request_stream import Malformed, RequestStream
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.application import Application
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import GetOptions, Got, TruncatedMessage
+from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
 from bridge.security.tls import certificate_of

@@ -23,7 +23,7 @@ from bridge.mq.embedded.server.admission import Admission, Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Language
 from bridge.mq.embedded.server.request_stream import FIRST_TIMEOUT, Malformed
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.tls import ListenerTls, reason_of
 from bridge.security.unix_socket import bound_socket

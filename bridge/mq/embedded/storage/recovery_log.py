@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from bridge.mq.commits import Commits
+from bridge.mq.backend import Commits
 from bridge.mq.embedded.queue import Queue, Row, StoredMessage
 from bridge.mq.embedded.storage.reserve import Reserve, reserve_path
 from bridge.mq.embedded.storage.store import (

@@ -38,8 +38,7 @@ from bridge.mq.embedded.verbs.get import (
 )
 from bridge.mq.embedded.verbs.get import OPTIONS as PROPERTIES
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import GetOptions, Got
+from bridge.mq.mqi import GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc

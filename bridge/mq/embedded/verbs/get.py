@@ -20,8 +20,7 @@ from bridge.mq.embedded.selector import Selection
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.handle import INPUT, Place, QueueHandle, available, behind, joined, segments
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import GetOptions, Got, Property, TruncatedMessage
+from bridge.mq.mqi import GetOptions, Got, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Header, MalformedHeader, byte_order_of

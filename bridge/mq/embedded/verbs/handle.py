@@ -18,7 +18,7 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector import Selection
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.mqtt.topics import is_wildcard
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

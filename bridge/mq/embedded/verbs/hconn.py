@@ -12,8 +12,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.report import REQUESTED, check_report
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.handle import Handle, QueueHandle, SubscriptionHandle
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSTS, check_md
+from bridge.mq.mqi import MQOD, MQSTS, MQError, check_md
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

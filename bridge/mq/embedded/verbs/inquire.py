@@ -13,8 +13,7 @@ from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.handle import DefinitionHandle, QueueHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQSTS
+from bridge.mq.mqi import MQSTS, MQError
 from bridge.wire import cmqc
 
 _MAX_SELECTORS = 256

@@ -23,8 +23,7 @@ from bridge.mq.embedded.verbs.handle import (
     release_queue,
 )
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, check_od
+from bridge.mq.mqi import MQOD, MQError, check_od
 from bridge.wire import cmqc
 
 TEMPORARY = "TEMPDYN"

@@ -32,8 +32,7 @@ from bridge.mq.embedded.verbs.hconn import (
     is_grouped,
 )
 from bridge.mq.embedded.verbs.open import TEMPORARY
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, Property, check_od
+from bridge.mq.mqi import MQOD, MQPMO, MQError, Property, check_od
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

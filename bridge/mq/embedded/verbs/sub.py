@@ -21,8 +21,7 @@ from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, whole
 from bridge.mq.embedded.verbs.handle import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQSD, check_sd
+from bridge.mq.mqi import MQSD, MQError, check_sd
 from bridge.wire import cmqc
 
 _KNOWN = (

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from bridge.config import PipelineConfig
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.administration.lag import waiting
 from bridge.pipeline.flow.administration.status import Status, read_status, runs

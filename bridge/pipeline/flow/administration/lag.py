@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.config import PipelineConfig
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.pipeline.flow.environment import PipelineEnvironment
 from bridge.pipeline.flow.sources.shutdown import STOP
 from bridge.pipeline.foreign_options import MQ_READS

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.payload import document_of, text_of, utf_8
-from bridge.mq.dead_letters import OriginContext, dead_letter
+from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.pipeline import task
 from bridge.pipeline.flow import table
 from bridge.pipeline.flow.bad_rows.diverted_rows import DivertedRows, keys_of

@@ -13,9 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridge.mq.dead_letters import DeadLetterRefused, DeadLetters
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import Connection
+from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
+from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.flow import table
 from bridge.pipeline.flow.bad_rows.dead_letters import DeadLetter
 from bridge.pipeline.flow.bad_rows.payload import REASON

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.authority import AuthorizationService, specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD
-from bridge.mq.unit_of_work import UnitOfWork
+from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish
 from bridge.security.privileged import user_of_this_process
 from bridge.telemetry.conversion import to_mq

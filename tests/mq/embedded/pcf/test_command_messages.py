@@ -12,7 +12,7 @@ import pytest
 from bridge.config.queues import COMMAND_QUEUE
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE
 from bridge.wire.mq.pcf import (

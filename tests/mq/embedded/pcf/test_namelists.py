@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQError
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_NAMELIST_DESC, MQCA_NAMELIST_NAME, MQCA_NAMES, MQIA_NAME_COUNT
 from tests.mq.embedded.pcf.conftest import Administrator

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.embedded.selector import MAX_DEPTH, MAX_LENGTH, selector
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 
 VALUES: dict[str, Any] = {

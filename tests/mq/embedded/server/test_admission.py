@@ -24,9 +24,9 @@ from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.channels import ConnectionAuthentication
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.security.client_tls import tls_context
+from bridge.mq.mqi import MQError
 from bridge.security.failed_connects import FailedConnects
+from bridge.security.tls import tls_context
 from bridge.wire import cmqc
 from tests.support.certificate_authority import Authority
 from tests.support.patience import PATIENCE

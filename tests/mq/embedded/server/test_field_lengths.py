@@ -13,8 +13,7 @@ import pytest
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -13,10 +13,9 @@ from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.config.queues import COMMAND_QUEUE
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, GetOptions
-from bridge.security.client_tls import tls_context
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError
 from bridge.security.privileged import user_of_this_process
+from bridge.security.tls import tls_context
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD

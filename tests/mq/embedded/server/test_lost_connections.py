@@ -11,8 +11,7 @@ import pytest
 
 from bridge.mq.embedded.server import client, protocol
 from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD
+from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

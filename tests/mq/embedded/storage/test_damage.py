@@ -23,8 +23,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import salvage
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from bridge.mq.embedded.storage.store import StoreError
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -292,7 +291,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from tests.mq.embedded.storage.test_damage import started, put
-from bridge.mq.errors import MQError
+from bridge.mq.mqi import MQError
 directory, fault, word = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 manager = started(directory)
 put(manager, b"before")

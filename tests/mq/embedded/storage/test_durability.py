@@ -20,8 +20,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage.layout import DataDirectoryInUse
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
 from bridge.wire import cmqc
 from tests.mq.embedded.storage.applications import define, drained, opened, publish, put
 from tests.support.patience import PATIENCE

@@ -14,8 +14,7 @@ import pytest
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQSD, GetOptions
+from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.mq.embedded.storage.applications import define, drained, opened, publish, put

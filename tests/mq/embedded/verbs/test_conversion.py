@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Chain, Folder, decode_chain, encode_chain, encode_rfh2

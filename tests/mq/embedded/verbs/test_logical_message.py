@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.embedded.verbs.handle import segmented
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Property
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

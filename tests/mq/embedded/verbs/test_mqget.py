@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions, Property, TruncatedMessage
+from bridge.mq.mqi import MQOD, GetOptions, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, MQError
 from bridge.wire import cmqc
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Got
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

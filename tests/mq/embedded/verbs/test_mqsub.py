@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, Property
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

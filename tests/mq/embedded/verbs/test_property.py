@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bridge.mq.embedded.property import check_property, merge, split
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.errors import MQError
-from bridge.mq.mqi import MQOD, GetOptions, Got, Property
+from bridge.mq.mqi import MQOD, GetOptions, Got, MQError, Property
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity

@@ -1,0 +1,576 @@
+"""Dead-lettered messages: reading and writing them, their reasons and headers (MQDLH), and exporting them."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import threading
+import time
+from calendar import timegm
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from bridge.mapping.message_view import MessageView
+from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.worker import LOST
+from bridge.mqtt.topics import matches
+from bridge.telemetry.headers import is_set
+from bridge.telemetry.message import CCSID_UTF8, Destination, Message
+from bridge.wire import cmqc
+from bridge.wire.mq import (
+    MQDLH,
+    MQMD,
+    MQXQH,
+    RFH2,
+    MalformedHeader,
+    byte_order_of,
+    decode_chain,
+    decode_mqdlh,
+    encode_mqdlh,
+    fitted_mqmd,
+)
+from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
+
+
+class ReasonInWords(NamedTuple):
+    """A reason for a person: one sentence each."""
+
+    what: str
+    advice: str
+
+
+_MAPPING: Final = "Mend the message or the mapping (`mqbridge try` shows what the mapping makes of it), then retry."
+_ROOM: Final = "See who should take its messages; retry when there is room."
+_SHORTER: Final = "Raise MAXMSGL (or the limit that the log names), then retry; or have the sender send less."
+
+_WORDS: Final[dict[int, ReasonInWords]] = {
+    cmqc.MQRC_NONE: ReasonInWords("The MQDLH gives no reason.", "Look at the message and its destination."),
+    cmqc.MQRC_Q_FULL: ReasonInWords("The queue that it was to go to had MAXDEPTH messages.", _ROOM),
+    cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: ReasonInWords(
+        "There was no room for it: on the disk, or among what may wait for the client (waiting_bytes) or be retained.",
+        "Make room, or raise the limit, or see why the client does not take its messages; then retry.",
+    ),
+    cmqc.MQRC_STORAGE_MEDIUM_FULL: ReasonInWords(
+        "The disk of the queue manager was full.", "Make room on the disk, then retry."
+    ),
+    cmqc.MQRC_STORAGE_NOT_AVAILABLE: ReasonInWords(
+        "The queue manager had no memory for it.",
+        "Retry. If it returns, look at the queue manager's memory (limits.memory_watermark of an embedded one).",
+    ),
+    cmqc.MQRC_RESOURCE_PROBLEM: ReasonInWords(
+        "The queue manager lacked a resource.", "Look into the queue manager's log, then retry."
+    ),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ReasonInWords("It is longer than the queue takes (MAXMSGL).", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ReasonInWords("It is longer than the queue manager takes (MAXMSGL).", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL: ReasonInWords("It is longer than the channel or the client takes.", _SHORTER),
+    cmqc.MQRC_PUT_INHIBITED: ReasonInWords(
+        "Puts to its queue, or publications to its topic, were inhibited.",
+        "ALTER the queue PUT(ENABLED) or the topic PUB(ENABLED), then retry.",
+    ),
+    cmqc.MQRC_NOT_AUTHORIZED: ReasonInWords(
+        "Its user may not put to the queue, or publish to the topic.",
+        "SET AUTHREC for that user, or leave it refused; then retry or delete.",
+    ),
+    cmqc.MQRC_UNKNOWN_OBJECT_NAME: ReasonInWords(
+        "There is no such queue or topic, or the request that it answers is unknown.",
+        "DEFINE the queue and retry, or retry with --to another queue.",
+    ),
+    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR: ReasonInWords(
+        "No client of that identifier has a session, and no queue manager has that name.",
+        "Have the client connect with a durable session, then retry; or delete.",
+    ),
+    cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR: ReasonInWords(
+        "The queue manager does not know the queue manager that it was to go to.",
+        "DEFINE a transmission queue or a queue manager alias of that name, then retry.",
+    ),
+    cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q: ReasonInWords(
+        "The alias queue leads to a queue that is not there.", "Mend its TARGET, then retry."
+    ),
+    cmqc.MQRC_Q_DELETED: ReasonInWords("Its queue was deleted.", "DEFINE the queue and retry, or retry with --to another."),
+    cmqc.MQRC_OBJECT_NAME_ERROR: ReasonInWords("Its destination is no name of a queue.", _MAPPING),
+    cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR: ReasonInWords("Its destination is no name of a queue manager.", _MAPPING),
+    cmqc.MQRC_OBJECT_STRING_ERROR: ReasonInWords("Its destination is no topic string.", _MAPPING),
+    cmqc.MQRC_TOPIC_STRING_ERROR: ReasonInWords("Its destination is no topic string that MQTT and MQ both take.", _MAPPING),
+    cmqc.MQRC_NO_SUBS_MATCHED: ReasonInWords(
+        "The filter of the mapping that alone takes from its queue does not match it.", _MAPPING
+    ),
+    cmqc.MQRC_PUBLICATION_FAILURE: ReasonInWords(
+        "A subscription that must get each publication of its topic could not take it (PMSGDLV, NPMSGDLV).",
+        "See which queue is full or inhibited, then retry: subscriptions that took it get it again.",
+    ),
+    cmqc.MQRC_RFH_ERROR: ReasonInWords("Its MQRFH2 cannot be read.", _MAPPING),
+    cmqc.MQRC_RFH_FORMAT_ERROR: ReasonInWords("A folder of its MQRFH2 cannot be read.", _MAPPING),
+    cmqc.MQRC_RFH_DUPLICATE_PARM: ReasonInWords("Its MQRFH2 says a property twice.", _MAPPING),
+    cmqc.MQRC_HEADER_ERROR: ReasonInWords("One of its headers cannot be read.", _MAPPING),
+    cmqc.MQRC_FORMAT_ERROR: ReasonInWords("Its Format is not what its data are, or is not taken here.", _MAPPING),
+    cmqc.MQRC_MD_ERROR: ReasonInWords("Its MQMD cannot be read.", _MAPPING),
+    cmqc.MQRC_NOT_CONVERTED: ReasonInWords("Its text cannot be converted to the character set wanted.", _MAPPING),
+    cmqc.MQRC_SOURCE_CCSID_ERROR: ReasonInWords("Its CodedCharSetId is none that is known here.", _MAPPING),
+    cmqc.MQRC_TARGET_CCSID_ERROR: ReasonInWords("The character set that the mapping asks for is not known.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NAME_ERROR: ReasonInWords("One of its properties has a name that MQ does not take.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: ReasonInWords("It lacks a property that its mapping fills in.", _MAPPING),
+    cmqc.MQRC_PROPERTIES_TOO_BIG: ReasonInWords("Its properties are longer than MAXPROPL.", _SHORTER),
+    cmqc.MQRC_MSG_ID_ERROR: ReasonInWords("Its mapping makes no MsgId of it.", _MAPPING),
+    cmqc.MQRC_CORREL_ID_ERROR: ReasonInWords("Its mapping makes no CorrelId of it.", _MAPPING),
+    cmqc.MQRC_MISSING_REPLY_TO_Q: ReasonInWords("It is a request without a queue for the answer.", _MAPPING),
+    cmqc.MQRC_PERSISTENT_NOT_ALLOWED: ReasonInWords(
+        "It is persistent, and its queue (a temporary dynamic one) takes none such.", "Retry with --to another queue."
+    ),
+    cmqc.MQRC_UNEXPECTED_ERROR: ReasonInWords(
+        "The bridge failed over it.", "Look into the bridge's log at that time, report it, and retry."
+    ),
+    cmqc.MQRC_PERSISTENCE_ERROR: ReasonInWords("Its Persistence is none that MQ knows.", _MAPPING),
+    cmqc.MQRC_PRIORITY_ERROR: ReasonInWords("Its Priority is none that MQ knows.", _MAPPING),
+    cmqc.MQFB_EXPIRATION: ReasonInWords("It expired on its way.", "Delete it, or retry where it is still of use."),
+    cmqc.MQFB_APPL_CANNOT_BE_STARTED: ReasonInWords(
+        "The trigger monitor could not start the application of its process.", "Mend the process definition, then retry."
+    ),
+}
+_OTHER: Final = ReasonInWords(
+    "Its destination refused it with this reason.", "IBM MQ documents the reason; retry when its cause is mended."
+)
+
+
+def reason_in_words(reason: int) -> ReasonInWords:
+    """Return what a reason of an MQDLH means, and what to do."""
+    return _WORDS.get(reason, _OTHER)
+
+
+def reason_number(text: str) -> int:
+    """Return the number of a reason: `2053`, `MQRC_Q_FULL` or `Q_FULL`. Raises ValueError for none."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    name = text.upper()
+    for prefix in ("", "MQRC_", "MQFB_"):
+        found = getattr(cmqc, prefix + name, None)
+        if isinstance(found, int) and (prefix + name).startswith(("MQRC_", "MQFB_")):
+            return found
+    raise ValueError(f"{text!r} is no reason: expected a number or a name such as MQRC_Q_FULL")
+
+
+_PUT_APPL_NAME_LENGTH = 28
+#: Length of an MQDLH in bytes.
+HEADER_LENGTH = MQDLH_LAYOUT.length
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dead letter is, in facts that a terminal, a page or JSON shows.
+
+    `id` is the MsgId in hexadecimal digits, `stamp` the PutDate and PutTime of the MQMD: both together tell letters apart
+    whose MsgIds repeat (the copies of one publication), wherever they stand on the queue.
+    """
+
+    id: str
+    stamp: str
+    #: False: the message has no MQDLH that can be read; what the header says is empty then
+    has_header: bool
+    #: seconds since the epoch: when it came to the dead-letter queue, and when it was put at first; 0.0 for not known
+    dead_lettered: float
+    put_time: float
+    reason: int = cmqc.MQRC_NONE
+    reason_name: str = ""
+    #: the reason in a sentence, and what to do
+    what: str = "It has no MQDLH: it was put here as it is."
+    advice: str = "Retry with --to QUEUE, or delete."
+    #: DestQName: a queue or the beginning of a topic string; and DestQMgrName: a queue manager or a client
+    destination: str = ""
+    destination_queue_manager: str = ""
+    #: PutApplName of the MQDLH: the mapping, or the application that put the message
+    put_by: str = ""
+    #: Format of the message itself
+    format: str = ""
+    #: length in bytes of the message without its MQDLH
+    size: int = 0
+    persistence: int = 0
+    priority: int = 0
+    user: str = ""
+    backout_count: int = 0
+    #: of the RFH2: the client that published it, the topic, the QoS, and whether it is a retained publication
+    client_id: str = ""
+    topic: str = ""
+    qos: int | None = None
+    retained: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return how commands name this letter and no other."""
+        return f"{self.id}@{self.stamp}"
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which letters: those that all of these choose; what is None or empty chooses all."""
+
+    #: `Letter.id`, or `Letter.name` where MsgIds repeat
+    ids: Collection[str] = ()
+    #: numbers of reasons
+    reasons: Collection[int] = ()
+    #: DestQName; `*` stands for any characters
+    queue: str | None = None
+    #: the client that published the message, or that it is bound for
+    client: str | None = None
+    #: topic filter of MQTT
+    topic_filter: str | None = None
+    #: seconds on the dead-letter queue: more, and less, than that
+    older_than: float | None = None
+    newer_than: float | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Return whether no letter is left out."""
+        others = (self.queue, self.client, self.topic_filter, self.older_than, self.newer_than)
+        return not self.ids and not self.reasons and all(one is None for one in others)
+
+    def chooses(self, letter: Letter, now: float) -> bool:
+        """Return whether a letter is among them; `now` in seconds since the epoch."""
+        if self.ids and letter.id not in self.ids and letter.name not in self.ids:
+            return False
+        if self.reasons and (not letter.has_header or letter.reason not in self.reasons):
+            return False
+        if self.queue is not None and not fnmatchcase(letter.destination, _literal(self.queue)):
+            return False
+        if self.client is not None and self.client not in (letter.client_id, letter.destination_queue_manager):
+            return False
+        if self.topic_filter is not None and not (letter.topic and matches(self.topic_filter, letter.topic)):
+            return False
+        age = now - letter.dead_lettered
+        if self.older_than is not None and not (letter.dead_lettered and age > self.older_than):
+            return False
+        return self.newer_than is None or bool(letter.dead_lettered and age < self.newer_than)
+
+
+def header_of(md: MQMD, data: bytes) -> MQDLH | None:
+    """Return the MQDLH at the front of a message; None where there is none that can be read."""
+    if md.Format.rstrip(b" \0") != cmqc.MQFMT_DEAD_LETTER_HEADER.rstrip():
+        return None
+    try:
+        return decode_mqdlh(data, 0, byte_order=byte_order_of(md.Encoding, "MQDLH"))
+    except MalformedHeader:
+        return None
+
+
+def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
+    """Return the letter that a message is; `data` may be cut behind the headers, `length` is that of the whole."""
+    header = header_of(md, data)
+    put_time = seconds_of(md.PutDate, md.PutTime)
+    described, rest = md, data
+    facts: dict[str, Any] = {}
+    if header is not None:
+        described = original_descriptor(md, header)
+        rest = data[HEADER_LENGTH:]
+        words = reason_in_words(header.Reason)
+        facts = {
+            "reason": header.Reason,
+            "reason_name": cmqc.reason_name(header.Reason),
+            "what": words.what,
+            "advice": words.advice,
+            "destination": characters(header.DestQName),
+            "destination_queue_manager": characters(header.DestQMgrName),
+            "put_by": characters(header.PutApplName),
+        }
+    # The one is when the message was put at first, the other when it came here: which is which depends on who put it here.
+    other = seconds_of(header.PutDate, header.PutTime) if header is not None else put_time
+    return Letter(
+        id=md.MsgId.hex().upper(),
+        stamp=characters(md.PutDate) + characters(md.PutTime),
+        has_header=header is not None,
+        dead_lettered=max(put_time, other),
+        put_time=min(put_time, other) or max(put_time, other),
+        format=characters(described.Format),
+        size=length - (HEADER_LENGTH if header is not None else 0),
+        persistence=md.Persistence,
+        priority=md.Priority,
+        user=characters(md.UserIdentifier),
+        backout_count=md.BackoutCount,
+        **facts,
+        **_publication(described, rest),
+    )
+
+
+def _publication(md: MQMD, data: bytes) -> dict[str, Any]:
+    """Return what the first RFH2 says of a publication; nothing of what cannot be read."""
+    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
+    facts: dict[str, Any] = {}
+    for header in chain.headers:
+        if not isinstance(header, RFH2):
+            continue
+        mqtt, mqps = content_of(header, "mqtt"), content_of(header, "mqps")
+        if isinstance(client_id := mqtt.get("clientId"), str):
+            facts["client_id"] = client_id
+        if (qos := str(mqtt.get("qos", "")).strip()) in ("0", "1", "2"):
+            facts["qos"] = int(qos)
+        if isinstance(topic := mqps.get("Top"), str):
+            facts["topic"] = topic
+        if "Ret" in mqps:
+            facts["retained"] = is_set(mqps["Ret"])
+    return facts
+
+
+def content_of(header: RFH2, name: str) -> dict[str, object]:
+    """Return the properties of a folder of an RFH2, by name; none where it is not there or cannot be read."""
+    folder = header.folder(name)
+    if folder is None:
+        return {}
+    try:
+        return dict(folder.content)
+    except MalformedHeader:
+        return {}
+
+
+def original_descriptor(md: MQMD, header: MQDLH) -> MQMD:
+    """Return the MQMD of a message as it was before the MQDLH: what the header keeps of it is restored.
+
+    Who put it, and when, stands in the MQMD or in the MQDLH, the other one being of whoever put it to the dead-letter
+    queue: it is what is older.
+    """
+    origin = {}
+    if 0 < seconds_of(header.PutDate, header.PutTime) < seconds_of(md.PutDate, md.PutTime):
+        origin = {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
+    return msgspec.structs.replace(
+        md,
+        Format=header.Format,
+        Encoding=header.Encoding,
+        CodedCharSetId=header.CodedCharSetId,
+        BackoutCount=0,
+        **origin,
+    )
+
+
+def original_of(md: MQMD, data: bytes) -> Message:
+    """Return the message that a letter holds: without its MQDLH, the MQMD restored from it; else as it is."""
+    header = header_of(md, data)
+    if header is None:
+        return Message(msgspec.structs.replace(md, BackoutCount=0), data)
+    return Message(original_descriptor(md, header), data[HEADER_LENGTH:])
+
+
+def with_dead_letter_time(md: MQMD, data: bytes, header: MQDLH) -> Message:
+    """Return a letter whose MQDLH has the origin context (who, when) of another MQDLH of the same message."""
+    own = header_of(md, data)
+    assert own is not None
+    origin = {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
+    order = byte_order_of(md.Encoding, "MQDLH")
+    return Message(md, encode_mqdlh(msgspec.structs.replace(own, **origin), byte_order=order) + data[HEADER_LENGTH:])
+
+
+def transmitted(message: Message) -> tuple[MQXQH, Message] | None:
+    """Return the MQXQH of a message that lay on a transmission queue, and the message in it; None for any other."""
+    if message.md.Format.rstrip(b" \0") != cmqc.MQFMT_XMIT_Q_HEADER.rstrip():
+        return None
+    chain = decode_chain(
+        message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data, strict=False
+    )
+    if not chain.headers or not isinstance(header := chain.headers[0], MQXQH):
+        return None
+    return header, Message(header.MsgDesc, message.data[cmqc.MQXQH_LENGTH_1 :])
+
+
+def characters(field: bytes) -> str:
+    """Return an MQCHAR field without its padding; a NUL ends it."""
+    return field.partition(b"\0")[0].decode(errors="replace").rstrip()
+
+
+def put_application(name: str) -> str:
+    """Return the name of an application or mapping as `Letter.put_by` has it: as much as PutApplName holds."""
+    return characters(name.encode()[:_PUT_APPL_NAME_LENGTH])
+
+
+def seconds_of(date: bytes, clock: bytes) -> float:
+    """Return a PutDate and a PutTime, which are GMT, in seconds since the epoch; 0.0 where they are no time."""
+    text = characters(date) + characters(clock)
+    try:
+        return timegm(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:16] or 0) / 100
+    except ValueError:
+        return 0.0
+
+
+def _literal(pattern: str) -> str:
+    """Return a pattern of fnmatch in which nothing but `*` is special."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
+
+
+def exported(letter: Letter, md: MQMD, data: bytes) -> bytes:
+    """Return a letter as a line of JSON: `letter` has its facts, `data` the bytes of the message in base64."""
+    view = {"letter": letter, **MessageView(md, data).json(), "data": base64.b64encode(data).decode()}
+    return msgspec.json.encode(view) + b"\n"
+
+
+log = logging.getLogger(__name__)
+
+_NAME_LENGTH = 48
+_OUTPUT = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
+_PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
+
+
+class OriginContext(msgspec.Struct, frozen=True):
+    """Origin context: who put a message, and when (GMT): PutApplType, PutApplName, PutDate and PutTime."""
+
+    type: int
+    name: bytes
+    date: bytes
+    time: bytes
+
+    @classmethod
+    def of(cls, md: MQMD) -> OriginContext:
+        """Return the origin context of an MQMD."""
+        return cls(md.PutApplType, md.PutApplName, md.PutDate, md.PutTime)
+
+    @classmethod
+    def now(cls, application: str) -> OriginContext:
+        """Return the origin context of what an application puts at this moment."""
+        now = time.time()
+        seconds = time.gmtime(now)
+        clock = time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}"
+        return cls(cmqc.MQAT_UNIX, application.encode()[:28], time.strftime("%Y%m%d", seconds).encode(), clock.encode())
+
+
+class _Count:
+    """Counts on all threads."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.value += 1
+
+
+_count = _Count()
+
+
+def dead_letters_made() -> int:
+    """Return how many dead letters this process has made. Units of work that hold them may be under way or backed out."""
+    return _count.value
+
+
+def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: OriginContext) -> Message:
+    """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go.
+
+    Fields of the MQMD that are too long are cut. Older releases stored such messages, and they must not stay for ever.
+    """
+    _count.add()
+    md = fitted_mqmd(md)
+    header = MQDLH(
+        Reason=reason,
+        DestQName=as_name(queue),
+        DestQMgrName=as_name(queue_manager),
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        Format=md.Format,
+        PutApplType=origin.type,
+        PutApplName=origin.name[:28],
+        PutDate=origin.date[:8],
+        PutTime=origin.time[:8],
+    )
+    outer = msgspec.structs.replace(
+        md,
+        Format=cmqc.MQFMT_DEAD_LETTER_HEADER,
+        Encoding=cmqc.MQENC_NATIVE,
+        CodedCharSetId=CCSID_UTF8,
+    )
+    return Message(outer, encode_mqdlh(header) + data)
+
+
+def as_name(name: str) -> bytes:
+    """Return as much of a name as a field of 48 bytes holds; a topic string may be longer. No character is cut in two."""
+    return name.encode()[:_NAME_LENGTH].decode(errors="ignore").encode()
+
+
+class DeadLetterRefused(MQError):
+    """The dead-letter queue does not take a message, or there is none."""
+
+
+class DeadLetters:
+    """The dead-letter queue of a queue manager, as one mapping uses it."""
+
+    def __init__(
+        self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
+    ) -> None:
+        """Note the name of the dead-letter queue; nothing is opened yet.
+
+        `queue` is that name; "" is the one that the queue manager names (DEADQ). `source` is where the mapping takes
+        messages from: the MQDLH names it where a message has no destination. `taken_from` is the source where that is a
+        queue.
+        """
+        self._taken_from = taken_from
+        self._connection = connection
+        self._mapping = mapping
+        self._source = source
+        self._queue = queue
+        self._queue_manager = ""
+        self._handle: int | None = None
+        self._context = 0
+
+    def put(self, md: MQMD, data: bytes, reason: int, why: str, destination: Destination | None = None) -> None:
+        """Put a message in syncpoint: in the unit of work that takes it from where it was.
+
+        `reason` is for the MQDLH, `why` is for people. MsgId, CorrelId and the data stay as they are; so does the context
+        (who put it, and when), where the bridge has the authority SETALL for the queue. A message is never shortened. Raises
+        DeadLetterRefused, after which the unit of work is to be backed out, or another MQError where the connection is lost.
+        """
+        try:
+            handle = self._open()
+            if self._queue == self._taken_from:
+                raise MQError(reason, f"{why}; the mapping takes from the dead-letter queue itself")
+            name = self._source if destination is None else destination.name
+            manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
+            letter = dead_letter(md, data, reason, name, manager, OriginContext.now(self._mapping))
+            self._connection.put(handle, letter, _PUT | self._context)
+        except MQError as error:
+            if error.reason in LOST:
+                raise
+            self._handle = None if error.reason in _REOPEN else self._handle
+            detail = error.detail
+            if error.reason in _TOO_BIG:
+                detail = (
+                    f"{len(data)} bytes and an MQDLH of {cmqc.MQDLH_LENGTH_1} bytes are longer than MAXMSGL (hint: raise"
+                    " MAXMSGL of the dead-letter queue and of the queue manager, or set filter.max_size of the mapping)"
+                )
+            raise DeadLetterRefused(
+                error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {detail}"
+            ) from error
+        log.warning(
+            "MQB5101W mapping %s: a message goes to dead-letter queue %s: %s: %s (%d)",
+            self._mapping,
+            self._queue,
+            why,
+            cmqc.reason_name(reason),
+            reason,
+        )
+
+    def _open(self) -> int:
+        if self._handle is not None:
+            return self._handle
+        if not self._queue_manager:
+            self._inquire()
+        od = MQOD(ObjectName=self._queue)
+        try:
+            self._handle = self._connection.open(od, _OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT)
+            self._context = cmqc.MQPMO_SET_ALL_CONTEXT
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
+            self._handle = self._connection.open(od, _OUTPUT)
+            self._context = cmqc.MQPMO_NONE
+        return self._handle
+
+    def _inquire(self) -> None:
+        """Learn the names of the queue manager and its dead-letter queue."""
+        handle = self._connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
+        try:
+            _, found = self._connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME))
+        finally:
+            self._connection.close(handle)
+        queue, queue_manager = (name.rstrip(" \0") for name in found)
+        self._queue = self._queue or queue
+        if not self._queue:
+            raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE') names one")
+        self._queue_manager = queue_manager
+
+
+_TOO_BIG = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))
+#: The handle is of no use any more.
+_REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED, cmqc.MQRC_HOBJ_ERROR))
