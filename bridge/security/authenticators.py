@@ -275,7 +275,8 @@ def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
     installed = {one.name: one for one in entry_points(group=AUTHENTICATOR_GROUP)}
     if config.name not in installed:
         known = ", ".join(sorted(installed)) or "none"
-        raise UnknownAuthenticator(f"authenticator {config.name!r} is not installed (entry points of {AUTHENTICATOR_GROUP}: {known})")
+        why = f"authenticator {config.name!r} is not installed (entry points of {AUTHENTICATOR_GROUP}: {known})"
+        raise UnknownAuthenticator(why)
     try:
         made: Authenticator = installed[config.name].load()(config.options)
     except Exception as error:
