@@ -279,7 +279,7 @@ def run(
     """
     from bridge.cli.output import write
     from bridge.cli.queue_manager import connected
-    from bridge.mq.embedded.mqsc.display import render
+    from bridge.mq.mqsc import render
 
     text = _script(script)
     with connected(data_dir, config) as connection:
@@ -322,7 +322,7 @@ def display(
     """  # noqa: D301 click reads the backspace
     from bridge.cli.output import write, write_json
     from bridge.cli.queue_manager import connected
-    from bridge.mq.embedded.mqsc.display import render
+    from bridge.mq.mqsc import render
 
     with connected(data_dir, config) as connection:
         responses = connection.command("DISPLAY " + " ".join(words).replace("\n", " "))

@@ -51,14 +51,14 @@ def undefined_queues(configuration: Configuration) -> Iterator[str]:
 def long_user_names(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each password file of a channel with user names that are too long for an MQ user."""
     from bridge.config.description import is_mapped
-    from bridge.security.password_file import PasswordFileError, read_password_file
     from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 
     for channel in configuration.channels:
-        if channel.use_client_id or channel.mcauser or is_mapped(configuration, channel):
+        if channel.use_client_id or channel.mcauser or is_mapped(configuration, channel) or not channel.authentication:
             continue
-        for file in dict.fromkeys(one.file for one in channel.authentication if one.method in ("password", "scram")):
+        from bridge.security.password_file import PasswordFileError, read_password_file
 
+        for file in dict.fromkeys(one.file for one in channel.authentication if one.method in ("password", "scram")):
             try:
                 names = [name for name in read_password_file(file) if not fits_user_identifier(name)]
             except (OSError, PasswordFileError):

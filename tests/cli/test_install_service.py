@@ -11,7 +11,7 @@ import pytest
 
 from bridge.cli.install_service import FILES, Work, unseen
 from bridge.config import load
-from bridge.mq.embedded.mqsc.language import read
+from bridge.mq.mqsc import read
 from tests.cli.conftest import Invoke
 
 PROGRAM = Path(sys.executable).with_name("mqbridge")

@@ -325,16 +325,6 @@ SYNONYMS = {
     "SUBNAME": "SUB",
 }
 
-#: Keywords without a value that stand for a keyword with one.
-FLAGS = {
-    "SHARE": ("SHARE", "YES"),
-    "NOSHARE": ("SHARE", "NO"),
-    "TRIGGER": ("TRIGGER", "YES"),
-    "NOTRIGGER": ("TRIGGER", "NO"),
-    "HARDENBO": ("HARDENBO", "YES"),
-    "NOHARDENBO": ("HARDENBO", "NO"),
-}
-
 #: What SYSTEM.BASE.TOPIC says where no administrative topic object says otherwise.
 BASE_TOPIC: dict[str, Value] = {
     "PUB": "ENABLED",

@@ -27,7 +27,6 @@ from bridge.config.queue_manager import Library, key_repository_files
 from bridge.config.values import without_password
 from bridge.extras import install
 from bridge.mq.administration import Administration
-from bridge.mq.embedded.mqsc.language import read
 from bridge.mq.ibm.client_structures import Structures, text
 from bridge.mq.mqi import (
     MQOD,
@@ -42,6 +41,7 @@ from bridge.mq.mqi import (
     Property,
     TruncatedMessage,
 )
+from bridge.mq.mqsc import read
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

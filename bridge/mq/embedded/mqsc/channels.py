@@ -24,9 +24,9 @@ from bridge.mq.embedded.attributes import (
 from bridge.mq.embedded.channels import AUTHINFO, CHECKS, NAME, attributes_of, definition_of
 from bridge.mq.embedded.mqsc.definitions import Answer, attribute_parameters, like, replaces, settings
 from bridge.mq.embedded.mqsc.display import Filter, is_named
-from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.telemetry_channels import KIND, ClientChannelStatus, Definition, RunningChannels
 from bridge.security.channel_authentication import KIND as CHLAUTH
 from bridge.security.channel_authentication import Connecting, is_default, matches_channel

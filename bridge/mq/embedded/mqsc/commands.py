@@ -10,6 +10,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
+from bridge.mq import mqsc
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.authority import (
     COLLECTIVE,
@@ -21,7 +22,6 @@ from bridge.mq.embedded.authority import (
     Identity,
     is_about,
 )
-from bridge.mq.embedded.mqsc import language as mqsc
 from bridge.mq.embedded.mqsc.channels import (
     ChannelAuthenticationCommands,
     ChannelCommands,
@@ -32,10 +32,10 @@ from bridge.mq.embedded.mqsc.channels import (
 )
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions, Subscriptions
 from bridge.mq.embedded.mqsc.display import Display
-from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import CommandResponse, MQError
+from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mqtt.topics import is_wildcard
 from bridge.security.privileged import groups_of
 from bridge.shipped import shipped_file

@@ -15,7 +15,6 @@ import msgspec
 from bridge.config.queues import STATE_QUEUE
 from bridge.mq.embedded.attributes import (
     ATTRIBUTES,
-    FLAGS,
     MQ_OBJECT_NAME_LENGTH,
     STAMPS,
     SYNONYMS,
@@ -29,7 +28,6 @@ from bridge.mq.embedded.attributes import (
     stamps,
 )
 from bridge.mq.embedded.authority import OBJECT_TYPES
-from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.embedded.open_handles import OpenHandle, affected, invalidate, open_for, rerouted
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -37,6 +35,7 @@ from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQError
+from bridge.mq.mqsc import FLAGS, Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 from bridge.wire import cmqc, cmqcfc
 

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, FLAGS, STAMPS, SYNONYMS, Number, Value, stamps
+from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Number, Value, stamps
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
-from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.mqi import CommandResponse
+from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mqtt.topics import matches
 from bridge.wire import cmqc
 
@@ -86,47 +85,6 @@ def _order(held: Value, given: str) -> int | None:
             return None
         return (held > number) - (held < number)
     return (held > given) - (held < given)
-
-
-_INDENT = "   "
-#: Width of the first of two columns.
-_COLUMN = 40
-_WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
-
-
-def render(response: CommandResponse) -> str:
-    """Return the text of a response: the AMQ message, and below it each object with its attributes in two columns."""
-    message = _printable(response.message)
-    if not response.objects:
-        return message
-    lines = []
-    for shown in response.objects:
-        lines.append(message)
-        left = ""
-        for keyword, value in shown.items():
-            cell = _cell(keyword, value)
-            if left and len(left) < _COLUMN:
-                lines.append(f"{_INDENT}{left:{_COLUMN}}{cell}")
-                left = ""
-            else:
-                if left:
-                    lines.append(_INDENT + left)
-                left = cell
-        if left:
-            lines.append(_INDENT + left)
-    return "\n".join(lines)
-
-
-def _cell(keyword: str, value: str | int) -> str:
-    word = _WORDS.get((keyword, str(value)))
-    if word is not None:
-        return word
-    return f"{keyword}({_printable(str(value)) or ' '})"
-
-
-def _printable(text: str) -> str:
-    """Put dots for characters that cannot be printed (IBM MQ, "DISPLAY TOPIC")."""
-    return "".join(character if character.isprintable() else "." for character in text)
 
 
 Shown = dict[str, Value]

@@ -11,7 +11,7 @@ from bridge.mq.embedded.authority import ENTITY_TYPES, OBJECT_TYPES, Identity, i
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.mqsc.channels import ChannelDisplay
 from bridge.mq.embedded.mqsc.commands import Commands
-from bridge.mq.embedded.mqsc.display import Display, is_named, render
+from bridge.mq.embedded.mqsc.display import Display, is_named
 from bridge.mq.embedded.pcf.request import (
     Attributes,
     Operation,
@@ -25,6 +25,7 @@ from bridge.mq.embedded.pcf.request import (
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import CommandResponse
+from bridge.mq.mqsc import render
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST, PCFParameter, string_list
 

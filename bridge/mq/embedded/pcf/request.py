@@ -12,9 +12,9 @@ from typing import TypeAlias
 from bridge.mq.embedded.attributes import SELECTORS, AttributeRefused, Selector, Value, selector, values
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import is_named
-from bridge.mq.embedded.mqsc.language import Command, CommandRefused, MQSCSyntaxError, Parameter, Position
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQError
+from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, Position
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import (
     MQCFBF,

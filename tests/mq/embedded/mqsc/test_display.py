@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.mqsc.display import render
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
+from bridge.mq.mqsc import render
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

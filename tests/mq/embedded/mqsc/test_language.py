@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.mqsc.language import Command, Position, read
+from bridge.mq.mqsc import Command, Position, read
 
 
 def only(script: str) -> Command:

@@ -1,8 +1,7 @@
-"""MQSC, the language of runmqsc: from the text of a script to its commands. Nothing is executed here.
+"""MQSC, the language of runmqsc, for both kinds of queue manager: reading scripts and printing responses.
 
-Rules follow the IBM MQ documentation, "Building command scripts" and "MQSC commands reference". What is read more
-freely than runmqsc does: an open parenthesis continues a command without `+`, and several commands may share a line
-between semicolons.
+Rules follow the IBM MQ documentation, "Building command scripts" and "MQSC commands reference". Two of them are relaxed: an
+open parenthesis continues a command without `+`, and semicolons separate several commands on a line.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from bridge.mq.mqi import CommandResponse
 
 TEXTS = {
     "AMQ8005I": "Queue manager {name} changed.",
@@ -420,3 +421,56 @@ class _Parser:
                 stack[-1].append(text)
             else:
                 raise self._error("a parenthesis is not closed", f"{keyword}(")
+
+
+# Printing ------------------------------------------------------------------------------------------------------------
+
+#: Keywords without a value, and the attributes that they stand for.
+FLAGS = {
+    "SHARE": ("SHARE", "YES"),
+    "NOSHARE": ("SHARE", "NO"),
+    "TRIGGER": ("TRIGGER", "YES"),
+    "NOTRIGGER": ("TRIGGER", "NO"),
+    "HARDENBO": ("HARDENBO", "YES"),
+    "NOHARDENBO": ("HARDENBO", "NO"),
+}
+
+_INDENT = "   "
+#: Width of the first of two columns.
+_COLUMN = 40
+_WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
+
+
+def render(response: CommandResponse) -> str:
+    """Return the text of a response: the AMQ message, and below it each object with its attributes in two columns."""
+    message = _printable(response.message)
+    if not response.objects:
+        return message
+    lines = []
+    for shown in response.objects:
+        lines.append(message)
+        left = ""
+        for keyword, value in shown.items():
+            cell = _cell(keyword, value)
+            if left and len(left) < _COLUMN:
+                lines.append(f"{_INDENT}{left:{_COLUMN}}{cell}")
+                left = ""
+            else:
+                if left:
+                    lines.append(_INDENT + left)
+                left = cell
+        if left:
+            lines.append(_INDENT + left)
+    return "\n".join(lines)
+
+
+def _cell(keyword: str, value: str | int) -> str:
+    word = _WORDS.get((keyword, str(value)))
+    if word is not None:
+        return word
+    return f"{keyword}({_printable(str(value)) or ' '})"
+
+
+def _printable(text: str) -> str:
+    """Put dots for characters that cannot be printed (IBM MQ, "DISPLAY TOPIC")."""
+    return "".join(character if character.isprintable() else "." for character in text)
