@@ -86,7 +86,7 @@ class Beginnings:
         self._loop = loop
         self._waiting: dict[str, deque[Waiting]] = {}
         #: of this turn of the event loop
-        self._looks: float = LOOKS_AT_A_TURN
+        self._looks = float(LOOKS_AT_A_TURN)
         self._scheduled = False
 
     def put(self, work: Unit, subscription: Subscription) -> list[Waiting]:
@@ -113,7 +113,7 @@ class Beginnings:
 
     def _turn(self) -> None:
         self._scheduled = False
-        self._looks = LOOKS_AT_A_TURN
+        self._looks = float(LOOKS_AT_A_TURN)
         if not self._waiting:
             return
         work = Unit()
