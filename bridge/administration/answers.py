@@ -8,17 +8,17 @@ from typing import Literal
 
 import msgspec
 
-#: Seconds of each unit in which an age is told, the longest first.
+#: Units of time spans and their lengths in seconds, the longest first.
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def moment(seconds: float) -> str:
-    """Return a time of seconds since the epoch, in the time zone of this machine; blank for 0.0."""
+    """Format seconds since the epoch in the local time zone; "" for 0.0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
 
 
 def age(seconds: float) -> str:
-    """Return a time span in its two largest units, such as `3 d 4 h`."""
+    """Format a time span with its two largest units, such as `3 d 4 h`."""
     left = int(seconds)
     words: list[str] = []
     for size, unit in _UNITS:
@@ -38,19 +38,19 @@ class ChannelStatus(msgspec.Struct, kw_only=True):
 
     name: str
     state: ChannelState
-    #: where it listens, or would
+    #: the configured address
     endpoint: str
     tls: bool
     websocket: bool
     protocols: list[str]
-    #: connections, those included that have sent no CONNECT
+    #: connections, including those that have not sent CONNECT
     connections: int
-    #: clients that have been let in
+    #: connected clients
     clients: int
     max_clients: int
     #: the configuration file, or DEFINE CHANNEL of MQSC
     defined_by: Literal["file", "command"] = "file"
-    #: why it does not listen though it should; blank where it does
+    #: why the channel cannot listen; blank if it can
     problem: str = ""
 
 
@@ -59,23 +59,23 @@ class ClientStatus(msgspec.Struct, kw_only=True):
 
     client_id: str
     connected: bool
-    #: by which it is, or was last, connected; blank where that is not known
+    #: the channel of the present or last connection; blank if unknown
     channel: str
-    #: of its connection; blank while it is away
+    #: blank while the client is disconnected
     address: str
-    #: the user that it acts as towards the queue manager
+    #: the MQ user of the client
     user: str
-    #: 3, 4 or 5; 0 while it is away
+    #: 3, 4 or 5, or 0 while the client is disconnected
     protocol_level: int
     durable: bool
     subscriptions: int
-    #: messages that wait, sent ones not included
+    #: messages in the backlog, without those in flight
     waiting: int
     #: messages sent and not acknowledged
     in_flight: int
-    #: seconds since the epoch: when it connected, or left; 0.0 where that is not known
+    #: time at which the client connected or left, in seconds since the epoch; 0.0 if unknown
     since: float
-    #: seconds since the epoch when its session expires; 0.0: it does not, or the client is connected
+    #: time at which the session expires, in seconds since the epoch; 0.0 if it does not expire now
     expires_at: float
 
 
@@ -98,10 +98,10 @@ class InFlightMessage(msgspec.Struct):
 
 
 class ClientDetails(msgspec.Struct, kw_only=True):
-    """All that is known of one client."""
+    """One client in detail."""
 
     status: ClientStatus
-    #: whose clients alone may resume the session; blank if it has not been used since an older bridge recorded it
+    #: the owner of the session; blank if an older bridge recorded it and no client has resumed it since
     owner: str
     keep_alive: int
     expiry_interval: int
@@ -110,7 +110,7 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     in_flight: list[InFlightMessage]
     #: message identifiers received with QoS 2 and not released
     received: int
-    #: of the messages that wait, the first ones: topic, or queue for one put straight to the client
+    #: the topics of the oldest messages in the backlog, or the queue of a direct message
     waiting: list[str]
 
 
@@ -120,16 +120,16 @@ class LinkConnectionStatus(msgspec.Struct, kw_only=True):
     mapping: str
     connected: bool
     client_id: str
-    #: seconds since the epoch: when it was connected or disconnected last; 0.0: it was never connected
+    #: time of the last connect or disconnect, in seconds since the epoch; 0.0 if never connected
     since: float = 0.0
-    #: the last thing that went wrong; blank: nothing has
+    #: the last error; blank for none
     last_error: str = ""
-    #: seconds since the epoch; 0.0: nothing has gone wrong
+    #: time of the last error, in seconds since the epoch; 0.0 for none
     last_error_at: float = 0.0
 
 
 class LinkStatus(msgspec.Struct, kw_only=True):
-    """A link: a broker that somebody else runs, and who is connected to it."""
+    """A link to another broker, and its connections."""
 
     name: str
     broker: str
@@ -139,17 +139,17 @@ class LinkStatus(msgspec.Struct, kw_only=True):
 
 
 class BridgeState(StrEnum):
-    """Where a bridge stands between its start and its end."""
+    """The life cycle state of a bridge."""
 
     STARTING = "starting"
-    #: another bridge has the transmission queue
+    #: another bridge is active
     STANDING_BY = "standing by"
     RUNNING = "running"
     STOPPING = "stopping"
 
 
 class ProblemKind(StrEnum):
-    """What a problem is about."""
+    """The kind of a problem."""
 
     QUEUE_MANAGER = "queue_manager"
     DISK = "disk"
@@ -163,7 +163,7 @@ class ProblemKind(StrEnum):
     BACKLOG = "backlog"
     #: clients that acknowledge nothing
     CLIENT = "client"
-    #: units of work that fail though the queue manager answers
+    #: units of work fail although the queue manager is available
     COMMITS = "commits"
     RELOAD = "reload"
 
@@ -181,7 +181,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class BridgeStatus(msgspec.Struct, kw_only=True):
-    """The bridge at a glance."""
+    """An overview of the bridge."""
 
     state: BridgeState
     version: str
@@ -191,9 +191,9 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     queue_manager: str
     #: embedded or ibm
     queue_manager_type: str
-    #: the queue manager answers, and takes what is persistent
+    #: the queue manager is available and accepts persistent messages
     queue_manager_available: bool
-    #: that in words
+    #: a description of the availability
     queue_manager_state: str
     channels: int
     channels_running: int
@@ -211,43 +211,43 @@ class TopicNode(msgspec.Struct, kw_only=True):
 
     name: str
     topic: str
-    #: it has a retained publication itself
+    #: the topic itself has a retained publication
     retained: bool
-    #: there are retained publications or subscriptions below it; always, where the queue manager does not say
+    #: lower levels have retained publications or subscriptions, or the queue manager does not report that
     has_lower: bool
     #: subscriptions whose filter is this topic
     subscriptions: int
 
 
 class RetainedStatus(msgspec.Struct, kw_only=True):
-    """A retained publication; its size in bytes is that of the payload, -1 where the queue manager does not say."""
+    """A retained publication. `size` is the payload length in bytes, or -1 if the queue manager does not report it."""
 
     topic: str
     size: int
     persistent: bool
     publisher: str
-    #: the beginning of its payload; blank where it was not asked for, or the queue manager does not say
+    #: the beginning of the payload; empty if not requested or not reported
     payload: bytes
 
 
 class TopicSubscription(msgspec.Struct, kw_only=True):
-    """A subscription that takes publications of a topic."""
+    """A subscription that receives publications of a topic."""
 
-    #: the queue manager's name for it: `ClientIdentifier:Topic name` where it is a client's
+    #: the name of the subscription, `ClientIdentifier:Topic name` for a client
     name: str
     topic_filter: str
     user_data: str
     durable: bool
-    #: blank where it is no MQTT client's
+    #: blank for subscriptions of applications
     client_id: str
     destination: str
 
 
 class TopicDetails(msgspec.Struct, kw_only=True):
-    """Retained publications that a topic filter takes, and subscriptions that overlap with it."""
+    """Retained publications that match a topic filter, and subscriptions that overlap with it."""
 
     topic_filter: str
     retained: list[RetainedStatus]
     subscriptions: list[TopicSubscription]
-    #: there are more than are shown
+    #: the lists are not complete
     more: bool

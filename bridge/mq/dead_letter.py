@@ -36,25 +36,25 @@ from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
 
 
 class ReasonInWords(NamedTuple):
-    """A reason for a person: one sentence each."""
+    """An explanation and advice, one sentence each."""
 
     what: str
     advice: str
 
 
-_MAPPING: Final = "Mend the message or the mapping (`mqbridge try` shows what the mapping makes of it), then retry."
-_ROOM: Final = "See who should take its messages; retry when there is room."
-_SHORTER: Final = "Raise MAXMSGL (or the limit that the log names), then retry; or have the sender send less."
+_MAPPING: Final = "Fix the message or the mapping (`mqbridge try` shows the result of the mapping), then retry."
+_ROOM: Final = "Find out why nothing reads the queue. Retry when it has room."
+_SHORTER: Final = "Raise MAXMSGL (or the limit that the log names) and retry, or send shorter messages."
 
 _WORDS: Final[dict[int, ReasonInWords]] = {
     cmqc.MQRC_NONE: ReasonInWords("The MQDLH gives no reason.", "Look at the message and its destination."),
-    cmqc.MQRC_Q_FULL: ReasonInWords("The queue that it was to go to had MAXDEPTH messages.", _ROOM),
+    cmqc.MQRC_Q_FULL: ReasonInWords("Its destination queue was full (MAXDEPTH).", _ROOM),
     cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: ReasonInWords(
-        "There was no room for it: on the disk, or among what may wait for the client (waiting_bytes) or be retained.",
-        "Make room, or raise the limit, or see why the client does not take its messages; then retry.",
+        "No space was left: on the disk, in the backlog of the client (waiting_bytes), or for retained messages.",
+        "Free some space, raise the limit, or find out why the client does not receive. Then retry.",
     ),
     cmqc.MQRC_STORAGE_MEDIUM_FULL: ReasonInWords(
-        "The disk of the queue manager was full.", "Make room on the disk, then retry."
+        "The disk of the queue manager was full.", "Free some disk space, then retry."
     ),
     cmqc.MQRC_STORAGE_NOT_AVAILABLE: ReasonInWords(
         "The queue manager had no memory for it.",
@@ -72,70 +72,74 @@ _WORDS: Final[dict[int, ReasonInWords]] = {
     ),
     cmqc.MQRC_NOT_AUTHORIZED: ReasonInWords(
         "Its user may not put to the queue, or publish to the topic.",
-        "SET AUTHREC for that user, or leave it refused; then retry or delete.",
+        "Grant the authority with SET AUTHREC and retry, or delete the message.",
     ),
     cmqc.MQRC_UNKNOWN_OBJECT_NAME: ReasonInWords(
-        "There is no such queue or topic, or the request that it answers is unknown.",
+        "The queue or topic does not exist, or the request that the message answers is unknown.",
         "DEFINE the queue and retry, or retry with --to another queue.",
     ),
     cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR: ReasonInWords(
         "No client of that identifier has a session, and no queue manager has that name.",
-        "Have the client connect with a durable session, then retry; or delete.",
+        "Retry after the client has connected with a durable session, or delete the message.",
     ),
     cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR: ReasonInWords(
-        "The queue manager does not know the queue manager that it was to go to.",
+        "The destination queue manager is unknown.",
         "DEFINE a transmission queue or a queue manager alias of that name, then retry.",
     ),
     cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q: ReasonInWords(
-        "The alias queue leads to a queue that is not there.", "Mend its TARGET, then retry."
+        "The target of the alias queue does not exist.", "Fix its TARGET, then retry."
     ),
     cmqc.MQRC_Q_DELETED: ReasonInWords("Its queue was deleted.", "DEFINE the queue and retry, or retry with --to another."),
-    cmqc.MQRC_OBJECT_NAME_ERROR: ReasonInWords("Its destination is no name of a queue.", _MAPPING),
-    cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR: ReasonInWords("Its destination is no name of a queue manager.", _MAPPING),
-    cmqc.MQRC_OBJECT_STRING_ERROR: ReasonInWords("Its destination is no topic string.", _MAPPING),
-    cmqc.MQRC_TOPIC_STRING_ERROR: ReasonInWords("Its destination is no topic string that MQTT and MQ both take.", _MAPPING),
+    cmqc.MQRC_OBJECT_NAME_ERROR: ReasonInWords("Its destination is not a valid queue name.", _MAPPING),
+    cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR: ReasonInWords("Its destination is not a valid queue manager name.", _MAPPING),
+    cmqc.MQRC_OBJECT_STRING_ERROR: ReasonInWords("Its destination is not a valid topic string.", _MAPPING),
+    cmqc.MQRC_TOPIC_STRING_ERROR: ReasonInWords(
+        "Its destination is not a topic string that is valid in both MQTT and MQ.", _MAPPING
+    ),
     cmqc.MQRC_NO_SUBS_MATCHED: ReasonInWords(
-        "The filter of the mapping that alone takes from its queue does not match it.", _MAPPING
+        "Its queue is read by one mapping only, and the filter of that mapping does not accept it.", _MAPPING
     ),
     cmqc.MQRC_PUBLICATION_FAILURE: ReasonInWords(
-        "A subscription that must get each publication of its topic could not take it (PMSGDLV, NPMSGDLV).",
-        "See which queue is full or inhibited, then retry: subscriptions that took it get it again.",
+        "A subscription could not receive it, and PMSGDLV or NPMSGDLV of the topic requires all of them to.",
+        "Find the queue that is full or inhibited, then retry. The other subscriptions receive the message again.",
     ),
     cmqc.MQRC_RFH_ERROR: ReasonInWords("Its MQRFH2 cannot be read.", _MAPPING),
     cmqc.MQRC_RFH_FORMAT_ERROR: ReasonInWords("A folder of its MQRFH2 cannot be read.", _MAPPING),
-    cmqc.MQRC_RFH_DUPLICATE_PARM: ReasonInWords("Its MQRFH2 says a property twice.", _MAPPING),
+    cmqc.MQRC_RFH_DUPLICATE_PARM: ReasonInWords("Its MQRFH2 contains a property twice.", _MAPPING),
     cmqc.MQRC_HEADER_ERROR: ReasonInWords("One of its headers cannot be read.", _MAPPING),
-    cmqc.MQRC_FORMAT_ERROR: ReasonInWords("Its Format is not what its data are, or is not taken here.", _MAPPING),
+    cmqc.MQRC_FORMAT_ERROR: ReasonInWords("Its Format does not match its data, or is not supported here.", _MAPPING),
     cmqc.MQRC_MD_ERROR: ReasonInWords("Its MQMD cannot be read.", _MAPPING),
-    cmqc.MQRC_NOT_CONVERTED: ReasonInWords("Its text cannot be converted to the character set wanted.", _MAPPING),
-    cmqc.MQRC_SOURCE_CCSID_ERROR: ReasonInWords("Its CodedCharSetId is none that is known here.", _MAPPING),
-    cmqc.MQRC_TARGET_CCSID_ERROR: ReasonInWords("The character set that the mapping asks for is not known.", _MAPPING),
-    cmqc.MQRC_PROPERTY_NAME_ERROR: ReasonInWords("One of its properties has a name that MQ does not take.", _MAPPING),
-    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: ReasonInWords("It lacks a property that its mapping fills in.", _MAPPING),
+    cmqc.MQRC_NOT_CONVERTED: ReasonInWords("Its text cannot be converted to the requested character set.", _MAPPING),
+    cmqc.MQRC_SOURCE_CCSID_ERROR: ReasonInWords("Its CodedCharSetId is unknown.", _MAPPING),
+    cmqc.MQRC_TARGET_CCSID_ERROR: ReasonInWords("The character set of the mapping is unknown.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NAME_ERROR: ReasonInWords("One of its properties has a name that is not valid in MQ.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: ReasonInWords("It lacks a property that its mapping needs.", _MAPPING),
     cmqc.MQRC_PROPERTIES_TOO_BIG: ReasonInWords("Its properties are longer than MAXPROPL.", _SHORTER),
-    cmqc.MQRC_MSG_ID_ERROR: ReasonInWords("Its mapping makes no MsgId of it.", _MAPPING),
-    cmqc.MQRC_CORREL_ID_ERROR: ReasonInWords("Its mapping makes no CorrelId of it.", _MAPPING),
-    cmqc.MQRC_MISSING_REPLY_TO_Q: ReasonInWords("It is a request without a queue for the answer.", _MAPPING),
+    cmqc.MQRC_MSG_ID_ERROR: ReasonInWords("Its mapping produced an invalid MsgId.", _MAPPING),
+    cmqc.MQRC_CORREL_ID_ERROR: ReasonInWords("Its mapping produced an invalid CorrelId.", _MAPPING),
+    cmqc.MQRC_MISSING_REPLY_TO_Q: ReasonInWords("It is a request without a reply-to queue.", _MAPPING),
     cmqc.MQRC_PERSISTENT_NOT_ALLOWED: ReasonInWords(
-        "It is persistent, and its queue (a temporary dynamic one) takes none such.", "Retry with --to another queue."
+        "It is persistent, and a temporary dynamic queue does not accept persistent messages.",
+        "Retry with --to another queue.",
     ),
     cmqc.MQRC_UNEXPECTED_ERROR: ReasonInWords(
-        "The bridge failed over it.", "Look into the bridge's log at that time, report it, and retry."
+        "An error in the bridge.", "Look for the traceback in the log of the bridge, report it, and retry."
     ),
-    cmqc.MQRC_PERSISTENCE_ERROR: ReasonInWords("Its Persistence is none that MQ knows.", _MAPPING),
-    cmqc.MQRC_PRIORITY_ERROR: ReasonInWords("Its Priority is none that MQ knows.", _MAPPING),
-    cmqc.MQFB_EXPIRATION: ReasonInWords("It expired on its way.", "Delete it, or retry where it is still of use."),
+    cmqc.MQRC_PERSISTENCE_ERROR: ReasonInWords("Its Persistence is not a valid value.", _MAPPING),
+    cmqc.MQRC_PRIORITY_ERROR: ReasonInWords("Its Priority is not a valid value.", _MAPPING),
+    cmqc.MQFB_EXPIRATION: ReasonInWords("It expired.", "Delete it, or retry if it is still useful."),
     cmqc.MQFB_APPL_CANNOT_BE_STARTED: ReasonInWords(
-        "The trigger monitor could not start the application of its process.", "Mend the process definition, then retry."
+        "The trigger monitor could not start the application of its process.", "Fix the process definition, then retry."
     ),
 }
 _OTHER: Final = ReasonInWords(
-    "Its destination refused it with this reason.", "IBM MQ documents the reason; retry when its cause is mended."
+    "Its destination rejected it with this reason.",
+    "Look up the reason in the IBM MQ documentation, and retry when the cause is fixed.",
 )
 
 
 def reason_in_words(reason: int) -> ReasonInWords:
-    """Return what a reason of an MQDLH means, and what to do."""
+    """Return an explanation of a reason in an MQDLH, and advice."""
     return _WORDS.get(reason, _OTHER)
 
 
@@ -148,7 +152,7 @@ def reason_number(text: str) -> int:
         found = getattr(cmqc, prefix + name, None)
         if isinstance(found, int) and (prefix + name).startswith(("MQRC_", "MQFB_")):
             return found
-    raise ValueError(f"{text!r} is no reason: expected a number or a name such as MQRC_Q_FULL")
+    raise ValueError(f"{text!r} is not a reason: expected a number or a name such as MQRC_Q_FULL")
 
 
 _PUT_APPL_NAME_LENGTH = 28
@@ -157,25 +161,25 @@ HEADER_LENGTH = MQDLH_LAYOUT.length
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dead letter is, in facts that a terminal, a page or JSON shows.
+    """A dead-lettered message, as commands, the console and JSON show it.
 
-    `id` is the MsgId in hexadecimal digits, `stamp` the PutDate and PutTime of the MQMD: both together tell letters apart
-    whose MsgIds repeat (the copies of one publication), wherever they stand on the queue.
+    `id` is the MsgId in hexadecimal digits. `stamp` is the PutDate and PutTime of the MQMD, which distinguishes messages with
+    equal MsgIds (the copies of one publication).
     """
 
     id: str
     stamp: str
-    #: False: the message has no MQDLH that can be read; what the header says is empty then
+    #: the message has a readable MQDLH; otherwise, the fields from the header are empty
     has_header: bool
-    #: seconds since the epoch: when it came to the dead-letter queue, and when it was put at first; 0.0 for not known
+    #: seconds since the epoch at which the message was dead-lettered, and was first put; 0.0 if unknown
     dead_lettered: float
     put_time: float
     reason: int = cmqc.MQRC_NONE
     reason_name: str = ""
     #: the reason in a sentence, and what to do
-    what: str = "It has no MQDLH: it was put here as it is."
+    what: str = "It has no MQDLH."
     advice: str = "Retry with --to QUEUE, or delete."
-    #: DestQName: a queue or the beginning of a topic string; and DestQMgrName: a queue manager or a client
+    #: DestQName (a queue or the beginning of a topic string) and DestQMgrName (a queue manager or a client)
     destination: str = ""
     destination_queue_manager: str = ""
     #: PutApplName of the MQDLH: the mapping, or the application that put the message
@@ -196,35 +200,35 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return how commands name this letter and no other."""
+        """The identifier of this message in commands."""
         return f"{self.id}@{self.stamp}"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters: those that all of these choose; what is None or empty chooses all."""
+    """Criteria for dead-lettered messages, which must all match. None and empty criteria match every message."""
 
-    #: `Letter.id`, or `Letter.name` where MsgIds repeat
+    #: `Letter.id`, or `Letter.name` if MsgIds are not unique
     ids: Collection[str] = ()
     #: numbers of reasons
     reasons: Collection[int] = ()
     #: DestQName; `*` stands for any characters
     queue: str | None = None
-    #: the client that published the message, or that it is bound for
+    #: the publisher or the recipient of the message
     client: str | None = None
     #: topic filter of MQTT
     topic_filter: str | None = None
-    #: seconds on the dead-letter queue: more, and less, than that
+    #: minimum and maximum time on the dead-letter queue, in seconds
     older_than: float | None = None
     newer_than: float | None = None
 
     @property
     def is_everything(self) -> bool:
-        """Return whether no letter is left out."""
+        """Whether every message matches."""
         others = (self.queue, self.client, self.topic_filter, self.older_than, self.newer_than)
         return not self.ids and not self.reasons and all(one is None for one in others)
 
     def chooses(self, letter: Letter, now: float) -> bool:
-        """Return whether a letter is among them; `now` in seconds since the epoch."""
+        """Return whether a message matches. `now` is in seconds since the epoch."""
         if self.ids and letter.id not in self.ids and letter.name not in self.ids:
             return False
         if self.reasons and (not letter.has_header or letter.reason not in self.reasons):
@@ -242,7 +246,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def header_of(md: MQMD, data: bytes) -> MQDLH | None:
-    """Return the MQDLH at the front of a message; None where there is none that can be read."""
+    """Return the MQDLH of a message, or None if it has no readable one."""
     if md.Format.rstrip(b" \0") != cmqc.MQFMT_DEAD_LETTER_HEADER.rstrip():
         return None
     try:
@@ -252,7 +256,7 @@ def header_of(md: MQMD, data: bytes) -> MQDLH | None:
 
 
 def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
-    """Return the letter that a message is; `data` may be cut behind the headers, `length` is that of the whole."""
+    """Return the description of a message. `data` may be truncated after the headers; `length` is the full length."""
     header = header_of(md, data)
     put_time = seconds_of(md.PutDate, md.PutTime)
     described, rest = md, data
@@ -270,7 +274,7 @@ def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
             "destination_queue_manager": characters(header.DestQMgrName),
             "put_by": characters(header.PutApplName),
         }
-    # The one is when the message was put at first, the other when it came here: which is which depends on who put it here.
+    # The later time is that of the dead-lettering. Which header contains it depends on the program that did it.
     other = seconds_of(header.PutDate, header.PutTime) if header is not None else put_time
     return Letter(
         id=md.MsgId.hex().upper(),
@@ -290,7 +294,7 @@ def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
 
 
 def _publication(md: MQMD, data: bytes) -> dict[str, Any]:
-    """Return what the first RFH2 says of a publication; nothing of what cannot be read."""
+    """Return the publication fields of the RFH2. Unreadable headers are ignored."""
     chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
     facts: dict[str, Any] = {}
     for header in chain.headers:
@@ -309,7 +313,7 @@ def _publication(md: MQMD, data: bytes) -> dict[str, Any]:
 
 
 def content_of(header: RFH2, name: str) -> dict[str, object]:
-    """Return the properties of a folder of an RFH2, by name; none where it is not there or cannot be read."""
+    """Return the properties of a folder of an RFH2 by name; an empty dictionary if it is missing or unreadable."""
     folder = header.folder(name)
     if folder is None:
         return {}
@@ -320,10 +324,9 @@ def content_of(header: RFH2, name: str) -> dict[str, object]:
 
 
 def original_descriptor(md: MQMD, header: MQDLH) -> MQMD:
-    """Return the MQMD of a message as it was before the MQDLH: what the header keeps of it is restored.
+    """Return the MQMD of a message before it was dead-lettered, restored from the MQDLH.
 
-    Who put it, and when, stands in the MQMD or in the MQDLH, the other one being of whoever put it to the dead-letter
-    queue: it is what is older.
+    The MQMD and the MQDLH each contain an origin context. The older one is that of the original message.
     """
     origin = {}
     if 0 < seconds_of(header.PutDate, header.PutTime) < seconds_of(md.PutDate, md.PutTime):
@@ -339,7 +342,7 @@ def original_descriptor(md: MQMD, header: MQDLH) -> MQMD:
 
 
 def original_of(md: MQMD, data: bytes) -> Message:
-    """Return the message that a letter holds: without its MQDLH, the MQMD restored from it; else as it is."""
+    """Return the original message: without its MQDLH, if it has one, and with the MQMD restored."""
     header = header_of(md, data)
     if header is None:
         return Message(msgspec.structs.replace(md, BackoutCount=0), data)
@@ -347,7 +350,7 @@ def original_of(md: MQMD, data: bytes) -> Message:
 
 
 def with_dead_letter_time(md: MQMD, data: bytes, header: MQDLH) -> Message:
-    """Return a letter whose MQDLH has the origin context (who, when) of another MQDLH of the same message."""
+    """Return a dead-lettered message with the origin context of another MQDLH of the same message."""
     own = header_of(md, data)
     assert own is not None
     origin = {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
@@ -356,7 +359,7 @@ def with_dead_letter_time(md: MQMD, data: bytes, header: MQDLH) -> Message:
 
 
 def transmitted(message: Message) -> tuple[MQXQH, Message] | None:
-    """Return the MQXQH of a message that lay on a transmission queue, and the message in it; None for any other."""
+    """Return the MQXQH and the message of a transmission queue message; None for any other message."""
     if message.md.Format.rstrip(b" \0") != cmqc.MQFMT_XMIT_Q_HEADER.rstrip():
         return None
     chain = decode_chain(
@@ -368,17 +371,17 @@ def transmitted(message: Message) -> tuple[MQXQH, Message] | None:
 
 
 def characters(field: bytes) -> str:
-    """Return an MQCHAR field without its padding; a NUL ends it."""
+    """Return an MQCHAR field without padding, up to the first NUL."""
     return field.partition(b"\0")[0].decode(errors="replace").rstrip()
 
 
 def put_application(name: str) -> str:
-    """Return the name of an application or mapping as `Letter.put_by` has it: as much as PutApplName holds."""
+    """Truncate the name of an application or mapping to the length of PutApplName."""
     return characters(name.encode()[:_PUT_APPL_NAME_LENGTH])
 
 
 def seconds_of(date: bytes, clock: bytes) -> float:
-    """Return a PutDate and a PutTime, which are GMT, in seconds since the epoch; 0.0 where they are no time."""
+    """Convert PutDate and PutTime, which are in GMT, to seconds since the epoch; 0.0 if they are not valid."""
     text = characters(date) + characters(clock)
     try:
         return timegm(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:16] or 0) / 100
@@ -419,7 +422,7 @@ class OriginContext(msgspec.Struct, frozen=True):
 
     @classmethod
     def now(cls, application: str) -> OriginContext:
-        """Return the origin context of what an application puts at this moment."""
+        """Return the origin context of a message that an application puts now."""
         now = time.time()
         seconds = time.gmtime(now)
         clock = time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}"
@@ -427,7 +430,7 @@ class OriginContext(msgspec.Struct, frozen=True):
 
 
 class _Count:
-    """Counts on all threads."""
+    """A thread-safe counter."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -442,14 +445,14 @@ _count = _Count()
 
 
 def dead_letters_made() -> int:
-    """Return how many dead letters this process has made. Units of work that hold them may be under way or backed out."""
+    """Return the number of messages that this process has dead-lettered, including units of work that were backed out."""
     return _count.value
 
 
 def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: str, origin: OriginContext) -> Message:
-    """Return a message behind an MQDLH; `queue` and `queue_manager` say where it was to go.
+    """Return a message with an MQDLH. `queue` and `queue_manager` are its original destination.
 
-    Fields of the MQMD that are too long are cut. Older releases stored such messages, and they must not stay for ever.
+    MQMD fields that are too long are truncated: older releases stored such messages, and they must not block the queue.
     """
     _count.add()
     md = fitted_mqmd(md)
@@ -475,12 +478,12 @@ def dead_letter(md: MQMD, data: bytes, reason: int, queue: str, queue_manager: s
 
 
 def as_name(name: str) -> bytes:
-    """Return as much of a name as a field of 48 bytes holds; a topic string may be longer. No character is cut in two."""
+    """Truncate a name to a field of 48 bytes, at a character boundary. A topic string may be longer."""
     return name.encode()[:_NAME_LENGTH].decode(errors="ignore").encode()
 
 
 class DeadLetterRefused(MQError):
-    """The dead-letter queue does not take a message, or there is none."""
+    """The dead-letter queue rejected a message or does not exist."""
 
 
 class DeadLetters:
@@ -489,11 +492,10 @@ class DeadLetters:
     def __init__(
         self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
     ) -> None:
-        """Note the name of the dead-letter queue; nothing is opened yet.
+        """Remember the names. The queue is opened when it is first needed.
 
-        `queue` is that name; "" is the one that the queue manager names (DEADQ). `source` is where the mapping takes
-        messages from: the MQDLH names it where a message has no destination. `taken_from` is the source where that is a
-        queue.
+        `queue` is the name of the dead-letter queue, or "" for the one in the DEADQ attribute. The MQDLH contains `source` if
+        a message has no destination. `taken_from` is the source queue of the mapping, or "" if it reads from a topic.
         """
         self._taken_from = taken_from
         self._connection = connection
@@ -505,11 +507,11 @@ class DeadLetters:
         self._context = 0
 
     def put(self, md: MQMD, data: bytes, reason: int, why: str, destination: Destination | None = None) -> None:
-        """Put a message in syncpoint: in the unit of work that takes it from where it was.
+        """Put a message in the current unit of work.
 
-        `reason` is for the MQDLH, `why` is for people. MsgId, CorrelId and the data stay as they are; so does the context
-        (who put it, and when), where the bridge has the authority SETALL for the queue. A message is never shortened. Raises
-        DeadLetterRefused, after which the unit of work is to be backed out, or another MQError where the connection is lost.
+        `reason` goes to the MQDLH, `why` to the log. MsgId, CorrelId and data are kept, and the message context too if the
+        bridge has SETALL authority for the queue. Messages are never truncated. Raises DeadLetterRefused, after which the
+        caller must back out the unit of work, or another MQError if the connection is lost.
         """
         try:
             handle = self._open()
@@ -558,7 +560,7 @@ class DeadLetters:
         return self._handle
 
     def _inquire(self) -> None:
-        """Learn the names of the queue manager and its dead-letter queue."""
+        """Inquire the names of the queue manager and its dead-letter queue."""
         handle = self._connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
         try:
             _, found = self._connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME))
@@ -572,5 +574,5 @@ class DeadLetters:
 
 
 _TOO_BIG = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))
-#: The handle is of no use any more.
+#: Reasons after which the queue must be opened again.
 _REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED, cmqc.MQRC_HOBJ_ERROR))

@@ -18,7 +18,7 @@ _OPEN = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO
 
 
 class StateQueue:
-    """Such a queue as one connection uses it. Messages are put and taken in syncpoint; every method raises MQError."""
+    """A state queue on one connection. Puts and gets are under syncpoint. Every method raises MQError."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class StateQueue:
             self._handle = connection.open(MQOD(ObjectName=name), _OPEN)
         except MQError as error:
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                words = f"no queue {name}, which keeps what must survive; deploy/mq/bridge.mqsc defines it"
+                words = f"queue {name} does not exist; hint: deploy/mq/bridge.mqsc defines it"
                 raise MQError(error.reason, words) from error
             raise
 
@@ -40,7 +40,7 @@ class StateQueue:
         expiry: int = cmqc.MQEI_UNLIMITED,
         options: int = cmqc.MQPMO_NONE,
     ) -> None:
-        """Put a message; without a MsgId it gets a new one. `options` are further MQPMO ones."""
+        """Put a message. Without `msg_id` it gets a new MsgId. `options` are additional MQPMO options."""
         md = MQMD(MsgId=msg_id, CorrelId=correl_id, Persistence=cmqc.MQPER_PERSISTENT, Expiry=expiry)
         if msg_id == cmqc.MQMI_NONE:
             options |= cmqc.MQPMO_NEW_MSG_ID
@@ -50,22 +50,22 @@ class StateQueue:
     def take(
         self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0
     ) -> bytes | None:
-        """Take the oldest message that matches; return its body, or None where none comes within `wait` milliseconds."""
+        """Get the oldest matching message. Return its body, or None if none arrives within `wait` milliseconds."""
         got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, msg_id, wait)
         return None if got is None else got.data
 
     def remove(
         self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0
     ) -> Got | None:
-        """Take the oldest message that matches without its body; None where there is none."""
+        """Get the oldest matching message without its body, or return None if there is none."""
         return self._get(cmqc.MQGMO_SYNCPOINT, correl_id, msg_id, wait, with_body=False)
 
     def holds(self, msg_id: bytes) -> bool:
-        """Return whether a message with this MsgId is on the queue, committed."""
+        """Return whether the queue contains a committed message with this MsgId."""
         return self._get(cmqc.MQGMO_BROWSE_FIRST, cmqc.MQCI_NONE, msg_id, with_body=False) is not None
 
     def browse(self, correl_id: bytes = cmqc.MQCI_NONE, *, with_body: bool = True) -> Iterator[Got]:
-        """Return the messages that match, the oldest first."""
+        """Yield matching messages, the oldest first."""
         how = cmqc.MQGMO_BROWSE_FIRST
         while (got := self._get(how, correl_id, cmqc.MQMI_NONE, with_body=with_body)) is not None:
             yield got
@@ -94,7 +94,7 @@ class StateQueue:
         self._connection.close(self._handle)
 
 
-#: What stands before a record; a message of no bytes says that there is none.
+#: The first byte of a record. An empty message means that there is no record.
 _MARK = b"R"
 
 
@@ -102,16 +102,16 @@ class MappingState:
     """The record of one mapping. One connection at a time saves it."""
 
     def __init__(self, connection: Connection, mapping: str, *, what: str = "mapping") -> None:
-        """Open the queue; `what` tells records of one mapping apart. Raises MQError."""
+        """Open the queue. `what` distinguishes several records of one mapping. Raises MQError."""
         self._connection = connection
         self._correl_id = hashlib.sha256(f"mqbridge {what} {mapping}".encode()).digest()[:24]
         self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
 
     def load(self) -> bytes | None:
-        """Return the record that was committed last; None without one.
+        """Return the last committed record, or None.
 
-        Not called within a unit of work: it may commit one. Raises MQError; with MQRC_UOW_IN_PROGRESS another connection,
-        which may be lost, is just replacing the record.
+        Do not call this within a unit of work, because it may commit. Raises MQError, with MQRC_UOW_IN_PROGRESS while another
+        connection, which may be lost, is replacing the record.
         """
         found = [got.data for got in self._queue.browse(self._correl_id)]
         if len(found) == 1:
@@ -126,14 +126,14 @@ class MappingState:
         return found[-1][len(_MARK) :] if found[-1] else None
 
     def save(self, record: bytes | None) -> None:
-        """Replace the record, in the unit of work of the connection; None says that there is none. Raises MQError."""
+        """Replace the record, or remove it with None, in the unit of work of the connection. Raises MQError."""
         body = b"" if record is None else _MARK + record
         if self._queue.remove(self._correl_id) is None:
             self._queue.put(self._correl_id, body)
         self._queue.put(self._correl_id, body)
 
     def remove(self) -> bool:
-        """Let nothing be left of the mapping, in the unit of work of the connection; whether there was anything.
+        """Remove the mapping's messages in the unit of work of the connection. Return whether there were any.
 
         Raises MQError.
         """
@@ -144,7 +144,7 @@ class MappingState:
 
 
 def forget_record(connection: Connection, mapping: str) -> None:
-    """Let nothing be left of how far a mapping had come, and commit; where there is no such queue, there is no record."""
+    """Remove the record of a mapping and commit. Without the state queue there is no record to remove."""
     try:
         if MappingState(connection, mapping).remove():
             connection.commit()
@@ -153,12 +153,12 @@ def forget_record(connection: Connection, mapping: str) -> None:
             raise
 
 
-#: There is no queue for records, or the bridge may not use it: it has none of mappings that are not exactly-once.
+#: The state queue is missing or not accessible. Only exactly-once mappings need it.
 _NO_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_OBJECT_IN_USE))
 
 
 _WHAT = "session"
-#: There is no queue for records, or the bridge may not use it: the mapping does without.
+#: The state queue is missing or not accessible. Sessions of links work without records.
 _NO_SESSION_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED))
 
 
@@ -175,22 +175,22 @@ class LinkSession(msgspec.Struct, tag="session", eq=True):
     #: filters that it may be subscribed to
     filters: list[str]
     qos: int = 0
-    #: it is subscribed to these, and to nothing else
+    #: `filters` is known to be complete
     sure: bool = False
 
     def is_of(self, other: LinkSession) -> bool:
-        """Return whether it is the same session: of one broker, under one client identifier."""
+        """Return whether both have the same broker and client identifier."""
         return (self.host, self.port, self.client_id) == (other.host, other.port, other.client_id)
 
 
 class LinkSessions:
-    """The sessions of mappings, as one connection sees them."""
+    """The records of link sessions on one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def load(self, mapping: str) -> LinkSession | None:
-        """Return what is on record of a mapping; None where nothing is. Raises MQError."""
+        """Return the session of a mapping, or None. Raises MQError."""
         try:
             data = MappingState(self._connection, mapping, what=_WHAT).load()
         except MQError as error:
@@ -202,7 +202,7 @@ class LinkSessions:
         return None
 
     def save(self, session: LinkSession) -> None:
-        """Put a session on record, and commit. Raises MQError."""
+        """Save a session and commit. Raises MQError."""
         try:
             MappingState(self._connection, session.mapping, what=_WHAT).save(msgspec.msgpack.encode(session))
             self._connection.commit()
@@ -211,7 +211,7 @@ class LinkSessions:
                 raise
 
     def remove(self, mapping: str) -> None:
-        """Forget the session of a mapping, and commit. Raises MQError."""
+        """Remove the session of a mapping and commit. Raises MQError."""
         MappingState(self._connection, mapping, what=_WHAT).remove()
         self._connection.commit()
 
@@ -226,7 +226,7 @@ class LinkSessions:
         found: dict[str, LinkSession] = {}
         try:
             for got in queue.browse():
-                # Other records are on the queue too, and what applications may have put there, however deep it nests.
+                # The queue also contains other records, and possibly messages of applications, nested to any depth.
                 with contextlib.suppress(msgspec.DecodeError, RecursionError):
                     session = msgspec.msgpack.decode(got.data[1:], type=LinkSession)
                     found[session.mapping] = session

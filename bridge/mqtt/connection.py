@@ -72,14 +72,14 @@ class State(IntEnum):
     CHALLENGED = 2
     #: CONNACK 0 has been sent
     CONNECTED = 3
-    #: nothing is read any longer; what has been written is still sent
+    #: no more input is read, but the remaining output is sent
     DISCONNECTING = 4
     #: the network connection is gone
     CLOSED = 5
 
 
 class Violation:
-    """The rule that a packet breaks, and the reason code that tells a client of MQTT 5 so."""
+    """The rule that a packet breaks, and the MQTT 5 reason code for it."""
 
     def __init__(self, statement: str, reason_code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
         self.statement = statement

@@ -123,9 +123,9 @@ class Delivery:
             outbox = session.outbox
             try:
                 effects = outbox.deliver(waiting, now, None if client is None else client.protocol)
+                removals += effects.finished
                 if client is not None:
                     client.transport.flush()
-                removals += effects.finished
                 if effects.finished or effects.refusals or effects.more:
                     units.sent(session, client, effects)
                 if outbox.backlog.messages:
