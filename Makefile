@@ -56,7 +56,8 @@ run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
 # In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it.
-test:
+test: $(VENV)/.ready
+	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 stand-in mqtt-js check $(VENV)/.compiled
 	@$(PYTEST) $(or $(ARGS),-n 5)
 

@@ -33,7 +33,7 @@ if [ -n "$check" ]; then
     [ ! -f "$venv/.ready" ] || usable
     exit
 fi
-for path in "$venv" "$venv/bin" build .; do
+for path in "$venv" "$venv/bin" build .mypy_cache .ruff_cache .; do
     if [ -e "$path" ] && [ ! -w "$path" ]; then
         owner=$(stat -c %U "$path")
         echo "setup: $(id -un) cannot write to $(cd "$path" && pwd), which belongs to $owner (was make run with sudo?)" >&2
