@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 .PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# pip unpacks more than 2 GB for the tests. /tmp is too small for that if it is in memory, as on Debian 13.
+PIP := mkdir -p $(VENV)/tmp && TMPDIR="$(CURDIR)/$(VENV)/tmp" $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Compiled as well where a C compiler is there (docs/explanation/speed.md): none is fetched, and without one nothing fails.
 setup: $(VENV)/.ready
@@ -20,6 +21,7 @@ $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt $(UNUSABL
 	@echo "setup: installing the bridge and its Python packages"
 	@$(PIP) --require-hashes -r deploy/requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@rm -rf $(VENV)/tmp
 	@cd $(VENV) && pwd -P >.ready
 
 # Machine code of the modules that messages pass, anew, with a compiler that is fetched where none is there.
@@ -28,14 +30,19 @@ compile: $(VENV)/.ready-compile
 	@$(BIN)/python deploy/compile.py
 
 $(VENV)/.ready-compile: $(VENV)/.ready deploy/requirements-compile.txt
+	@sh deploy/setup.sh $(VENV)
 	@echo "setup: installing the compiler mypyc"
 	@$(PIP) --require-hashes -r deploy/requirements-compile.txt
+	@rm -rf $(VENV)/tmp
 	@touch $@
 
 # What the tests and benchmarks need beside the bridge itself. Modules are compiled when they are imported first: most never are.
 $(VENV)/.ready-test: $(VENV)/.ready deploy/requirements-test.txt
+	@sh deploy/setup.sh $(VENV)
 	@echo "setup: installing the Python packages of the tests (several hundred megabytes: Spark, Java, Node.js)"
-	@DIST_EXTRA_CONFIG=$(CURDIR)/deploy/wheels.cfg $(PIP) --no-compile --require-hashes -r deploy/requirements-test.txt
+	@rm -rf $(VENV)/tmp
+	@export DIST_EXTRA_CONFIG="$(CURDIR)/deploy/wheels.cfg"; $(PIP) --no-compile --require-hashes -r deploy/requirements-test.txt
+	@rm -rf $(VENV)/tmp
 	@touch $@
 
 $(VENV)/.ready-bench: $(VENV)/.ready-test
@@ -49,7 +56,8 @@ run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
 # In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it.
-test:
+test: $(VENV)/.ready
+	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 stand-in mqtt-js check $(VENV)/.compiled
 	@$(PYTEST) $(or $(ARGS),-n 5)
 
@@ -141,7 +149,7 @@ bench-bridge: $(VENV)/.ready-bench
 
 # TLS and WebSockets beside mosquitto's.
 bench-transports: $(VENV)/.ready-bench
-	@sh tests/system-packages.sh bench
+	@sh tests/system-packages.sh
 	@$(BIN)/python -m tests.bench.transports $(ARGS)
 
 # What an archive costs, and its audit.

@@ -23,15 +23,17 @@ maintainer=$(sed -n 's/^Maintainer: //p' deploy/debian/control)
 cat >"$source/debian/changelog" <<EOF
 mqbridge ($version) unstable; urgency=medium
 
-  * Version $version; /usr/share/doc/mqbridge/CHANGELOG.md.gz says what has changed.
+  * Version $version. Changes: /usr/share/doc/mqbridge/CHANGELOG.md.gz
 
  -- $maintainer  $(LC_ALL=C date -R ${SOURCE_DATE_EPOCH:+-d "@$SOURCE_DATE_EPOCH"})
 EOF
+echo "deb: building the package, which takes a minute or two (log: build/deb/log)"
 (cd "$source" && dpkg-buildpackage --build=binary --no-sign) >build/deb/log 2>&1 || {
     cat build/deb/log >&2
     exit 1
 }
 package=build/mqbridge_${version}_$(dpkg --print-architecture).deb
 mv "build/deb/${package#build/}" "$package"
+echo "deb: checking it with lintian"
 lintian --allow-root --fail-on error "$package"
 echo "$package: apt install ./$package"

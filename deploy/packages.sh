@@ -27,3 +27,10 @@ fi
 $as_root apt-get update -qq
 [ $# != 0 ] || exit 0
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+# apt-get exits with 0 if Ctrl-C interrupts it (Debian 13).
+for package in "$@"; do
+    if ! dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$'; then
+        echo "setup: apt-get did not install $package; run the same make command again to continue" >&2
+        exit 1
+    fi
+done

@@ -33,7 +33,7 @@ if [ -n "$check" ]; then
     [ ! -f "$venv/.ready" ] || usable
     exit
 fi
-for path in "$venv" "$venv/bin" .; do
+for path in "$venv" "$venv/bin" build .mypy_cache .ruff_cache .; do
     if [ -e "$path" ] && [ ! -w "$path" ]; then
         owner=$(stat -c %U "$path")
         echo "setup: $(id -un) cannot write to $(cd "$path" && pwd), which belongs to $owner (was make run with sudo?)" >&2
@@ -54,4 +54,7 @@ if [ -e "$venv" ]; then
 else
     echo "setup: creating $venv"
 fi
-"$python" -m venv --clear "$venv"
+# Like python -m venv --clear, but Ctrl-C prints no traceback, and ensurepip gets the time to delete its temporary files.
+"$python" -c 'import signal, sys, venv
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+venv.EnvBuilder(clear=True, symlinks=True, with_pip=True).create(sys.argv[1])' "$venv"

