@@ -1,8 +1,7 @@
-"""What the telemetry service asks of a queue manager: whole units of work as plain data, many publications to a commit.
+"""The interface between the telemetry service and a queue manager: units of work as plain data.
 
-IBM MQ's own agents execute MQI calls on behalf of applications; a backend executes them on behalf of thousands of MQTT
-clients. It is asynchronous: everything is called on the event loop's thread, and answers come back there. What is below
-(the embedded queue manager in this process, or threads that own connections to IBM MQ) is not the caller's concern.
+A backend executes MQI calls on behalf of thousands of MQTT clients. Everything is called on the thread of the event
+loop, and answers arrive there. Implementations are the embedded queue manager and threads with connections to IBM MQ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The dead-letter queue as an administrator uses it: looked at, tried again, taken away.
+"""The dead-letter queue for administrators: browse messages, retry them at their destinations, and delete them.
 
-It works over any MQ connection, and holds one message at a time however many there are. IBM MQ documentation, "Working with
+It works over any MQ connection and keeps one message in memory at a time. Source: IBM MQ documentation, "Working with
 dead-letter queues", "The DLQ handler".
 """
 

@@ -1,4 +1,4 @@
-"""What brings a queue manager to the service: an embedded one is run, IBM MQ is connected to."""
+"""The interface of a queue manager to the service: starting the embedded one or connecting to IBM MQ, and its status."""
 
 from __future__ import annotations
 

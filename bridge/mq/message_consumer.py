@@ -1,4 +1,4 @@
-"""The consumer of a mapping: gets messages from a queue, or those that are published to a topic filter."""
+"""The consumer of a mapping: gets messages from a queue or a topic filter, and recognizes duplicate publications."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""Acknowledgements of PUBLISH: the phases of a message with QoS 1 or 2, and what each acknowledgement does in each.
-
-`STEPS` is the sender's half of MQTT 3.1.1 sections 4.3.2, 4.3.3 and 4.8, for the server and for links alike:
+"""The sender's state machine for QoS 1 and 2 (MQTT 3.1.1 sections 4.3.2, 4.3.3 and 4.8), for sessions and links.
 
     QoS 1:  RECORDING -> AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
     QoS 2:  RECORDING -> AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
 
-ACKNOWLEDGED, RELEASING and COMPLETED last until what the acknowledgement says is committed: after a crash the message would
-go out again, and must not find its message id with another.
+ACKNOWLEDGED, RELEASING and COMPLETED last until the effect of the acknowledgement is committed. After a crash the
+message would be sent again, and its packet identifier must not belong to another message by then.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The MQTT packets as immutable values, with the numbers the protocol gives them.
+"""MQTT packets and their properties as immutable values, and the numbers of the protocol.
 
-A packet holds what its sender means, not how it is written: lengths, flag bits and the byte order belong to the
-decoder and the encoder. Sources: MQTT 3.1 sections 2.1 (message types, flags, levels of service), 3.10 (UNSUBSCRIBE),
-MQTT 3.1.1 chapter 3, and for reason codes and properties MQTT 5 chapter 3.
+A packet contains the meaning, not the encoding: lengths, flag bits and byte order belong to the reader and the writer.
+Sources: MQTT 3.1 sections 2.1 and 3.10, MQTT 3.1.1 chapter 3, and MQTT 5 chapter 3 for reason codes and properties.
 
-The values are not tracked by the garbage collector (``gc=False``): they can hold no reference to themselves, and a
-busy server makes very many of them. Nothing is checked on construction; the encoder checks what it writes.
+The garbage collector does not track these values (`gc=False`): they cannot refer to themselves, and a busy server
+creates very many. Nothing is checked on construction; the writer checks what it writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reason codes of MQTT 5 (section 2.4)."""
+"""Reason codes of MQTT 5 (section 2.4), and the error for packets that break a rule."""
 
 from __future__ import annotations
 

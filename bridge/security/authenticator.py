@@ -1,7 +1,7 @@
-"""Authenticators: they find out who a client is by what it has shown at its CONNECT, and how others are found.
+"""The interfaces of authenticators and of authentication methods (MQTT 5 enhanced authentication).
 
-One of somebody else's is an entry point of the group `mqbridge.authenticators`: its object, called with the `options` of the
-channel's YAML, makes an `Authenticator`.
+Plug-ins are entry points of the groups `mqbridge.authenticators` and `mqbridge.authentication_methods`. Each is called
+with the `options` of the channel's YAML.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The authentication of a channel, or of the listener for MQ applications, as the list of its methods says."""
+"""The configured authentication of a channel, or of the listener for MQ applications."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who fails to connect again and again is judged late, so that passwords cannot be tried by the thousand.
+"""Delays after failed authentications, by network and by user, so that passwords cannot be tried by the thousand.
 
-It waits before it is judged, whether it is right or wrong: an answer that only comes late to who is wrong would be one that
-nobody has to wait for.
+The delay precedes the check, for correct and wrong credentials alike. If only rejections were delayed, an attacker
+would not need to wait for them.
 """
 
 from __future__ import annotations

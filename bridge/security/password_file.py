@@ -1,8 +1,9 @@
-"""Files of users and passwords: lines `user:HASH`, as `mqbridge passwd` writes them, and who a password vouches for.
+"""Password files, as `mqbridge passwd` writes them: reading, verification, and the cache of verified passwords.
 
-HASH is of argon2id (RFC 9106). Behind it, and a colon, may stand what verifies SCRAM (`bridge.security.scram`). Empty lines
-and those that begin with `#` count for nothing, but for `# scram-key`, behind which stands a secret: by it who is not in the
-file has a salt, too. A file that changes is read again. That of a listener may have lines `user:password`, too.
+A line is `user:HASH`. HASH is argon2id (RFC 9106). After another colon, a line may contain SCRAM credentials
+(`bridge.security.scram`). Empty lines and comments (`#`) are ignored, except `# scram-key`: its secret provides salts
+for unknown users. Changed files are read again. The file of a listener for MQ applications may also contain lines
+`user:password`.
 """
 
 from __future__ import annotations

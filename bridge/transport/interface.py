@@ -1,4 +1,4 @@
-"""What a transport offers to whoever owns a connection, and what it asks of them."""
+"""The contract between a transport and the owner of a connection."""
 
 from __future__ import annotations
 

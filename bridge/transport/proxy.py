@@ -1,4 +1,4 @@
-"""The header of the PROXY protocol, versions 1 and 2, by which a proxy says whose connection it passes on.
+"""The PROXY protocol, versions 1 and 2: the header in which a proxy names the client of a connection.
 
 Source: HAProxy, "The PROXY protocol", sections 2.1 (version 1), 2.2 (version 2) and 2.2.5 (TLS).
 """

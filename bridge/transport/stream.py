@@ -1,6 +1,6 @@
-"""A connection of an MQTT client on asyncio, over TCP or a Unix socket: bytes to its protocol and back, flow control, time.
+"""An MQTT client's connection over TCP or a Unix socket: reading, writing, flow control, rate limits and timeouts.
 
-Between both there may be layers (`layer.py`): the PROXY protocol, TLS, WebSockets.
+Layers (`layer.py`) between the socket and MQTT implement the PROXY protocol, TLS and WebSockets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attributes of queue manager objects: MQSC keywords, what they may be, and their defaults.
+"""Attributes of queue manager objects: MQSC keywords, valid values, defaults, and PCF selectors.
 
-Source: IBM MQ documentation, "MQSC commands reference" (DEFINE QLOCAL, QALIAS, QREMOTE, TOPIC, SUB; ALTER QMGR).
-Values are held as MQSC shows them: numbers as int, all else as text.
+Source: IBM MQ documentation, "MQSC commands reference" (DEFINE QLOCAL, QALIAS, QREMOTE, TOPIC, SUB; ALTER QMGR). Values
+are stored as MQSC shows them: numbers as int, all others as text.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The authorization service: whether a user may do what it asks the queue manager for, by the authority records.
+"""The authorization service: authority records, and the checks of MQI calls and commands against them.
 
-What each call asks for is IBM's object authority manager's. Source: IBM MQ documentation, "Authorizations for MQI calls",
-"Using OAM generic profiles", "Topic security", "Authority to administer IBM MQ", AlternateUserId of the MQOD. A user that
-asks is one of:
+Source: IBM MQ documentation, "Authorizations for MQI calls", "Using OAM generic profiles", "Topic security", "Authority
+to administer IBM MQ", and AlternateUserId of the MQOD. The user of a check is one of:
 
-- None, the bridge itself, and administrators: the user that runs it, `mqm`, and members of group `mqm`. They may do all.
-- Everybody else, a principal and a member of its groups, `nobody` among them. Whoever has no name is `nobody`.
+- None for the bridge itself. The bridge and administrators (the user that runs it, `mqm`, and members of group `mqm`)
+  have all authorities.
+- Any other principal, with its groups, which include `nobody`. A user without a name is `nobody`.
 """
 
 from __future__ import annotations

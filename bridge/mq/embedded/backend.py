@@ -1,4 +1,8 @@
-"""The backend of the embedded queue manager: units of work run on the event loop itself, commits gather for the disk."""
+"""The backend of the embedded queue manager: units of work of the telemetry service, on the event loop.
+
+It contains clients' publications and subscriptions, records of sessions, retained publications for new subscriptions,
+and expiry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded queue manager, run in the bridge's own process."""
+"""The embedded queue manager in the bridge's process: start and stop, status for the service, and topics for the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local queue and the messages on it: in priority and arrival order, its depth, and who waits at it."""
+"""A local queue: its messages in priority and arrival order, its depth, and its waiting readers."""
 
 from __future__ import annotations
 

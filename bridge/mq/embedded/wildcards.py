@@ -1,7 +1,7 @@
-"""The character-based wildcard scheme of topic strings (MQSO_WILDCARD_CHAR, WSCHEMA(CHAR)).
+"""Wildcards: generic names of commands, and the character-based scheme of topic strings (WSCHEMA(CHAR)).
 
-`*` stands for any characters, `/` among them, and for none; `?` for one; `%` in front of `*`, `?` or `%` says that it is
-meant itself. Source: IBM MQ documentation, "Character-based wildcard scheme".
+In topic strings, `*` matches any characters including `/`, `?` matches one character, and `%` escapes `*`, `?` and `%`.
+Source: IBM MQ documentation, "Character-based wildcard scheme".
 """
 
 from __future__ import annotations

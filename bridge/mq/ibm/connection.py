@@ -1,8 +1,10 @@
-"""The MQ interface on IBM MQ, through `pymqi` or its maintained successor `ibmmq`.
+"""Connections to IBM MQ through `pymqi` or its maintained successor `ibmmq`.
 
-Both packages wrap IBM's C client library in the same classes; what differs between them is small and stays in here and in
-`client_library` and `client_structures`. Facts and traps: one connection belongs to one thread; an object that owns a
-handle closes it when it is collected, so all of them are kept until `close`.
+The module contains the parameters, the loading of the client library, the MQI verbs, and MQSC by PCF Escape.
+
+Both packages wrap IBM's C client library in the same classes. The small differences are here and in
+`client_structures`. A connection belongs to one thread. Objects of the packages that own a handle close it when they
+are garbage-collected, so all of them are kept until `close`.
 """
 
 from __future__ import annotations

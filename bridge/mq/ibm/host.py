@@ -1,4 +1,4 @@
-"""IBM MQ, connected to through pymqi or ibmmq."""
+"""IBM MQ for the service: connections through pymqi or ibmmq, and inquiries by PCF."""
 
 from __future__ import annotations
 

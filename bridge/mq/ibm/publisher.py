@@ -1,4 +1,4 @@
-"""The thread that puts publications: what waits goes into one unit of work, and the whole batch is answered at once."""
+"""The thread that puts publications: all that are queued go into one unit of work, whose end answers the batch."""
 
 from __future__ import annotations
 

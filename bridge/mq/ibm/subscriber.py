@@ -1,4 +1,4 @@
-"""The thread that makes and removes subscriptions, `ClientIdentifier:Topic name` (integration tables), and of shares."""
+"""The thread that makes and removes subscriptions of clients and shares (`ClientIdentifier:Topic name`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""MQSC commands at work on the embedded queue manager.
+"""MQSC commands and scripts on the embedded queue manager, including authority records (SET AUTHREC).
 
-Source: IBM MQ documentation, "MQSC commands reference". Commands that only an IBM MQ queue manager can act on are
-refused.
+Source: IBM MQ documentation, "MQSC commands reference". Commands that only IBM MQ can execute are rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DEFINE, ALTER and DELETE of queues, topic objects and the queue manager itself.
+"""DEFINE, ALTER and DELETE of queues, topic objects, subscriptions and the queue manager itself.
 
-Source: IBM MQ documentation, "MQSC commands reference". Each method checks everything first, then returns the AMQ
-message and the unit of work in which the change takes effect; None where nothing changes.
+Source: IBM MQ documentation, "MQSC commands reference". Each method checks everything first. It returns the AMQ message
+and the unit of work with the change, or None if nothing changes.
 """
 
 from __future__ import annotations

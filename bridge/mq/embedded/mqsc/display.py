@@ -1,7 +1,7 @@
-"""DISPLAY: the objects and status of a queue manager as MQSC shows them.
+"""DISPLAY: filters (WHERE), and the objects and status of a queue manager in MQSC terms.
 
-Source: IBM MQ documentation, "DISPLAY QUEUE", "DISPLAY TPSTATUS" and the like. Without ALL and without attributes asked
-for, a generic name shows names and types only, as runmqsc does; status commands then show everything.
+Source: IBM MQ documentation, "DISPLAY QUEUE", "DISPLAY TPSTATUS" and others. Without ALL and without requested
+attributes, a generic name shows only names and types, as in runmqsc. Status commands then show everything.
 """
 
 from __future__ import annotations

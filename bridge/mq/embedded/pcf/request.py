@@ -1,4 +1,4 @@
-"""A PCF command as the command server reads it, and the reply that is made of it.
+"""PCF commands: reading a request, selecting attributes, and building the responses.
 
 Source: IBM MQ documentation, "Definitions of the Programmable Command Formats", "Standard responses".
 """

@@ -1,4 +1,7 @@
-"""Who may connect over TCP: by which channels, and with which credentials (IBM MQ, "Connection authentication")."""
+"""Admission of MQ applications over TCP: channels, credentials, and the resulting MQ user.
+
+Source: IBM MQ documentation, "Connection authentication".
+"""
 
 from __future__ import annotations
 

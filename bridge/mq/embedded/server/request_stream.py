@@ -1,6 +1,6 @@
-"""Requests of another process as a stream of bytes: how they are cut, and how many of them are read.
+"""The byte stream of another process: framing of its requests, and bounds on what is read ahead.
 
-One request is worked on at a time. What waits behind it is bounded, and so is all that comes before MQCONN.
+One request is processed at a time. The number of bytes behind it is bounded, and so is everything before MQCONN.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MQ connections of other processes to the embedded queue manager: over Unix sockets, and TCP where configured."""
+"""Listeners for MQ applications: Unix sockets, and TCP if configured."""
 
 from __future__ import annotations
 

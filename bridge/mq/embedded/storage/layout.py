@@ -1,5 +1,6 @@
-"""The database file of the embedded queue manager: its tables, and how it is created, opened, checked and upgraded.
+"""The data directory of the embedded queue manager, and the layout of its database file.
 
+The directory is locked while a queue manager uses it. The database is created, opened, checked and upgraded here. It is
 SQLite in WAL mode with synchronous=FULL. Source: SQLite documentation, "Write-Ahead Logging", "WAL-mode File Format".
 """
 

@@ -1,7 +1,7 @@
-"""Commits: units of work that end together, one write to disk for all that wait.
+"""Group commit: one write and one fsync for all queued units of work.
 
-While one group syncs on the recovery log's thread, what is submitted gathers for the next; there is no fixed delay. Units end
-in the order they were submitted, also those that need no disk, so that no publication overtakes another.
+While the recovery log's thread syncs one group, the next one gathers, without a fixed delay. Units end in the order in
+which they were submitted, including those without disk writes, so that no publication overtakes another.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the embedded queue manager keeps on disk: a SQLite database (WAL, synchronous=FULL).
+"""The store of the embedded queue manager: a SQLite database (WAL, synchronous=FULL).
 
 Object definitions and durable subscriptions are rows of ordinary tables. Persistent messages are a log: each group of
-units of work that commits together adds one row, a batch of the messages put and the numbers of the messages removed.
-A row whose messages are all gone is deleted; rows that are mostly gone are written anew. So a commit is one INSERT and one
-fsync however many messages it holds, which is what lets the bridge acknowledge thousands a second from Python.
+units of work adds one row, with a batch of the messages that were put and the numbers of the messages that were
+removed. Rows without remaining messages are deleted, and rows with few are rewritten. A commit is therefore one INSERT
+and one fsync, whatever the number of messages.
 """
 
 from __future__ import annotations

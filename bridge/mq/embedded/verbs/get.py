@@ -1,6 +1,6 @@
-"""MQGET.
+"""MQGET: options, browsing, matching, data conversion and the result.
 
-Source: IBM MQ documentation, "MQGET - Get message". The verb does not wait: whoever calls it does.
+Source: IBM MQ documentation, "MQGET - Get message". The verb itself does not wait; its callers do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Object handles: what MQOPEN and MQSUB leave open.
+"""Object handles, which MQOPEN and MQSUB return, and logical messages of groups and segments.
 
-A handle counts among those that have its queue open (IPPROCS and OPPROCS of the queue), from `open_queue` to `release_queue`.
+A handle counts in IPPROCS and OPPROCS of its queue, from `open_queue` to `release_queue`.
 """
 
 from __future__ import annotations

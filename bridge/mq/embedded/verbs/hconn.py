@@ -1,6 +1,6 @@
-"""The connection handle: what the verbs of one connection share.
+"""Connection handles: the user, open objects, unit of work and authority checks of one connection.
 
-Whose it is, what it has open, the unit of work it is in, and what authority it is asked for.
+Message descriptors for MQPUT are completed here (context, report options).
 """
 
 from __future__ import annotations
