@@ -43,7 +43,7 @@ class ReasonInWords(NamedTuple):
 
 
 _MAPPING: Final = "Fix the message or the mapping (`mqbridge try` shows the result of the mapping), then retry."
-_ROOM: Final = "Find out why nothing reads the queue. Retry when it has room."
+_ROOM: Final = "Find out why nothing reads the queue, and retry when it has room."
 _SHORTER: Final = "Raise MAXMSGL (or the limit that the log names) and retry, or send shorter messages."
 
 _WORDS: Final[dict[int, ReasonInWords]] = {

@@ -27,7 +27,7 @@ class StateQueue:
             self._handle = connection.open(MQOD(ObjectName=name), _OPEN)
         except MQError as error:
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                words = f"queue {name} does not exist; hint: deploy/mq/bridge.mqsc defines it"
+                words = f"no queue {name}, which stores state between restarts; hint: deploy/mq/bridge.mqsc defines it"
                 raise MQError(error.reason, words) from error
             raise
 
