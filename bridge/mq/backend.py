@@ -6,9 +6,10 @@ loop, and answers arrive there. Implementations are the embedded queue manager a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence, Sized
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -151,6 +152,14 @@ def unreadable(msg_id: bytes, why: str) -> MQError:
 
 Consumer = Callable[[Sequence[Transmission]], None]
 
+T = TypeVar("T")
+
+
+def resolve(future: asyncio.Future[T], result: T) -> None:
+    """Resolve a future, unless whoever waited for it has been cancelled."""
+    if not future.done():
+        future.set_result(result)
+
 
 class Backend(Protocol):
     """What the telemetry service asks of a queue manager."""
@@ -213,66 +222,46 @@ class Backend(Protocol):
         Return the publications that are refused, as far as that is known at once: units given from now on know of it.
         """
 
-    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
-        """Ask whether a client may receive messages as `user`: `done` gets MQRC_NONE, MQRC_NOT_AUTHORIZED or another reason.
+    def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
+        """Ask whether a client may receive messages as `user`: MQRC_NONE, MQRC_NOT_AUTHORIZED or another reason.
 
-        It may be called before this returns. Answers for one client identifier come in the order asked.
+        Answers for one client identifier come in the order asked. As with the methods below, the answer may be there at once.
         """
 
     def subscribe(
-        self,
-        client_id: str,
-        requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
-        *,
-        durable: bool,
-        user: str,
-        member: str = "",
-    ) -> None:
-        """Make or alter the subscriptions `ClientIdentifier:Topic name`; `done` gets a reason code for each.
+        self, client_id: str, requests: Sequence[SubscriptionRequest], *, durable: bool, user: str, member: str = ""
+    ) -> asyncio.Future[list[int]]:
+        """Make or alter the subscriptions `ClientIdentifier:Topic name`; return a reason code for each.
 
         The subscription of a share (`bridge.telemetry.subscription`) has its remote queue manager in the place
-        of a client identifier, and the filter as clients write it; `member` is the client that joins it, whose publications
-        come behind.
+        of a client identifier, and the filter as clients write it. `member` is the client that joins it. Publications that
+        it makes after this call take effect after its subscriptions.
 
         `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
         Retained publications are handed over as other messages are, where asked for; where threads do it, perhaps before
-        `done` is called.
+        the answer.
         """
 
     def authorize(
-        self,
-        client_id: str,
-        requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
-        *,
-        user: str,
-        changed: bool,
-        member: str = "",
-    ) -> None:
-        """Check whether `user` may keep durable subscriptions as they are; `done` gets a reason code for each.
+        self, client_id: str, requests: Sequence[SubscriptionRequest], *, user: str, changed: bool, member: str = ""
+    ) -> asyncio.Future[list[int]]:
+        """Check whether `user` may keep durable subscriptions as they are; return a reason code for each.
 
         `changed` tells whether the subscriptions were made or last checked for another user. Other arguments are those of
-        `subscribe`. `done` may be called before this returns.
+        `subscribe`.
         """
 
     def refuse(self, client_id: str, refused: bool) -> None:
         """Refuse publications that would go to a client, or do so no more. The embedded queue manager's only."""
 
     def unsubscribe(
-        self,
-        client_id: str,
-        filters: Sequence[str],
-        done: Callable[[list[int]], None],
-        *,
-        ended: bool = False,
-        handed_over: bool = False,
-    ) -> None:
-        """Remove subscriptions of a client; `done` gets a reason code for each, MQRC_NONE if the subscription is gone.
+        self, client_id: str, filters: Sequence[str], *, ended: bool = False, handed_over: bool = False
+    ) -> asyncio.Future[list[int]]:
+        """Remove subscriptions of a client; return a reason code for each, MQRC_NONE if the subscription is gone.
 
         A filter that the client did not subscribe to is not an error.
 
-        With `handed_over`, `done` is called only after the last message for these subscriptions has been handed over.
+        With `handed_over`, the answer comes only after the last message for these subscriptions has been handed over.
 
         `ended` says that the session has ended: what still comes for these subscriptions is for nobody, and is not handed
         over (MQTT-3.1.2-6).
@@ -284,8 +273,8 @@ class Backend(Protocol):
         Return False if the message stays where it is, which the log explains.
         """
 
-    def flush(self, done: Callable[[], None]) -> None:
-        """Call `done` when every unit given so far has ended."""
+    def flush(self) -> asyncio.Future[None]:
+        """Wait until every unit given so far has ended."""
 
-    def stop(self, done: Callable[[], None]) -> None:
-        """Close the transmission queue; `done` is called when every unit given has ended."""
+    def stop(self) -> asyncio.Future[None]:
+        """Close the transmission queue, and wait until every unit given has ended."""

@@ -308,10 +308,7 @@ class Bridge:
         self.channels.abort()
         await self.mappings.stop()
         await self._watch.stop()
-        ended = asyncio.get_running_loop().create_future()
-        backend = cast("IbmBackend", self.service.backend)  # no other is ever fenced
-        backend.abandon(lambda: ended.set_result(None))
-        await ended
+        await cast("IbmBackend", self.service.backend).abandon()  # no other is ever fenced
 
     async def stop(self) -> None:
         """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
@@ -334,14 +331,11 @@ class Bridge:
             await asyncio.sleep(0)
         await self.service.settled()
         self.service.wills.publish_all()
-        ended = asyncio.get_running_loop().create_future()
-        self.service.backend.stop(lambda: ended.set_result(None))
-        await ended
+        await self.service.backend.stop()
 
     async def _idle(self) -> None:
         """Wait until every unit of work given so far has ended and its answers are written."""
-        ended = asyncio.get_running_loop().create_future()
-        self.service.backend.flush(lambda: ended.set_result(None))
+        ended = self.service.backend.flush()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await ended

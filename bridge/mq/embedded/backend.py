@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from bridge.config.queues import STATE_QUEUE
 from bridge.mq.backend import (
@@ -25,6 +25,7 @@ from bridge.mq.backend import (
     Recovered,
     SubscriptionRequest,
     UnitOfWork,
+    resolve,
     unreadable,
 )
 from bridge.mq.embedded.dead_letter import dead_letter
@@ -335,6 +336,8 @@ def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription
 
 APPLICATION_NAME: Final = "mqbridge"
 
+T = TypeVar("T")
+
 
 def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMessage, reply_to: tuple[str, str]) -> None:
     """Put a client's answer to a request. Raises MQError."""
@@ -440,6 +443,8 @@ class EmbeddedBackend:
         #: clients whose session has ended while messages for it may be on their way to the disk: the number that the
         #: messages of the next session come behind
         self._fences: dict[str, int] = {}
+        #: batches of messages that wait until those who await answers have run; None if nobody awaits one
+        self._after_answers: list[Sequence[StoredMessage]] | None = None
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -504,7 +509,23 @@ class EmbeddedBackend:
             if late:
                 self._remove(late)
             batch = wanted
-        if batch:
+        if not batch:
+            return
+        if self._after_answers is None:
+            self._consumer(batch)
+        else:
+            self._after_answers.append(batch)
+
+    def _answer(self, future: asyncio.Future[T], result: T) -> None:
+        """Resolve a future. Messages are handed over after those who await it have run: a client reads SUBACK first."""
+        resolve(future, result)
+        if self._after_answers is None:
+            self._after_answers = []
+            self._loop.call_soon(self._answers_given)
+
+    def _answers_given(self) -> None:
+        batches, self._after_answers = self._after_answers or [], None
+        for batch in batches:
             self._consumer(batch)
 
     def _remove(self, late: Sequence[StoredMessage]) -> None:
@@ -638,14 +659,16 @@ class EmbeddedBackend:
             for key, record in unit.records_without(refusals).items():
                 self._records.save(work, key, record)
 
-    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+    def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
+        answer: asyncio.Future[int] = self._loop.create_future()
+
         def ask(_known: object = None) -> None:
-            done(refusal_to_receive(self._queue_manager, self.transmission_queue, user))
+            resolve(answer, refusal_to_receive(self._queue_manager, self.transmission_queue, user))
 
         authorization, asked = self._queue_manager.authorization, user or NOBODY
         if authorization is None or (authorization.knows(asked) and not self._asking):
             ask()
-            return
+            return answer
 
         def known(_groups: object) -> None:
             self._asking -= 1
@@ -653,17 +676,12 @@ class EmbeddedBackend:
 
         self._asking += 1
         self._loop.run_in_executor(self._asker, authorization.groups, asked).add_done_callback(known)
+        return answer
 
     def subscribe(
-        self,
-        client_id: str,
-        requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
-        *,
-        durable: bool,
-        user: str,
-        member: str = "",
-    ) -> None:
+        self, client_id: str, requests: Sequence[SubscriptionRequest], *, durable: bool, user: str, member: str = ""
+    ) -> asyncio.Future[list[int]]:
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
         work = Unit()
         reasons: list[int] = []
         waiting: list[Waiting] = []
@@ -687,27 +705,22 @@ class EmbeddedBackend:
                     reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
 
             def ended(reason: int) -> None:
-                done([reason] * len(reasons) if reason else reasons)
+                self._answer(answer, [reason] * len(reasons) if reason else reasons)
                 if not reason:
                     self._beginnings.add(client_id, waiting)
 
             work.done = ended
             self._queue_manager.recovery_log.submit(work)
+        return answer
 
     def authorize(
-        self,
-        client_id: str,
-        requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
-        *,
-        user: str,
-        changed: bool,
-        member: str = "",
-    ) -> None:
+        self, client_id: str, requests: Sequence[SubscriptionRequest], *, user: str, changed: bool, member: str = ""
+    ) -> asyncio.Future[list[int]]:
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
         reasons: list[int] = []
         if self._queue_manager.authorization is None:
-            done([cmqc.MQRC_NONE] * len(requests))
-            return
+            answer.set_result([cmqc.MQRC_NONE] * len(requests))
+            return answer
 
         def check() -> None:
             for request in requests[len(reasons) : len(reasons) + CHECKS_PER_TURN]:
@@ -716,41 +729,38 @@ class EmbeddedBackend:
             if len(reasons) < len(requests):
                 self._loop.call_soon(check)
             else:
-                done(reasons)
+                resolve(answer, reasons)
 
         check()
+        return answer
 
     def refuse(self, client_id: str, refused: bool) -> None:
         with self._queue_manager.lock:
             self._queue_manager.topics.refuse(client_id, refused)
 
     def unsubscribe(
-        self,
-        client_id: str,
-        filters: Sequence[str],
-        done: Callable[[list[int]], None],
-        *,
-        ended: bool = False,
-        handed_over: bool = False,
-    ) -> None:
+        self, client_id: str, filters: Sequence[str], *, ended: bool = False, handed_over: bool = False
+    ) -> asyncio.Future[list[int]]:
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
         queue_manager = self._queue_manager
         work = Unit()
         with queue_manager.lock:
             for topic_filter in filters:
                 unsubscribe(queue_manager, work, client_id, topic_filter)
-            work.done = lambda reason: done([reason] * len(filters))
-            work.barrier = handed_over
+            fence = queue_manager.next_number() if ended else 0
             if ended:
-                fence = self._fences[client_id] = queue_manager.next_number()
-                work.barrier = True
-                work.done = lambda reason: self._unsubscribed(client_id, fence, partial(done, [reason] * len(filters)))
-            queue_manager.recovery_log.submit(work)
+                self._fences[client_id] = fence
+            work.barrier = handed_over or ended
 
-    def _unsubscribed(self, client_id: str, fence: int, done: Callable[[], None]) -> None:
-        """Lift a fence: what was on its way when the session ended has come."""
-        if self._fences.get(client_id) == fence:
-            del self._fences[client_id]
-        done()
+            def removed(reason: int) -> None:
+                # What was on its way when the session ended has come.
+                if ended and self._fences.get(client_id) == fence:
+                    del self._fences[client_id]
+                self._answer(answer, [reason] * len(filters))
+
+            work.done = removed
+            queue_manager.recovery_log.submit(work)
+        return answer
 
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
         queue_manager = self._queue_manager
@@ -768,13 +778,15 @@ class EmbeddedBackend:
             queue_manager.recovery_log.submit(work)
         return True
 
-    def flush(self, done: Callable[[], None]) -> None:
+    def flush(self) -> asyncio.Future[None]:
+        answer: asyncio.Future[None] = self._loop.create_future()
         with self._queue_manager.lock:
             last = Unit()
-            last.done = lambda _reason: done()
+            last.done = lambda _reason: resolve(answer, None)
             self._queue_manager.recovery_log.submit(last)
+        return answer
 
-    def stop(self, done: Callable[[], None]) -> None:
+    def stop(self) -> asyncio.Future[None]:
         if self._timer is not None:
             self._timer.cancel()
         self._asker.shutdown(wait=False)
@@ -784,4 +796,4 @@ class EmbeddedBackend:
                 queue.consumer = None
                 queue.inputs -= 1
                 queue.exclusive = False
-            self.flush(done)
+            return self.flush()

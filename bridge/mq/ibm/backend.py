@@ -26,6 +26,7 @@ from bridge.mq.backend import (
     Recovered,
     SubscriptionRequest,
     UnitOfWork,
+    resolve,
 )
 from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
@@ -178,7 +179,7 @@ class IbmBackend:
             worker.on_lost = partial(self._tell, worker, Worker.look)
             worker.on_back = partial(self._tell, worker, Worker.hint)
         self._under_way = UnitsUnderWay()
-        self._waiting_for_flush: list[Callable[[], None]] = []
+        self._waiting_for_flush: list[asyncio.Future[None]] = []
 
     def _tell(self, teller: Worker[Any], what: Callable[[Worker[Any]], None]) -> None:
         """Tell the other workers that the connection of one is lost, or back; called on its thread."""
@@ -355,36 +356,33 @@ class IbmBackend:
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
-    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+    def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
+        answer: asyncio.Future[int] = self._loop.create_future()
         if not user and client_id not in self._admitting:
-            done(cmqc.MQRC_NONE)  # it acts as the bridge itself, which was asked for its authorities at the start
-            return
+            # It acts as the bridge itself, which was asked for its authorities at the start.
+            answer.set_result(cmqc.MQRC_NONE)
+            return answer
         self._admitting[client_id] = self._admitting.get(client_id, 0) + 1
 
         def answered(reason: int) -> None:
             self._admitting[client_id] -= 1
             if not self._admitting[client_id]:
                 del self._admitting[client_id]
-            done(reason)
+            resolve(answer, reason)
 
         name = self.client_names.name_of(client_id)
         self._subscriber.submit(Admit(name, user, lambda reason: self._call(answered, reason)))
+        return answer
 
     def subscribe(
-        self,
-        client_id: str,
-        requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
-        *,
-        durable: bool,
-        user: str,
-        member: str = "",
-    ) -> None:
+        self, client_id: str, requests: Sequence[SubscriptionRequest], *, durable: bool, user: str, member: str = ""
+    ) -> asyncio.Future[list[int]]:
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
         asking = member or client_id
         self._hold_publications(asking)
 
         def answered(reasons: list[int]) -> None:
-            done(reasons)
+            resolve(answer, reasons)
             self._release_publications(asking)
 
         name = self.client_names.name_of(client_id)
@@ -393,6 +391,7 @@ class IbmBackend:
             self._fenced.setdefault(client_id, []).append(request)
         else:
             self._subscriber.submit(request)
+        return answer
 
     @property
     def subscriptions(self) -> Sized:
@@ -413,40 +412,29 @@ class IbmBackend:
                 self.submit(unit)
 
     def authorize(
-        self,
-        client_id: str,
-        requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
-        *,
-        user: str,
-        changed: bool,
-        member: str = "",
-    ) -> None:
+        self, client_id: str, requests: Sequence[SubscriptionRequest], *, user: str, changed: bool, member: str = ""
+    ) -> asyncio.Future[list[int]]:
         # MQSUB checks authority, so an altered subscription is an authorized one. An unchanged user was checked before.
         if changed and user:
-            self.subscribe(client_id, requests, done, durable=True, user=user, member=member)
-        else:
-            done([cmqc.MQRC_NONE] * len(requests))
+            return self.subscribe(client_id, requests, durable=True, user=user, member=member)
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
+        answer.set_result([cmqc.MQRC_NONE] * len(requests))
+        return answer
 
     def refuse(self, client_id: str, refused: bool) -> None:
         raise AssertionError("limits.waiting_full: refuse is for the embedded queue manager, as the configuration says")
 
     def unsubscribe(
-        self,
-        client_id: str,
-        filters: Sequence[str],
-        done: Callable[[list[int]], None],
-        *,
-        ended: bool = False,
-        handed_over: bool = False,
-    ) -> None:
+        self, client_id: str, filters: Sequence[str], *, ended: bool = False, handed_over: bool = False
+    ) -> asyncio.Future[list[int]]:
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
         name = self.client_names.name_of(client_id)
         if not ended:
             # MQTT-3.10.4-2: publications that the client sent after UNSUBSCRIBE come after it.
             self._hold_publications(client_id)
 
             def unsubscribed(reasons: list[int]) -> None:
-                done(reasons)
+                resolve(answer, reasons)
                 self._release_publications(client_id)
 
             def wait_for_messages(reasons: list[int]) -> None:
@@ -456,7 +444,7 @@ class IbmBackend:
 
             after = wait_for_messages if handed_over else unsubscribed
             self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, after)))
-            return
+            return answer
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # What a session that has ended before it was answered subscribed to is wanted by nobody.
         for request in self._fenced.pop(client_id, []):
@@ -469,9 +457,10 @@ class IbmBackend:
             # Nothing more is put for these subscriptions. What was put before and is not committed, the browser does not
             # see yet; when it is, the browser has yet to come by.
             self._under_way.when_published(lift)
-            done(reasons)
+            resolve(answer, reasons)
 
         self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, removed), ended=True))
+        return answer
 
     def _lift(self, client_id: str) -> None:
         """Lift a fence: the queue holds no message any more for subscriptions of a session that has ended."""
@@ -492,24 +481,34 @@ class IbmBackend:
         remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True
 
-    def flush(self, done: Callable[[], None]) -> None:
-        self._waiting_for_flush.append(done)
+    def flush(self) -> asyncio.Future[None]:
+        answer: asyncio.Future[None] = self._loop.create_future()
+        self._waiting_for_flush.append(answer)
         self._flushed()
+        return answer
 
     def _flushed(self) -> None:
         if self._waiting_for_flush and not self._under_way and not self._behind:
             waiting, self._waiting_for_flush = self._waiting_for_flush, []
-            for done in waiting:
-                done()
+            for answer in waiting:
+                resolve(answer, None)
 
-    def stop(self, done: Callable[[], None]) -> None:
+    def stop(self) -> asyncio.Future[None]:
+        stopped: asyncio.Future[None] = self._loop.create_future()
         # Behind a SUBSCRIBE there may be publications, which the subscriber's last answers release.
-        self._end((self._subscriber,), Worker.stop, lambda: self._end(self._workers, Worker.stop, done))
+        self._end(
+            (self._subscriber,),
+            Worker.stop,
+            lambda: self._end(self._workers, Worker.stop, partial(resolve, stopped, None)),
+        )
+        return stopped
 
-    def abandon(self, done: Callable[[], None]) -> None:
+    def abandon(self) -> asyncio.Future[None]:
         """End at once: another bridge has taken over. Nothing that waits is done, and nobody is told that it was."""
+        abandoned: asyncio.Future[None] = self._loop.create_future()
         self._consumer = None
-        self._end(self._workers, Worker.abandon, done)
+        self._end(self._workers, Worker.abandon, partial(resolve, abandoned, None))
+        return abandoned
 
     def _end(self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
         """End workers, within the time for a stop, and call `done` on the loop behind all that they have told."""

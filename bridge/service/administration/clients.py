@@ -123,12 +123,10 @@ def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -
 
 async def _committed(parts: Parts) -> list[str]:
     """Wait until all units of work given so far have ended; a line that says so where that takes long."""
-    ended = asyncio.Event()
     try:
         async with asyncio.timeout(COMMIT_TIMEOUT):
             await parts.service.settled()
-            parts.service.backend.flush(ended.set)
-            await ended.wait()
+            await parts.service.backend.flush()
     except TimeoutError:
         return ["the queue manager has not committed all of it yet"]
     return []

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from bridge.mq.backend import Backend, Completion, Recovered, UnitOfWork
 from bridge.mq.mqi import MQError
@@ -94,7 +92,7 @@ class Bridge:
     async def stop(self) -> None:
         if self._backend is not None:
             backend, self._backend = self._backend, None
-            await asyncio.wait_for(self.called(backend.stop), PATIENCE)
+            await asyncio.wait_for(backend.stop(), PATIENCE)
 
     async def restart(self, *, start: bool = True) -> Recovered:
         await self.stop()
@@ -116,13 +114,6 @@ class Bridge:
             while not condition():
                 self._heard.clear()
                 await self._heard.wait()
-
-    @staticmethod
-    async def called(ask: Callable[[Callable[..., None]], object]) -> Any:
-        """Ask for something, and return what `done` is called with."""
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        ask(lambda *what: done.set_result(what[0] if what else None))
-        return await asyncio.wait_for(done, PATIENCE)
 
     def submit(self, *units: UnitOfWork) -> None:
         for one in units:
@@ -151,8 +142,8 @@ class Bridge:
     ) -> list[int]:
         if durable:
             self.place.at_end += [f"DELETE SUB('{client_id}:{topic_filter}')" for topic_filter, _ in filters]
-        ask = functools.partial(self.backend.subscribe, client_id, requests(*filters), durable=durable, user=user)
-        return list(await self.called(lambda done: ask(done=done)))
+        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user=user)
+        return await asyncio.wait_for(asked, PATIENCE)
 
     async def subscribed(self, client_id: str, *filters: str, qos: int = 1, durable: bool = True) -> None:
         """Make subscriptions; none is refused."""
@@ -160,14 +151,14 @@ class Bridge:
         assert reasons == [0] * len(filters)
 
     async def unsubscribe(self, client_id: str, *filters: str, ended: bool = False) -> None:
-        await self.called(lambda done: self.backend.unsubscribe(client_id, filters, done, ended=ended))
+        await asyncio.wait_for(self.backend.unsubscribe(client_id, filters, ended=ended), PATIENCE)
 
     async def retain(self, *publications: PublicationMessage) -> None:
         self.place.at_end += [f"CLEAR TOPICSTR('{one.topic}') CLRTYPE(RETAINED)" for one in publications]
         await self.taken(unit(*publications, retain=True))
 
     async def flush(self) -> None:
-        await self.called(self.backend.flush)
+        await asyncio.wait_for(self.backend.flush(), PATIENCE)
 
     async def arrived(self, number: int) -> list[Transmission]:
         """All messages handed over so far, this many at least."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import partial
 
@@ -13,6 +14,7 @@ from bridge.telemetry.subscription import SHARED, SharedSubscription, shared_sub
 from bridge.wire import cmqc
 from tests.mq.contract.backend_places import TRANSMISSION_QUEUE
 from tests.mq.contract.backend_user import Bridge, payload, publication, unit
+from tests.support.patience import PATIENCE
 
 #: Someone without any authority; a real queue manager wants one that the operating system knows.
 USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
@@ -134,13 +136,12 @@ async def test_what_was_for_a_session_that_has_ended_is_not_handed_over(bridge: 
     last = unit(*(publication(old, b"%d" % number) for number in range(50)))
     bridge.submit(last)
     handed_over = len([one for one in bridge.transmissions if one.client_id == "c1"])
-    ended: list[list[int]] = []
-    bridge.backend.unsubscribe("c1", [old], ended.append, ended=True)
+    ended = bridge.backend.unsubscribe("c1", [old], ended=True)
     await bridge.subscribed("c1", new, durable=durable)
     await bridge.ended(last)
     await bridge.taken(unit(publication(old, b"nobody's"), publication(new, b"published")))
     found = await bridge.settled()
-    assert ended == [[0]]
+    assert ended.result() == [0]
     assert [payload(one) for one in found if one.client_id == "c1"][handed_over:] == [b"retained", b"published"]
     assert len([one for one in found if one.client_id == "witness"]) == 51
     mine = [one for one in found if one.client_id == "c1"]
@@ -155,7 +156,7 @@ async def test_a_direct_message_outlives_the_session_that_has_ended(bridge: Brid
     """It came for no subscription: whoever is that client next gets it."""
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)
-    bridge.backend.unsubscribe("c1", [topic], lambda _reasons: None, ended=True)
+    bridge.backend.unsubscribe("c1", [topic], ended=True)
     await bridge.place.put("alarms", b"direct", manager="c1")
     assert await bridge.payloads() == [b"direct"]
 
@@ -186,7 +187,7 @@ async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> N
             whose = f"{profile} PRINCIPAL('{user}')"
             await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
             bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
-        admitted = await bridge.called(lambda done: bridge.backend.admit("c1", user, done))
+        admitted = await asyncio.wait_for(bridge.backend.admit("c1", user), PATIENCE)
         (subscribed,) = await bridge.subscribe("c1", (topic, 1), user=user)
         (completion,) = await bridge.run(unit(publication(topic, user=user)))
         assert completion.failure == cmqc.MQRC_NONE
@@ -198,8 +199,9 @@ async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> N
 async def _join(bridge: Bridge, share: SharedSubscription, member: str, user: str = "") -> list[int]:
     bridge.place.at_end.append(f"DELETE SUB('{share.subscription_name}')")
     request = [SubscriptionRequest(share.written, SHARED, retained=False)]
-    ask = partial(bridge.backend.subscribe, share.remote_queue_manager, request, durable=True, user=user, member=member)
-    return list(await bridge.called(lambda done: ask(done=done)))
+    name = share.remote_queue_manager
+    subscribing = bridge.backend.subscribe(name, request, durable=True, user=user, member=member)
+    return await asyncio.wait_for(subscribing, PATIENCE)
 
 
 async def test_the_subscription_of_a_share(bridge: Bridge) -> None:
@@ -228,8 +230,9 @@ async def test_answers_for_one_client_come_in_the_order_asked(bridge: Bridge, us
     bridge.place.enforce_authorities()
     answers: list[tuple[str, int]] = []
     for who in (user, "", user, ""):
-        bridge.backend.admit("c1", who, lambda reason, who=who: answers.append((who, reason)))  # type: ignore[misc]
-    await bridge.called(lambda done: bridge.backend.admit("c1", user, done))
+        asked = bridge.backend.admit("c1", who)
+        asked.add_done_callback(lambda answer, who=who: answers.append((who, answer.result())))  # type: ignore[misc]
+    await asyncio.wait_for(bridge.backend.admit("c1", user), PATIENCE)
     assert [who for who, _ in answers] == [user, "", user, ""]
     assert [reason for who, reason in answers if who] == [cmqc.MQRC_NOT_AUTHORIZED] * 2
 
@@ -240,7 +243,7 @@ async def test_all_messages_of_a_subscription_are_handed_over_before_its_end_is_
     await bridge.subscribed("c1", topic)
     units = [unit(publication(topic, b"%d" % number)) for number in range(20)]
     bridge.submit(*units)
-    await bridge.called(lambda done: bridge.backend.unsubscribe("c1", [topic], done, handed_over=True))
+    await asyncio.wait_for(bridge.backend.unsubscribe("c1", [topic], handed_over=True), PATIENCE)
     before = len(bridge.transmissions)
     await bridge.ended(*units)
     assert len(await bridge.settled()) == before
@@ -257,7 +260,7 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
     bridge.place.enforce_authorities()
     requests = [SubscriptionRequest(topic, subscription_data("2"), retained=False)]
     ask = partial(bridge.backend.authorize, "c1", requests, user=user, changed=True)
-    assert await bridge.called(lambda done: ask(done)) == [cmqc.MQRC_NOT_AUTHORIZED]
+    assert await asyncio.wait_for(ask(), PATIENCE) == [cmqc.MQRC_NOT_AUTHORIZED]
     profiles = {
         f"PROFILE('{TRANSMISSION_QUEUE}') OBJTYPE(QUEUE)": "PUT",
         f"PROFILE('{name}') OBJTYPE(TOPIC)": "PUB,SUB,RESUME",
@@ -266,6 +269,6 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
         whose = f"{profile} PRINCIPAL('{user}')"
         await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
         bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
-    assert await bridge.called(lambda done: ask(done)) == [cmqc.MQRC_NONE]
+    assert await asyncio.wait_for(ask(), PATIENCE) == [cmqc.MQRC_NONE]
     await bridge.taken(unit(publication(topic, b"live", user=user)))
     assert [(payload(one), one.user_data) for one in await bridge.settled()] == [(b"retained", "2"), (b"live", "2")]

@@ -151,20 +151,19 @@ async def test_flush_comes_after_all_that_was_given(bridge: Bridge) -> None:
 async def test_everyone_who_flushes_is_called(bridge: Bridge) -> None:
     called: list[str] = []
     bridge.submit(unit(publication(bridge.topic("a"))))
-    bridge.backend.flush(lambda: called.append("first"))
+    bridge.backend.flush().add_done_callback(lambda _: called.append("first"))
     bridge.submit(unit(publication(bridge.topic("a"))))
-    bridge.backend.flush(lambda: called.append("second"))
+    bridge.backend.flush().add_done_callback(lambda _: called.append("second"))
     await bridge.flush()
     assert called == ["first", "second"]
     assert len(bridge.completions) == 2
 
 
 async def test_a_flush_waits_for_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
-    reasons: list[list[int]] = []
-    bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), reasons.append, durable=False, user="")
+    subscribing = bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), durable=False, user="")
     bridge.submit(unit(publication(bridge.topic("a"))))
     await bridge.flush()
-    assert (reasons, len(bridge.completions)) == ([[0]], 1)
+    assert (subscribing.result(), len(bridge.completions)) == ([0], 1)
     assert await bridge.payloads() == [b"x"], "a client gets what it publishes behind its SUBSCRIBE"
 
 
@@ -180,13 +179,12 @@ async def test_stop_comes_after_all_that_was_given(bridge: Bridge) -> None:
 
 
 async def test_stop_comes_after_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
-    reasons: list[list[int]] = []
     topic = bridge.topic("a")
     bridge.place.at_end.append(f"DELETE SUB('dev:{topic}')")
-    bridge.backend.subscribe("dev", requests((topic, 1)), reasons.append, durable=True, user="")
+    subscribing = bridge.backend.subscribe("dev", requests((topic, 1)), durable=True, user="")
     bridge.submit(unit(publication(topic)))
     await bridge.stop()
-    assert (reasons, [one.failure for one in bridge.completions]) == ([[0]], [0])
+    assert (subscribing.result(), [one.failure for one in bridge.completions]) == ([0], [0])
     await bridge.restart()
     assert [payload(one) for one in await bridge.settled()] == [b"x"]
 

@@ -45,9 +45,7 @@ class Service:
         return [one for batch in self.batches for one in batch]
 
     async def flush(self) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self.backend.flush(lambda: ended.set_result(None))
-        await asyncio.wait_for(ended, PATIENCE)
+        await asyncio.wait_for(self.backend.flush(), PATIENCE)
 
     async def turn(self) -> None:
         """One turn of the event loop, and of whatever waits for the disk."""
@@ -64,26 +62,17 @@ class Service:
         assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
 
     async def subscribe(self, client_id: str, *filters: tuple[str, int], durable: bool = False) -> list[int]:
-        ended = asyncio.get_running_loop().create_future()
-
-        def done(reasons: list[int]) -> None:
-            self.events.append(("subscribed", client_id))
-            ended.set_result(reasons)
-
-        self.backend.subscribe(client_id, requests(*filters), done, durable=durable, user="")
-        reasons = await asyncio.wait_for(ended, PATIENCE)
+        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
+        asked.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
+        reasons = await asyncio.wait_for(asked, PATIENCE)
         await self.flush()
         return reasons
 
     async def unsubscribe(self, client_id: str, *filters: str) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self.backend.unsubscribe(client_id, filters, lambda _reasons: ended.set_result(None))
-        await asyncio.wait_for(ended, PATIENCE)
+        await asyncio.wait_for(self.backend.unsubscribe(client_id, filters), PATIENCE)
 
     async def stop(self) -> None:
-        ended = asyncio.get_running_loop().create_future()
-        self.backend.stop(lambda: ended.set_result(None))
-        await asyncio.wait_for(ended, PATIENCE)
+        await asyncio.wait_for(self.backend.stop(), PATIENCE)
 
     @contextmanager
     def failing_disk(self):

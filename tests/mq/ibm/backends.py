@@ -80,9 +80,7 @@ def keep(unit: Unit, record: StateRecord) -> None:
 
 
 async def stop(backend: IbmBackend) -> None:
-    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    backend.stop(lambda: stopped.set_result(None))
-    await asyncio.wait_for(stopped, PATIENCE)
+    await asyncio.wait_for(backend.stop(), PATIENCE)
 
 
 def drain(manager: QueueManager, queue: str) -> list[Message]:
@@ -111,9 +109,8 @@ NONE = Fault("none", 0, after=False)
 
 
 async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
-    answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    backend.subscribe(client_id, requests((topic_filter, 1)), answered.set_result, durable=False, user="")
-    assert await asyncio.wait_for(answered, PATIENCE) == [0]
+    subscribing = backend.subscribe(client_id, requests((topic_filter, 1)), durable=False, user="")
+    assert await asyncio.wait_for(subscribing, PATIENCE) == [0]
 
 
 async def published(backend: IbmBackend, client_id: str, number: int) -> Unit:

@@ -40,13 +40,10 @@ async def test_authority_is_asked_for_the_client(
     refused = cmqc.MQRC_NOT_AUTHORIZED
     backend = backend_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
     await backend.open()
-    loop = asyncio.get_running_loop()
     found = {}
     for user in ("alice", "bob", "carol", ""):
-        admitted: asyncio.Future[int] = loop.create_future()
-        backend.admit("c", user, admitted.set_result)
-        subscribed: asyncio.Future[list[int]] = loop.create_future()
-        backend.subscribe("c", requests(("t/c", 1)), subscribed.set_result, durable=True, user=user)
+        admitted = backend.admit("c", user)
+        subscribed = backend.subscribe("c", requests(("t/c", 1)), durable=True, user=user)
 
         def fill(unit: Unit, user: str = user) -> None:
             identity = ClientIdentity("c", user.encode())
@@ -75,11 +72,10 @@ async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
     backend = backend_of(enforced, Fault("subscriptions", number, after=after))
     await backend.open()
     answers: list[tuple[str, int]] = []
-    last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     for user in ("alice", "carol", "bob"):
-        backend.admit("c", user, lambda reason, user=user: answers.append((user, reason)))  # type: ignore[misc]
-    backend.admit("c", "", last.set_result)
-    await asyncio.wait_for(last, PATIENCE)
+        asked = backend.admit("c", user)
+        asked.add_done_callback(lambda answer, user=user: answers.append((user, answer.result())))  # type: ignore[misc]
+    await asyncio.wait_for(backend.admit("c", ""), PATIENCE)
     await stop(backend)
     assert answers == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
 
@@ -89,12 +85,8 @@ async def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> 
     backend = backend_of(enforced, opened)
     await backend.open()
     before = opened.calls
-    answers: list[int] = []
-    last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    for number in range(100):
-        backend.admit(f"c{number}", "alice", answers.append)
-    backend.admit("last", "alice", last.set_result)
-    await asyncio.wait_for(last, PATIENCE)
+    answers = [backend.admit(f"c{number}", "alice") for number in range(100)]
+    await asyncio.wait_for(backend.admit("last", "alice"), PATIENCE)
     await stop(backend)
-    assert answers == [0] * 100
+    assert [answer.result() for answer in answers] == [0] * 100
     assert opened.calls - before < 100

@@ -359,12 +359,8 @@ async def test_the_backend(manager: Manager, enforced: bool) -> None:
     subscribed: dict[str, list[int]] = {}
     published: dict[str, int] = {}
     for user in ("alice", "bob", "carol", ""):
-        asked = asyncio.get_running_loop().create_future()
-        backend.admit("c", user, asked.set_result)
-        admitted[user] = await asked
-        done = asyncio.get_running_loop().create_future()
-        backend.subscribe("c", requests(("plant/#", 1), ("x", 0)), done.set_result, durable=False, user=user)
-        subscribed[user] = await done
+        admitted[user] = await backend.admit("c", user)
+        subscribed[user] = await backend.subscribe("c", requests(("plant/#", 1), ("x", 0)), durable=False, user=user)
         unit = publication("plant/a", user)
         published[user] = backend.submit(unit).get(0, 0)
     no = cmqc.MQRC_NOT_AUTHORIZED if enforced else 0
