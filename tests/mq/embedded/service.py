@@ -63,7 +63,10 @@ class Service:
 
     async def subscribe(self, client_id: str, *filters: tuple[str, int], durable: bool = False) -> list[int]:
         asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
-        asked.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
+        if not asked.done():
+            asked.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
+        else:
+            self.events.append(("subscribed", client_id))
         reasons = await asyncio.wait_for(asked, PATIENCE)
         await self.flush()
         return reasons

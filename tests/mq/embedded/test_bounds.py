@@ -97,7 +97,8 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         await backend.open()
         came: list[StoredMessage] = []
         backend.start(came.extend)
-        backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
+        await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
+        await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
         route = manager.topics.route("n")
         route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
         ended: list[Completion] = []
@@ -128,8 +129,9 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
         levels = "a/" * 10
         filters = [(levels[: 2 * depth] + "#", 0) for depth in range(1, 11)]
         filters += [("+/" * depth + "#", 1) for depth in range(1, count - 9)]
-        backend.subscribe("many", requests(*filters), durable=False, user="")
-        backend.subscribe("few", requests(("a/#", 1), ("#", 0)), durable=False, user="")
+        await backend.subscribe("many", requests(*filters), durable=False, user="")
+        await backend.subscribe("few", requests(("a/#", 1), ("#", 0)), durable=False, user="")
+        await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
         backend.submit(UnitOfWork([(_publication(levels + "a/a"), False)]))
         copies = [one.user_data for one in came if one.client_id == "many"]
         assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
@@ -148,7 +150,8 @@ async def test_messages_of_other_threads_are_handed_over_on_the_event_loop(tmp_p
         await backend.open()
         threads: asyncio.Queue[int] = asyncio.Queue()
         backend.start(lambda _batch: threads.put_nowait(threading.get_ident()))
-        backend.subscribe("c", requests(("t", 0)), durable=False, user="")
+        await backend.subscribe("c", requests(("t", 0)), durable=False, user="")
+        await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
 
         def publish() -> None:
             connection = EmbeddedConnection(manager)

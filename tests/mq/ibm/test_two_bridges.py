@@ -58,9 +58,7 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
     await happens(lambda: bool(fenced))
     assert not late.done()
     await published(second, "a", 3)
-    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    first.abandon(lambda: gone.set_result(None))
-    await asyncio.wait_for(gone, PATIENCE)
+    await asyncio.wait_for(first.abandon(), PATIENCE)
     late.cancel()
     await stop(second)
     assert payloads(queue_manager) == {"a": [1, 3]}
@@ -114,9 +112,7 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
     gate.set()
     assert (await committing).failure == 0
     recovered = await asyncio.wait_for(waiting, PATIENCE)
-    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    first.abandon(lambda: gone.set_result(None))
-    await asyncio.wait_for(gone, PATIENCE)
+    await asyncio.wait_for(first.abandon(), PATIENCE)
     await stop(second)
     (record,) = recovered.records
     assert isinstance(record, ReceivedRecord) and record.received == [1]
