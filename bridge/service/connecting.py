@@ -1,153 +1,628 @@
-"""CONNECT: a client is let in or refused, takes its session over from an older connection, or begins one.
+"""CONNECT and AUTH: a client is authenticated, and takes up its session or begins one, or it is rejected.
 
-Source: MQTT 3.1.1 sections 3.1.4 and 3.2. Whether its identity may receive messages at all is asked of the queue manager
-first, so that a client that is refused does no harm to another of its client identifier, nor to that one's session.
+Source: MQTT 3.1.1 sections 3.1.4 and 3.2, MQTT 5 section 4.12. The queue manager is asked first whether the client's
+identity may receive messages at all. So a client that is rejected does no harm to another of its client identifier, nor to
+the session of that one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+import secrets
 import time
-from functools import partial
+from collections.abc import Collection
 from typing import Any
 
-from bridge.mq.backend import Completion, UnitOfWork
-from bridge.mqtt.connection import State
-from bridge.mqtt.packets import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect
+import msgspec
+
+from bridge.config import ChannelConfig, LimitsConfig
+from bridge.mq.backend import UnitOfWork
+from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, State
+from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, ConnackCode, ConnackProperties, Connect
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.security.authenticator import Authenticated
-from bridge.security.failed_connects import network_of
-from bridge.service.admission import (
-    Barred,
-    admitted_identity,
-    connack_properties,
-    refusal_of,
-    refuse,
-    session_expiry_interval,
+from bridge.security.authenticator import (
+    Authenticated,
+    AuthenticationFailed,
+    AuthenticatorUnavailable,
+    Certificate,
+    Exchange,
+    Presented,
 )
-from bridge.service.authentication import BELIEVED, authenticate, identify, judge, refused_code
-from bridge.service.client import Client
-from bridge.service.ownership import authorize_again, belongs_to_another, refuse_for_owner, take_ownership
-from bridge.service.sessions import Sessions
-from bridge.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
+from bridge.security.authenticators import ChannelAuthentication
+from bridge.security.channel_authentication import Connecting
+from bridge.security.failed_connects import Attempt, network_of
+from bridge.service.client import Client, granted_expiry
+from bridge.service.resumption import Failure, authorize_again
+from bridge.service.telemetry import TelemetryService
+from bridge.telemetry.identity import (
+    AS_IS,
+    UNAUTHENTICATED,
+    USER_IDENTIFIER_LENGTH,
+    ClientIdentity,
+    ClientNames,
+    Principal,
+    fits_user_identifier,
+    user_identifier,
+)
 from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.outbox import NO_RECEIVE_MAXIMUM
-from bridge.telemetry.session import Session
+from bridge.telemetry.request import ReplyAddresses
+from bridge.telemetry.session import NEVER, Session
+from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
 from bridge.telemetry.topic_access import TopicAccess
 from bridge.transport.interface import Peer
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
+#: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
+PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT", LEVEL_MQTT_5)}
+#: Longest client identifier of MQTT 3.1, in characters.
+CLIENT_ID_LENGTH_3_1 = 23
+NO_CERTIFICATE = Certificate()
+#: The authentication of a channel that asks nobody.
+BELIEVED = ChannelAuthentication()
 
-def connect(service: Sessions, client: Client, packet: Connect) -> None:
-    """Refuse a client, or have it authenticate itself, and the queue manager asked for its authority."""
-    config = client.channel
+
+class Rejected(Exception):
+    """A client is not accepted: the CONNACK code, the reason for the log, and a reason code of MQTT 5 if it says more."""
+
+    def __init__(self, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
+        super().__init__(why)
+        self.code = code
+        self.reason_code = reason_code
+
+
+class SessionOfAnother(Exception):
+    """The client identifier belongs to a session of another principal."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(f"the session belongs to {session.principal}")
+        self.session = session
+
+
+class Gone(Exception):
+    """The connection has ended: nobody is to be answered."""
+
+
+class NotAuthenticated(Exception):
+    """An enhanced authentication has failed: a reason code of MQTT 5, and the reason for the log."""
+
+    def __init__(self, reason_code: ReasonCode, why: str) -> None:
+        super().__init__(why)
+        self.reason_code = reason_code
+
+
+class Barred(Exception):
+    """A channel authentication record keeps a client out; words for the log."""
+
+
+# The sequences ----------------------------------------------------------------------------------------------------------
+
+
+async def connect(service: TelemetryService, client: Client, packet: Connect) -> None:
+    """Answer CONNECT."""
     # As it says of itself, for the log; who it is, is another matter.
     client.transport.peer = Peer(client.transport.peer.address, packet.client_id)
-    authentication = service.authentication.get(config.name, BELIEVED)
-    admit = partial(_admit, service, client, packet)
-    refusal = refusal_of(packet, config, service.queue_manager_name, authentication.methods, service.backend.client_names)
-    if refusal is not None:
-        refuse(service, client, *refusal)
-    elif service.backend.outage:
-        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, "the queue manager is unreachable")
-    elif blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
-        refuse(service, client, ConnackCode.NOT_AUTHORIZED, blocked)
-    elif client.protocol.authentication_method is not None:
-        then = partial(identify, service, client, packet, admit)
-        judge(service, client, packet, partial(authenticate, service, client, packet, then))
-    elif authentication.asks:
-        judge(service, client, packet, partial(identify, service, client, packet, admit))
-    else:
-        admit(Authenticated(packet.user_name, verified=False))
-
-
-def _admit(service: Sessions, client: Client, packet: Connect, shown: Authenticated) -> None:
-    """Have the queue manager asked for the authority of a client that has shown who it is."""
     try:
-        identity, client.user_name = admitted_identity(service, client, packet, shown)
-    except Barred as error:
-        # Who guesses passwords is not to see by the answer which one is right.
-        refuse(service, client, refused_code(service, client, packet), str(error))
-        return
-    client.principal = Principal(True, client.user_name) if shown.verified else UNAUTHENTICATED
-    if client.attempt is not None:
-        client.attempt.end(True)
-    client.expires = math.inf if shown.expires is None else shown.expires
-    user = identity.user.decode("utf-8", "replace")
+        await Connection(service, client, packet).accept()
+    except Rejected as rejected:
+        if client.protocol.state < State.CONNECTED:  # else the client has left
+            refuse(service, client, rejected.code, str(rejected), rejected.reason_code)
+    except SessionOfAnother as error:
+        refuse_for_owner(service, client, error.session)
+    except Gone:
+        pass
 
-    def admitted(reason: int) -> None:
-        if client.protocol.state is not State.AUTHENTICATING:
-            return  # it did not wait for the answer
+
+class Connection:
+    """A connection whose CONNECT has arrived and is not answered."""
+
+    def __init__(self, service: TelemetryService, client: Client, packet: Connect) -> None:
+        self._service = service
+        self._client = client
+        self._packet = packet
+        self._authentication = service.authentication.get(client.channel.name, BELIEVED)
+        #: Authentication Data that the client is told in CONNACK
+        self._data: bytes | None = None
+
+    async def accept(self) -> None:
+        """Accept the client. Raises Rejected, SessionOfAnother and Gone."""
+        identity = await self._identify()
+        user = identity.user.decode("utf-8", "replace")
+        reason = await self._service.backend.admit(identity.client_id, user)
+        self._still_waiting()
         if reason:
             code = ConnackCode.SERVER_UNAVAILABLE
             if reason == cmqc.MQRC_NOT_AUTHORIZED:
                 code = ConnackCode.NOT_AUTHORIZED
-            what = f"user {user!r} may not receive messages: put to {service.backend.transmission_queue}"
-            refuse(service, client, code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
+            what = f"user {user!r} may not receive messages: put to {self._service.backend.transmission_queue}"
+            raise Rejected(code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
+        await self._take_up_session(identity)
+
+    def _still_waiting(self) -> None:
+        """Raise Gone if the client has not waited for its answer."""
+        if self._client.protocol.state is not State.AUTHENTICATING:
+            raise Gone
+
+    # Who the client is
+
+    async def _identify(self) -> ClientIdentity:
+        """Return who the client is to MQ, when it has authenticated itself. Raises Rejected and Gone."""
+        service, client, packet = self._service, self._client, self._packet
+        config = client.channel
+        methods = self._authentication.methods
+        rejected = refusal_of(packet, config, service.queue_manager_name, methods, service.backend.client_names)
+        if rejected is not None:
+            raise rejected
+        if service.backend.outage:
+            raise Rejected(ConnackCode.SERVER_UNAVAILABLE, "the queue manager is unreachable")
+        if blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, blocked)
+        if client.protocol.authentication_method is None and not self._authentication.asks:
+            return self._admitted_identity(Authenticated(packet.user_name, verified=False))
+        await asyncio.sleep(0)  # time-outs need a task
+        address, user = client.transport.address, packet.user_name or ""
+        attempt = service.failed_connects.begin(address, user, config.failed_connects, config.connect_timeout)
+        if attempt is None:
+            why = "too many of its address wait to be judged, for others have failed before (failed_connects)"
+            raise Rejected(ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.CONNECTION_RATE_EXCEEDED)
+        try:
+            if attempt.delay:
+                await delay(client, attempt)
+                self._still_waiting()
+            identity = self._admitted_identity(await self._authenticate(attempt))
+            attempt.end(True)
+        finally:
+            attempt.end(False)
+        return identity
+
+    def _admitted_identity(self, shown: Authenticated) -> ClientIdentity:
+        client = self._client
+        try:
+            identity, client.user_name = admitted_identity(self._service, client, self._packet, shown)
+        except Barred as error:
+            # Don't reveal whether the password was correct.
+            raise self._unauthenticated(str(error)) from None
+        client.principal = Principal(True, client.user_name) if shown.verified else UNAUTHENTICATED
+        client.expires = math.inf if shown.expires is None else shown.expires
+        return identity
+
+    async def _authenticate(self, attempt: Attempt) -> Authenticated:
+        """Return what the client has shown by its method of enhanced authentication, and by its CONNECT."""
+        service, client, packet = self._service, self._client, self._packet
+        presented = presented_by(client, packet, attempt)
+        shown = None
+        if client.protocol.authentication_method is not None:
+            assert packet.properties is not None
+            client.connect = packet
+            attempt.start()
+            exchange = self._authentication.methods[client.protocol.authentication_method].begin(presented)
+            try:
+                shown = await authenticate(client, exchange, packet.properties.authentication_data)
+            except NotAuthenticated as error:
+                service.observers.authentication_failed(client.channel.name)
+                why = f"it did not authenticate itself: {error}"
+                raise Rejected(ConnackCode.NOT_AUTHORIZED, why, error.reason_code) from None
+            self._data = shown.data
+        seconds = client.channel.connect_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                authenticated = await self._authentication.authenticate(presented, shown)
+        except AuthenticationFailed as error:
+            service.observers.authentication_failed(client.channel.name)
+            raise self._unauthenticated(str(error)) from None
+        except AuthenticatorUnavailable as error:
+            why = str(error)
+        except TimeoutError:
+            why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
+        except Exception:
+            log.exception("MQB1203E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+            why = "an authenticator fails"
         else:
-            _arrive(service, client, identity, packet)
+            self._still_waiting()
+            return authenticated
+        attempt.end(True)  # it has not failed
+        raise Rejected(ConnackCode.SERVER_UNAVAILABLE, why)
 
-    service.backend.admit(identity.client_id, user, admitted)
+    def _unauthenticated(self, why: str) -> Rejected:
+        """Return the rejection of a client: the same whether its password is wrong or it is kept out."""
+        if self._authentication.asks and self._packet.password is not None:
+            return Rejected(ConnackCode.BAD_USER_NAME_OR_PASSWORD, why)
+        return Rejected(ConnackCode.NOT_AUTHORIZED, why)
+
+    # Its session
+
+    async def _take_up_session(self, identity: ClientIdentity) -> None:
+        """Take a session over, or begin one; the client is answered when that is on record."""
+        service, client, packet = self._service, self._client, self._packet
+        client_id = identity.client_id
+        properties = None
+        if packet.protocol_level == LEVEL_MQTT_5:
+            properties = connack_properties(packet, client, client_id, service.limits, self._data)
+        network = network_of(client.transport.address)
+        expiry_interval = session_expiry_interval(packet, client.channel)
+        while True:
+            existing = service.sessions.get(client_id)
+            if existing is not None and belongs_to_another(service, client, existing):
+                raise SessionOfAnother(existing)
+            if not client.protocol.admits(properties):
+                why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
+                client.close(why, ReasonCode.PACKET_TOO_LARGE)
+                return
+            if await self._purged(client_id):
+                continue
+            if existing is None and (excess := service.quotas.session_excess(client.principal, network)):
+                raise Rejected(ConnackCode.SERVER_UNAVAILABLE, excess, ReasonCode.QUOTA_EXCEEDED)
+            old = service.clients.get(client_id)
+            if old is not None:
+                # MQTT-3.1.4-2
+                audit_log.note("taken over", old.peer, channel=old.channel.name, by=client.peer.address)
+                old.close(f"taken over by a new connection {client.peer}", ReasonCode.SESSION_TAKEN_OVER)
+                service.lost(old)
+            existing = service.sessions.get(client_id)  # a clean session ended with its connection
+            if existing is not None:
+                take_ownership(client, existing)
+                service.quotas.update(existing)
+            client.will = packet.will
+            if existing is not None and existing.durable and not packet.clean_session:
+                session, present = existing, existing.begun
+                service.wills.withdraw(client_id)
+                break
+            if existing is not None:
+                service.purge(existing)
+            if await self._purged(client_id):
+                continue
+            session, present = service.new_session(identity, durable=expiry_interval > 0), False
+            session.principal, session.network = client.principal, network
+            service.quotas.update(session)
+            break
+        service.timers.cancel(client_id)
+        service.clients[client_id] = client
+        client.committing = True  # from here on, the sequence runs to its end
+        session.connect(client.channel.name, client.protocol.level, expiry_interval, time.time())
+        topics = _topics(client, identity)
+        try:
+            if session is existing:
+                await authorize_again(service, client, session, identity, topics)
+            self._still_owner(client_id)
+            session.identity = identity
+            recording = await self._record(session, present=present)
+            self._still_owner(client_id)
+        except Exception as error:
+            current = service.clients.get(client_id) is client  # else it was taken over by another connection
+            if current:
+                self._give_up(session)
+            if isinstance(error, Failure):
+                raise Rejected(ConnackCode.SERVER_UNAVAILABLE, str(error)) if current else Gone from None
+            raise
+        finally:
+            client.committing = False
+        session.topics = topics
+        self._begin(session, identity, properties, present=present)
+        if recording is not None:
+            service.delivery.recorded(session, recording)
+
+    def _still_owner(self, client_id: str) -> None:
+        """Raise Gone if the client has left, or another connection has taken over its session."""
+        self._still_waiting()
+        if self._service.clients.get(client_id) is not self._client:
+            raise Gone
+
+    async def _record(self, session: Session, *, present: bool) -> Outgoing | None:
+        """Commit that the client has a session; return the message that is on record with it. Raises Failure."""
+        recording: Outgoing | None = None
+        unit = UnitOfWork()
+        if session.durable:
+            # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
+            if present:
+                session.save_sent()
+            else:
+                session.save_again()
+            recording = session.take_records(unit.records)
+        completion = await self._service.units.committed(unit)
+        if completion.failure:
+            # What it was to put on record is still to be.
+            session.save_again()
+            raise Failure(cmqc.reason_name(completion.failure))
+        return recording
+
+    def _give_up(self, session: Session) -> None:
+        """Let go of a session whose client is gone before CONNACK, or is rejected because of a failure."""
+        service = self._service
+        del service.clients[session.client_id]
+        if service.sessions.get(session.client_id) is session:  # else it was purged
+            session.detach(time.time())
+            service.leave(session)
+
+    def _begin(
+        self, session: Session, identity: ClientIdentity, properties: ConnackProperties | None, *, present: bool
+    ) -> None:
+        """Answer with CONNACK 0, and send what waits."""
+        service, client, packet = self._service, self._client, self._packet
+        protocol = client.protocol
+        receive_maximum = packet.properties.receive_maximum if packet.properties is not None else None
+        session.attach(identity, receive_maximum or NO_RECEIVE_MAXIMUM)
+        client.session = session
+        protocol.accept(service.clock(), session_present=present, properties=properties)
+        service.observers.connected(session)
+        user = identity.user.decode("utf-8", "replace")
+        facts: dict[str, Any] = {
+            "user": user,
+            "user_name": client.user_name,
+            "authenticated": client.principal.authenticated,
+        }
+        audit_log.note("connected", client.peer, channel=client.channel.name, **facts)
+        log.info(
+            "MQB2001I client %s connected: %s session%s",
+            client.peer,
+            "durable" if session.durable else "clean",
+            ", present" if present else "",
+        )
+        session.outbox.in_flight.send_again(protocol, service.clock())
+        client.transport.flush()
+        service.delivery.pump(session, client)
+        client.transport.take_turn()
+
+    async def _purged(self, client_id: str) -> bool:
+        """Wait until the messages of a session that has ended are removed; False if there is nothing to wait for.
+
+        They must not be taken for messages of the new session.
+        """
+        purging = self._service.purging(client_id)
+        if purging is None:
+            return False
+        await purging
+        self._still_waiting()
+        return True
 
 
-def _arrive(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
-    """Take a session over, or begin one; the client is answered when that is on record."""
-    client_id = identity.client_id
-    existing = service.sessions.get(client_id)
-    if existing is not None and belongs_to_another(service, client, existing):
-        refuse_for_owner(service, client, existing)
-        return
-    properties = None
-    if packet.protocol_level == LEVEL_MQTT_5:
-        properties = connack_properties(packet, client, client_id, service.limits)
-    if not client.protocol.admits(properties):
-        why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
-        client.close(why, ReasonCode.PACKET_TOO_LARGE)
-        return
-    again = partial(_arrive_again, service, client, identity, packet)
-    if service.after_purge(client_id, again):
-        return
-    network = network_of(client.transport.address)
-    if existing is None and (excess := service.quotas.session_excess(client.principal, network)):
-        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, excess, ReasonCode.QUOTA_EXCEEDED)
-        return
-    old = service.clients.get(client_id)
-    if old is not None:
-        # MQTT-3.1.4-2
-        audit_log.note("taken over", old.peer, channel=old.channel.name, by=client.peer.address)
-        old.close(f"taken over by a new connection {client.peer}", ReasonCode.SESSION_TAKEN_OVER)
-        service.lost(old)
-    existing = service.sessions.get(client_id)  # a clean session ended with its connection
-    if existing is not None:
-        take_ownership(client, existing)
-        service.quotas.update(existing)
-    client.will = packet.will
-    expiry_interval = session_expiry_interval(packet, client.channel)
-    present = False
-    if existing is not None and existing.durable and not packet.clean_session:
-        session, present = existing, existing.begun
-        service.wills.withdraw(client_id)
+async def delay(client: Client, attempt: Attempt) -> None:
+    """Delay an attempt to authenticate after failed ones of the same network or user."""
+    log.warning(
+        "MQB1206W channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
+        client.channel.name,
+        client.peer,
+        attempt.delay,
+    )
+    try:
+        await asyncio.sleep(attempt.delay)
+    except asyncio.CancelledError:
+        # The client left before its credentials were checked: a fleet that gives up must not lock itself out.
+        attempt.end(True)
+        raise
+
+
+async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -> Authenticated:
+    """Exchange AUTH packets with a client until it has authenticated itself. Raises NotAuthenticated and Gone."""
+    seconds = client.channel.connect_timeout
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                result = await exchange.respond(data)
+        except AuthenticationFailed as error:
+            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, str(error)) from error
+        except TimeoutError as error:
+            why = f"the method took longer than {seconds:g} s (connect_timeout)"
+            raise NotAuthenticated(ReasonCode.SERVER_BUSY, why) from error
+        except Exception as error:
+            log.exception(
+                "MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer
+            )
+            raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails") from error
+        if client.protocol.state >= State.DISCONNECTING:
+            raise Gone
+        if isinstance(result, Authenticated):
+            return result
+        client.response = asyncio.get_running_loop().create_future()
+        client.protocol.challenge(result.data)
+        client.transport.flush()
+        client.transport.take_turn()
+        data = await client.response
+
+
+async def authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
+    """Answer AUTH of a connected client that authenticates itself again (MQTT 5 section 4.12.1).
+
+    It has to be the user that it was, and all that its CONNECT presented has to be right still.
+    """
+    await asyncio.sleep(0)  # time-outs need a task
+    try:
+        await _authenticate_again(service, client, packet)
+    except NotAuthenticated as error:
+        service.observers.authentication_failed(client.channel.name)
+        if client.protocol.state is State.CONNECTED:
+            client.close(f"it did not authenticate itself again: {error}", error.reason_code)
+    except Gone:
+        pass
+
+
+async def _authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
+    session, method = client.session, client.protocol.authentication_method
+    if session is None:
+        raise Gone
+    assert client.connect is not None and method is not None and packet.properties is not None
+    before = session.identity
+    connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
+    channel = service.authentication.get(client.channel.name, BELIEVED)
+    presented = presented_by(client, connect)
+    result = await authenticate(client, channel.methods[method].begin(presented), packet.properties.authentication_data)
+    try:
+        async with asyncio.timeout(client.channel.connect_timeout):
+            shown = await channel.authenticate(presented, result)
+        identity, name = admitted_identity(service, client, connect, shown)
+    except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
+        why = str(error) or "it takes longer than connect_timeout"
+        raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
+    except Exception as error:
+        log.exception(
+            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails",
+            client.channel.name,
+            client.peer,
+        )
+        raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
+    if (identity.user, name) != (before.user, client.user_name):
+        raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
+    if client.protocol.state is State.CONNECTED:
+        client.expires = math.inf if shown.expires is None else shown.expires
+        client.protocol.authenticated(result.data)
+        client.transport.flush()
+
+
+# What a CONNECT presents and asks for -----------------------------------------------------------------------------------
+
+
+def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None) -> Presented:
+    """Return what a client has shown by its CONNECT and its connection."""
+    transport = client.transport
+    return Presented(
+        packet.client_id,
+        packet.user_name,
+        packet.password,
+        transport.certificate,
+        transport.address,
+        client.channel.name,
+        attempt,
+    )
+
+
+def refusal_of(
+    packet: Connect,
+    config: ChannelConfig,
+    queue_manager_name: str,
+    methods: Collection[str] = (),
+    names: ClientNames = AS_IS,
+) -> Rejected | None:
+    """Return the rejection of a client; None for one that may be accepted.
+
+    `methods` are those of enhanced authentication that the channel has, `names` the queue manager names of clients. A reason
+    code of MQTT 5 goes with the refusal where it says more than the CONNACK code.
+    """
+    # The dialect of little-endian words is older than MQTT 5.
+    spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
+    if (packet.protocol_name, packet.protocol_level) not in spoken:
+        why = f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}"
+        return Rejected(ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION, why)
+    method = packet.properties.authentication_method if packet.properties is not None else None
+    if method is not None and method not in methods:
+        why = (
+            f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
+        )
+        return Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD)
+    fault = _identifier_error(packet, queue_manager_name, names)
+    return None if fault is None else Rejected(ConnackCode.IDENTIFIER_REJECTED, fault)
+
+
+def _identifier_error(packet: Connect, queue_manager_name: str, names: ClientNames) -> str | None:
+    client_id = packet.client_id
+    if not client_id:
+        if packet.protocol_level == 3:
+            return "MQTT 3.1 asks for a client identifier of 1 to 23 characters"
+        if packet.protocol_level == LEVEL_MQTT_5 or packet.clean_session:
+            return None
+        return "an empty client identifier needs a clean session"
+    if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
+        return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
+    if (error := names.error(client_id)) is not None:
+        return error
+    if is_shared(client_id) or is_remote_queue_manager(client_id):
+        return "a client identifier of this form is kept for shared subscriptions"
+    if names.name_of(client_id) == queue_manager_name:
+        return "the client identifier is the name of the queue manager itself"
+    return None
+
+
+def identity_of(
+    packet: Connect, config: ChannelConfig, replies: ReplyAddresses, user_name: str | None = None
+) -> ClientIdentity:
+    """Return the identity of a client as MQ knows it; a client that gave no identifier gets one (MQTT-3.1.3-6).
+
+    `user_name` is the user that it has authenticated itself as, None for the one of its CONNECT.
+    """
+    client_id = packet.client_id or "auto-" + secrets.token_hex(9)
+    user_name = packet.user_name if user_name is None else user_name
+    user = user_identifier(client_id, user_name, mcauser=config.mcauser, use_client_id=config.use_client_id)
+    return ClientIdentity(client_id, user, replies)
+
+
+def admitted_identity(
+    service: TelemetryService, client: Client, packet: Connect, shown: Authenticated
+) -> tuple[ClientIdentity, str]:
+    """Return who a client is to MQ, and the user that it has shown to be; the channel's rules and the records say so.
+
+    Raises Barred.
+    """
+    config, transport = client.channel, client.transport
+    identity = identity_of(packet, config, service.replies, shown.user_name)
+    transport.peer = Peer(transport.peer.address, identity.client_id)
+    certificate = transport.certificate or NO_CERTIFICATE
+    name = (packet.user_name if shown.user_name is None else shown.user_name) or ""
+    connecting = Connecting(config.name, transport.address, name, certificate.subject, certificate.issuer)
+    verdict = service.channel_authentication.at_work.verdict(connecting, identity.user.decode("utf-8", "replace"))
+    for warning in verdict.warnings:
+        log.warning("MQB1204W channel %s: client %s: %s", config.name, client.peer, warning)
+        audit_log.note("would be refused", client.peer, channel=config.name, why=warning)
+    if verdict.refusal:
+        raise Barred(verdict.refusal)
+    if verdict.mcauser is not None:
+        identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
+    elif why := _too_long_for_mq(identity.client_id, name, config):
+        raise Barred(why)
+    return identity, name
+
+
+def _too_long_for_mq(client_id: str, user_name: str, config: ChannelConfig) -> str | None:
+    """Return why a client cannot act as its own user: cut to 12 bytes, the names of several clients could be one MQ user.
+
+    IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
+    """
+    if config.use_client_id:
+        what, name = "client identifier", client_id
+        hint = "map the client to a user with a channel authentication record, or set use_client_id: false"
+    elif config.mcauser:
+        return None
     else:
-        if existing is not None:
-            service.purge(existing)
-        if service.after_purge(client_id, again):
-            return
-        session = service.new_session(identity, durable=expiry_interval > 0)
-        session.principal, session.network = client.principal, network
-        service.quotas.update(session)
-    service.timers.cancel(client_id)
-    service.clients[client_id] = client
-    session.connect(client.channel.name, client.protocol.level, expiry_interval, time.time())
-    topics = _topics(client, identity)
-    commit = partial(_commit, service, client, session, identity, packet, properties, topics, present)
-    if session is existing:
-        authorize_again(service, client, session, identity, topics, commit)
-    else:
-        commit("")
+        what, name = "user name", user_name
+        hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel an mcauser"
+    if fits_user_identifier(name):
+        return None
+    return f"its {what} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
+
+
+def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:
+    """Return how many seconds the session that a CONNECT asks for is to outlive its connection: 0 to NEVER.
+
+    Before MQTT 5 a session ends with its connection where Clean Session is set, else never (MQTT 5 section 3.1.2.11.2).
+    """
+    return granted_expiry(_asked_expiry_interval(packet), config)
+
+
+def _asked_expiry_interval(packet: Connect) -> int:
+    if packet.protocol_level != LEVEL_MQTT_5:
+        return 0 if packet.clean_session else NEVER
+    return (packet.properties.session_expiry_interval or 0) if packet.properties is not None else 0
+
+
+def connack_properties(
+    packet: Connect, client: Client, client_id: str, limits: LimitsConfig, authentication_data: bytes | None
+) -> ConnackProperties:
+    """Return what a client of MQTT 5 is told when it is accepted (MQTT 5 section 3.2.2.3)."""
+    keep_alive = client.channel.keep_alive
+    shorter = keep_alive and not 0 < packet.keep_alive <= keep_alive
+    granted = session_expiry_interval(packet, client.channel)
+    return ConnackProperties(
+        session_expiry_interval=None if granted == _asked_expiry_interval(packet) else granted,
+        server_keep_alive=keep_alive if shorter else None,
+        receive_maximum=limits.unreleased,
+        maximum_packet_size=client.channel.max_packet_size,
+        assigned_client_identifier=None if packet.client_id else client_id,
+        topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
+        authentication_method=client.protocol.authentication_method,
+        authentication_data=authentication_data,
+    )
 
 
 def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
@@ -158,97 +633,98 @@ def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
     return TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
 
 
-def _commit(
-    service: Sessions,
-    client: Client,
-    session: Session,
-    identity: ClientIdentity,
-    packet: Connect,
-    properties: ConnackProperties | None,
-    topics: TopicAccess | None,
-    present: bool,
-    failure: str,
-) -> None:
-    """Record that a client has a session, unless there is a failure already; the client is answered after that."""
-    client_id = identity.client_id
-    durable = session.durable
-    if service.clients.get(client_id) is not client:
-        return  # taken over by another connection meanwhile
-    if failure or client.protocol.state is not State.AUTHENTICATING:
-        _give_up(service, client, session, failure)
-        return
-    session.identity = identity
-
-    def committed(completion: Completion) -> None:
-        reason = completion.failure
-        if reason:
-            # What it was to put on record is still to be.
-            session.save_again()
-        if service.clients.get(client_id) is not client:
-            return  # taken over by another connection before this one was answered
-        if reason or client.protocol.state is not State.AUTHENTICATING:
-            _give_up(service, client, session, cmqc.reason_name(reason) if reason else "")
-            return
-        session.topics = topics
-        _begin(service, client, session, identity, packet, properties, present=present)
-        if recording is not None:
-            service.units.recorded(session, recording)
-
-    recording: Outgoing | None = None
-    unit = UnitOfWork()
-    if durable:
-        # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
-        if present:
-            session.save_sent()
-        else:
-            session.save_again()
-        recording = session.take_records(unit.records)
-    service.units.submit(unit, committed)
+# Who owns a session -----------------------------------------------------------------------------------------------------
 
 
-def _arrive_again(service: Sessions, client: Client, identity: ClientIdentity, packet: Connect) -> None:
-    """Go on when the messages of the session before are removed: they must not be taken for messages of the new session."""
-    if client.protocol.state is State.AUTHENTICATING:
-        _arrive(service, client, identity, packet)
+def belongs_to_another(service: TelemetryService, client: Client, session: Session) -> bool:
+    """Return whether a session has an owner other than the client's principal, and sharing is not allowed."""
+    owner = session.principal
+    if owner is None or owner == client.principal:
+        return False
+    former = service.authentication.get(session.channel, BELIEVED)
+    if not owner.authenticated and former.asks:
+        # The channel had no authentication when the session was last used. Its clients must not be locked out.
+        return False
+    present = service.authentication.get(client.channel.name, BELIEVED)
+    return not (former.shared_client_ids and present.shared_client_ids)
 
 
-def _give_up(service: Sessions, client: Client, session: Session, failure: str) -> None:
-    """Let go of a session whose client is gone before CONNACK, or is refused because of a failure."""
-    if failure:
-        refuse(service, client, ConnackCode.SERVER_UNAVAILABLE, failure)
-    del service.clients[session.client_id]
-    if service.sessions.get(session.client_id) is session:  # else it was purged
-        session.detach(time.time())
-        service.leave(session)
-
-
-def _begin(
-    service: Sessions,
-    client: Client,
-    session: Session,
-    identity: ClientIdentity,
-    packet: Connect,
-    properties: ConnackProperties | None,
-    *,
-    present: bool,
-) -> None:
-    protocol = client.protocol
-    receive_maximum = packet.properties.receive_maximum if packet.properties is not None else None
-    session.attach(identity, receive_maximum or NO_RECEIVE_MAXIMUM)
-    config = client.channel
-    client.session = session
-    protocol.accept(service.clock(), session_present=present, properties=properties)
-    service.observers.connected(session)
-    user = identity.user.decode("utf-8", "replace")
-    facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
-    audit_log.note("connected", client.peer, channel=config.name, **facts)
-    log.info(
-        "MQB2001I client %s connected: %s session%s",
+def refuse_for_owner(service: TelemetryService, client: Client, session: Session) -> None:
+    """Reject a client whose client identifier belongs to a session of another principal."""
+    log.warning(
+        "MQB1212W channel %s: rejected client %s as %s: its client identifier belongs to a session of %s on channel %s; "
+        "hint: `mqbridge client purge` ends that session, shared_client_ids of both channels lets users share it",
+        client.channel.name,
         client.peer,
-        "durable" if session.durable else "clean",
-        ", present" if present else "",
+        client.principal,
+        session.principal,
+        session.channel,
     )
-    session.outbox.in_flight.send_again(protocol, service.clock())
+    service.observers.session_refused(client.channel.name)
+    answer_refusal(
+        service,
+        client,
+        ConnackCode.NOT_AUTHORIZED,
+        f"the session belongs to {session.principal}",
+        event="session refused",
+        user_name=client.user_name,
+        authenticated=client.principal.authenticated,
+        owner_channel=session.channel,
+    )
+
+
+def take_ownership(client: Client, session: Session) -> None:
+    """Bind a session that a client resumes or discards to the client's principal."""
+    former, session.principal = session.principal, client.principal
+    if former == client.principal:
+        return
+    log.info(
+        "MQB2004I client %s: session now belongs to %s, before to %s",
+        client.peer,
+        client.principal,
+        former or "no recorded user",
+    )
+    audit_log.note(
+        "session owner changed",
+        client.peer,
+        channel=client.channel.name,
+        user_name=client.user_name,
+        authenticated=client.principal.authenticated,
+        former=None if former is None else str(former),
+    )
+
+
+# Rejections -------------------------------------------------------------------------------------------------------------
+
+
+def answer_refusal(
+    service: TelemetryService,
+    client: Client,
+    code: ConnackCode,
+    why: str,
+    reason_code: ReasonCode | None = None,
+    *,
+    event: str = "refused",
+    **facts: Any,
+) -> None:
+    """Answer with a CONNACK that refuses, count and audit the refusal, and close. The caller writes the log line."""
+    stranger = client.transport.address
+    audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
+    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
+    client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()
-    service.pump(client)
-    client.transport.take_turn()
+
+
+def refuse(
+    service: TelemetryService, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
+) -> None:
+    """Answer with a CONNACK that refuses, say so in the log, and close; `reason_code` is of MQTT 5, where it says more."""
+    log.warning(
+        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
+        client.channel.name,
+        client.peer,
+        code,
+        code.name.replace("_", " ").lower(),
+        why,
+    )
+    answer_refusal(service, client, code, why, reason_code)

@@ -1,16 +1,24 @@
-"""Delivery: messages that lie on the transmission queue, to the sessions of the clients that their MQXQHs name."""
+"""Delivery: messages that lie on the transmission queue, to the sessions of the clients that their MQXQHs name.
+
+It also has what belongs to the outboxes of sessions: their backlogs, shares, records and dead letters.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from bridge.mq.backend import UnitOfWork
-from bridge.service.shares import Share
+from bridge.config import LimitsConfig
+from bridge.mq.backend import Backend, Completion, UnitOfWork
+from bridge.service.client import Client
+from bridge.service.observers import Observers
+from bridge.service.shares import Share, Shares
+from bridge.service.turns import Turns
 from bridge.service.units import Units
 from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import too_many
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, subscription_data
@@ -24,22 +32,45 @@ SENT_AT_ONCE = 500
 
 
 class Delivery:
-    """What the transmit-queue poller hands its messages to."""
+    """Sends messages of the transmission queue to clients."""
 
-    def __init__(self, units: Units, sessions: Mapping[str, Session]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        units: Units,
+        turns: Turns,
+        observers: Observers,
+        clock: Callable[[], float],
+        sessions: Mapping[str, Session],
+        clients: Mapping[str, Client],
+        limits: LimitsConfig,
+    ) -> None:
+        self._backend = backend
         self._units = units
-        self._turns = units.turns
+        self._turns = turns
+        self._observers = observers
+        self._clock = clock
         #: by client identifier
         self._sessions = sessions
+        self._clients = clients
         #: the sessions are another bridge's: nothing is done for them any more
         self.retired = False
-        units.give_out = self.give_out
+        self.shares = Shares(self.new_backlog)
+        self._backlog_total = BacklogTotal()
+        #: the backlogs for which publications are rejected
+        self._refusing: set[Backlog] = set()
+        self.use_limits(limits)
+
+    def attached(self, session: Session) -> Client | None:
+        """Return the client that has a session now; None while it is away."""
+        client = self._clients.get(session.client_id)
+        return client if client is not None and client.session is session else None
 
     def deliver(self, batch: Sequence[Transmission]) -> None:
         """Hand each message that the transmit-queue poller found to its session."""
         if self.retired:
             return
-        sessions, shares = self._sessions, self._units.shares
+        sessions, shares = self._sessions, self.shares
         grouped: dict[Session, list[Transmission]] = {}
         removals: list[Transmission] = []
         filled: dict[str, Share] = {}
@@ -69,15 +100,15 @@ class Delivery:
 
     def _make_room(self, share: Share, removals: list[Transmission]) -> None:
         """Keep the backlog of a share within limits.waiting_bytes."""
-        units, backlog = self._units, share.waiting
+        backlog = share.waiting
         if backlog.full:
             dropped, dead = backlog.make_room(())
             for transmission in dropped:
-                units.observers.unclaimed(transmission)
+                self._observers.unclaimed(transmission)
             removals += dropped
             for transmission in dead:
-                units.reject(backlog.owner, too_many(transmission, backlog.limit))
-        units.review(backlog)
+                self.reject(backlog.owner, too_many(transmission, backlog.limit))
+        self.review(backlog)
 
     def give_out(self, shares: Sequence[Share]) -> None:
         """Hand what waits in shares to their members, as far as they can take it."""
@@ -90,7 +121,7 @@ class Delivery:
         if grouped:
             self._send_in_turns(grouped, [])
         for share in shares:
-            self._units.review(share.waiting)
+            self.review(share.waiting)
 
     def _send_in_turns(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
         """Send messages, a few sessions at a time. `removals` are finished already."""
@@ -114,12 +145,11 @@ class Delivery:
 
     def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
         """Send messages as far as the windows of sessions allow; the others wait."""
-        units = self._units
-        now = units.clock()
+        now = self._clock()
         records: dict[StateKey, StateRecord | None] = {}
         recording: list[tuple[Session, Outgoing | None]] = []
         for session, waiting in grouped.items():
-            client = units.attached(session)
+            client = self.attached(session)
             outbox = session.outbox
             try:
                 effects = outbox.deliver(waiting, now, None if client is None else client.protocol)
@@ -127,9 +157,9 @@ class Delivery:
                 if client is not None:
                     client.transport.flush()
                 if effects.finished or effects.refusals or effects.more:
-                    units.sent(session, client, effects)
+                    self._sent(session, client, effects)
                 if outbox.backlog.messages:
-                    units.review(outbox.backlog)
+                    self.review(outbox.backlog)
                 if session.unsaved:
                     recording.append((session, session.take_records(records)))
             except Exception:
@@ -140,15 +170,15 @@ class Delivery:
         if removals or records:
             unit = UnitOfWork(removals=removals)
             unit.records = records
-            units.submit(unit, partial(units.saved, recording))
+            self._units.submit(unit, partial(self.saved, recording))
 
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before they were sent: those of shares go to other members."""
-        shares = self._units.shares
+        shares = self.shares
         own = [one for one in waiting if one.client_id not in shares]
         if own:
             removals += own
-            self._units.observers.abandoned(session, own)
+            self._observers.abandoned(session, own)
         for name in {one.client_id for one in waiting} & shares.keys():
             shares[name].take_back(session, [one for one in waiting if one.client_id == name], set())
             self._turns.run(partial(self.give_out, [shares[name]]))
@@ -160,8 +190,142 @@ class Delivery:
             # It came for a subscription of a session that has ended: it ended with it. What somebody else's subscription
             # has sent, such as one of MQXR, is nobody's to throw away.
             removals.append(transmission)
-            self._units.observers.unclaimed(transmission)
+            self._observers.unclaimed(transmission)
         elif session is not None:
             session.outbox.backlog.append(transmission)
         else:
-            self._units.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+            self.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+
+    # Outboxes of sessions ----------------------------------------------------------------------------------------------
+
+    def pump(self, session: Session, client: Client) -> None:
+        """Send waiting messages as far as the window allows, and commit what is finished by that."""
+        self.save(session, self.send_waiting(session, client))
+
+    def send_waiting(self, session: Session, client: Client) -> list[Transmission]:
+        """Send waiting messages as far as the window allows; return those that wait for no acknowledgement."""
+        outbox = session.outbox
+        finished: list[Transmission] = []
+        if outbox.backlog.messages and outbox.open:
+            effects = outbox.pump(self._clock(), client.protocol)
+            client.transport.flush()
+            finished = effects.finished
+            self._sent(session, client, effects)
+            self.review(outbox.backlog)
+        if session.shares and (waiting := self.shares.waiting_for(session)):
+            self.give_out(waiting)
+        return finished
+
+    def _sent(self, session: Session, client: Client | None, effects: SendEffects) -> None:
+        """Report what an outbox has finished, dead-letter what it refused, and continue in the next turn."""
+        if effects.more and client is not None:
+            client.transport.send_more_soon()
+        if effects.finished:
+            discarded = effects.discarded
+            self._observers.finished(session, effects.finished, discarded)
+            if self._units.traffic is not None:
+                self._units.traffic.finished(session, effects.finished, discarded)
+            if discarded and (dropped := sum(why is FULL for why in discarded.values())):
+                log.warning(
+                    "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
+                    dropped, session.client_id, FULL, session.outbox.backlog.limit,
+                )  # fmt: skip
+        for refusal in effects.refusals:
+            self.reject(session.client_id, refusal)
+
+    def take_back(self, session: Session, *, sent: bool) -> None:
+        """Have other members get what a session was given for shares, and not sent, or with `sent`, not acknowledged."""
+        shares = self.shares.take_back(session, sent=sent)
+        if shares:
+            # Not at once: a batch may be on its way to the members.
+            asyncio.get_running_loop().call_soon(self.give_out, shares)
+
+    # Backlogs ----------------------------------------------------------------------------------------------------------
+
+    def use_limits(self, limits: LimitsConfig) -> None:
+        """Apply limits to backlogs that begin from now on, and the total at once."""
+        self.limits = limits
+        if self._backend.refuses_for_clients:
+            self._backlog_total.limit = limits.waiting_total
+
+    def new_backlog(self, owner: str) -> Backlog:
+        """Return the backlog of a new session or share."""
+        return Backlog(owner, self.limits.waiting_bytes, self.limits.waiting_full, self._backlog_total)
+
+    def review(self, backlog: Backlog) -> None:
+        """Reject publications that would be added to a full backlog, or accept them again."""
+        total = backlog.total
+        if backlog.bytes <= backlog.limit and total.bytes <= total.limit and not self._refusing:
+            return
+        if backlog.must_refuse is not backlog.refuses:
+            self._refuse(backlog, not backlog.refuses)
+        if self._refusing and total.bytes <= total.limit:
+            for other in [one for one in self._refusing if not one.must_refuse]:
+                self._refuse(other, False)
+
+    def _refuse(self, backlog: Backlog, refuses: bool) -> None:
+        backlog.refuses = refuses
+        self._backend.refuse(backlog.owner, refuses)
+        if refuses:
+            self._refusing.add(backlog)
+            log.warning(
+                "MQB2403W publications for client %r are rejected: %d bytes wait for it (limits.waiting_bytes is %d), and "
+                "%d bytes for all clients (limits.waiting_total is %d)",
+                backlog.owner, backlog.bytes, backlog.limit, backlog.total.bytes, backlog.total.limit,
+            )  # fmt: skip
+        else:
+            self._refusing.discard(backlog)
+            log.info("MQB2404I publications for client %r are accepted again", backlog.owner)
+
+    def end(self, backlog: Backlog) -> None:
+        """Release the backlog of a session or share that has ended."""
+        backlog.clear()
+        self.review(backlog)
+        # Messages of units of work that fail later return to it: they do not count any more.
+        backlog.total = BacklogTotal()
+
+    def reject(self, recipient: str, refusal: Refusal) -> None:
+        """Move a message that its client cannot take to the dead-letter queue, with its reason."""
+        log.warning("MQB2402W a message for client %r cannot be delivered: %s", recipient, refusal.why)
+        self.dead_letter(refusal.transmission, refusal.reason)
+
+    def dead_letter(self, transmission: Transmission, reason: int) -> None:
+        """Move a message that no client can take to the dead-letter queue."""
+        try:
+            if not self._backend.dead_letter(transmission, reason):
+                return
+        except Exception:
+            log.exception(
+                "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered",
+                transmission.client_id,
+                self._backend.transmission_queue,
+            )
+            return
+        self._observers.dead_lettered(transmission, reason)
+
+    # Records of sessions ---------------------------------------------------------------------------------------------
+
+    def save(self, session: Session, removals: Sequence[Transmission] = ()) -> None:
+        """Commit changes of a session, and messages for it that are finished."""
+        unit = UnitOfWork(removals=list(removals))
+        recording = [(session, session.take_records(unit.records))]
+        if unit.removals or unit.records:
+            self._units.submit(unit, partial(self.saved, recording))
+
+    def saved(self, recording: Sequence[tuple[Session, Outgoing | None]], completion: Completion) -> None:
+        """Finish a unit of work with records of sessions, but no packets to answer."""
+        for session, outgoing in recording:
+            if completion.failure:
+                session.save_again()
+            elif outgoing is not None:
+                self.recorded(session, outgoing)
+
+    def recorded(self, session: Session, recording: Outgoing) -> None:
+        """Send the message that waited for the record of its unusual message id, which is committed, and those behind."""
+        client = self.attached(session)
+        if session.outbox.recording is not recording:
+            return
+        session.outbox.recorded(None if client is None else client.protocol, self._clock())
+        if client is not None:
+            client.transport.flush()
+            self.pump(session, client)

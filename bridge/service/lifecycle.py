@@ -35,6 +35,7 @@ from bridge.service.administration.parts import Parts
 from bridge.service.administration.status import standby_status
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer, answers
+from bridge.service.gateway import Gateway
 from bridge.service.greeting import greeting
 from bridge.service.host import host_of
 from bridge.service.log import is_journal
@@ -190,7 +191,7 @@ class Bridge:
             file = self.configuration.audit_log.file
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.channels = Channels(self.service, self.configuration.limits, self.host.telemetry_channels)
+        self.channels = Channels(Gateway(self.service), self.configuration.limits, self.host.telemetry_channels)
         self._watch = Watch(self.service, self.host)
         parts = Parts(
             configuration=self._configuration,

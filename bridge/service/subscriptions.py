@@ -1,22 +1,24 @@
-"""SUBSCRIBE and UNSUBSCRIBE of a client: subscriptions `ClientIdentifier:Topic name` of the queue manager, and shares."""
+"""SUBSCRIBE and UNSUBSCRIBE of a client: subscriptions `ClientIdentifier:Topic name` of the queue manager, and shares.
+
+A share is a subscription of the queue manager as long as it has members. Both sequences run to their end if the client
+leaves meanwhile, for its session has to know what the queue manager has done.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from bridge.archive.events import now_us
-from bridge.mq.backend import SubscriptionRequest
+from bridge.mq.backend import SubscriptionRequest, UnitOfWork
 from bridge.mqtt.packets import LEVEL_MQTT_5, SUBACK_FAILURE, PacketType, Subscribe, SubscriptionOptions, Unsubscribe
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.quotas import LEVELS_PER_SUBSCRIPTION, levels_left
-from bridge.service.sessions import Sessions
-from bridge.service.sharing import end_without_members, join, leave, put_on_record
+from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import (
@@ -44,7 +46,7 @@ def topics_of(topic_filter: str) -> str:
     return topic_filter.split("/", 2)[2] if is_shared(topic_filter) else topic_filter
 
 
-def subscribe(service: Sessions, client: Client, session: Session, packet: Subscribe) -> None:
+async def subscribe(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> None:
     """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK when the queue manager has the subscriptions.
 
     0x80 stands for a refusal.
@@ -75,13 +77,17 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
             why, code = full, ReasonCode.QUOTA_EXCEEDED
         elif why is None and topic_filter not in known and levels <= topic_filter.count("/"):
             most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions
-            why = f"the filters of a client have at most {most} levels ({LEVELS_PER_SUBSCRIPTION} x limits.subscriptions)"
+            why = (
+                f"the filters of a client have at most {most} levels ({LEVELS_PER_SUBSCRIPTION} x limits.subscriptions)"
+            )
             code = ReasonCode.QUOTA_EXCEEDED
         elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
             log.warning("MQB2201W client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
-            audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
+            audit_log.note(
+                "subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why
+            )
         elif sharing:
             # QoS 2 cannot be kept across members: see SHARED.
             data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
@@ -101,67 +107,124 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         for _, request in wanted
         if request.topic_filter not in session.filters
     }
-
-    reasons_by_position: dict[int, int] = {}
-    awaited = 1 + bool(shared)
-
-    def done(asked: Sequence[tuple[int, SubscriptionRequest]], reasons: list[int]) -> None:
-        nonlocal awaited
-        awaited -= 1
-        client.release(REQUEST_WEIGHT * len(asked))
-        reasons_by_position.update(zip((position for position, _ in asked), reasons, strict=True))
-        if not awaited:
-            answer()
-
-    def answer() -> None:
-        granted = []
-        for position, request in sorted(wanted + shared, key=lambda one: one[0]):
-            reason = reasons_by_position[position]
-            topic_filter, qos = request.topic_filter, request.data.qos
-            if reason:
-                log.warning(
-                    "MQB2202W client %s: subscription to %r as user %r is refused: %s (%d)",
-                    client.peer,
-                    topic_filter,
-                    user,
-                    cmqc.reason_name(reason),
-                    reason,
-                )
-                if topic_filter in added:
-                    session.filters.pop(topic_filter, None)
-                codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE
-                continue
-            codes[position] = qos
-            if topic_filter in session.filters:
-                session.filters[topic_filter] = request.data.user_data
-            granted.append((topic_filter, qos))
-            if topic_filter == DEFAULT_QOS_TOPIC:
-                session.outbox.direct_qos = qos
-        service.quotas.update_subscriptions(session)
-        if not client.protocol.suback(packet.message_id, codes, told):
-            client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
-        client.transport.flush()
-        service.observers.subscribed(session, granted, received)
-        if shared and client.session is session:
-            service.pump(client)
-
     session.filters |= added
     client.hold(REQUEST_WEIGHT * (len(wanted) + len(shared)))
-    service.backend.subscribe(
-        session.client_id,
-        [request for _, request in wanted],
-        partial(done, wanted),
-        durable=session.durable,
-        user=user,
+    subscribing = service.backend.subscribe(
+        session.client_id, [request for _, request in wanted], durable=session.durable, user=user
     )
-    if shared:
-        join(service, session, [request for _, request in shared], user, partial(done, shared))
+    joining = Joining(service, session, [request for _, request in shared], user)
     service.quotas.update_subscriptions(session)
+    reasons = await subscribing
+    client.release(REQUEST_WEIGHT * len(wanted))
+    reasons = reasons + await joining.finish()
+    client.release(REQUEST_WEIGHT * len(shared))
+
+    granted = []
+    for (position, request), reason in sorted(
+        zip(wanted + shared, reasons, strict=True), key=lambda asked: asked[0][0]
+    ):
+        topic_filter, qos = request.topic_filter, request.data.qos
+        if reason:
+            log.warning(
+                "MQB2202W client %s: subscription to %r as user %r is refused: %s (%d)",
+                client.peer,
+                topic_filter,
+                user,
+                cmqc.reason_name(reason),
+                reason,
+            )
+            if topic_filter in added:
+                session.filters.pop(topic_filter, None)
+            codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE
+            continue
+        codes[position] = qos
+        if topic_filter in session.filters:
+            session.filters[topic_filter] = request.data.user_data
+        granted.append((topic_filter, qos))
+        if topic_filter == DEFAULT_QOS_TOPIC:
+            session.outbox.direct_qos = qos
+    service.quotas.update_subscriptions(session)
+    if not client.protocol.suback(packet.message_id, codes, told):
+        client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
+    client.transport.flush()
+    service.observers.subscribed(session, granted, received)
+    if shared and client.session is session:
+        service.delivery.pump(session, client)
 
 
-def unsubscribe(service: Sessions, client: Client, session: Session, packet: Unsubscribe) -> None:
+class Joining:
+    """A session that becomes a member of shares.
+
+    The queue manager is asked for the authority of each member; what a share has begun with stays.
+    """
+
+    def __init__(
+        self, service: TelemetryService, session: Session, requests: Sequence[SubscriptionRequest], user: str
+    ) -> None:
+        """Ask the queue manager."""
+        self._service = service
+        self._session = session
+        self._shares = [service.delivery.shares.share(request.topic_filter) for request in requests]
+        self._before = dict(session.shares)
+        for share, request in zip(self._shares, requests, strict=True):
+            share.joining += 1
+            session.shares[share.subscription.remote_queue_manager] = request.topic_filter, request.data.user_data
+        self._answers = [
+            service.backend.subscribe(
+                share.subscription.remote_queue_manager,
+                [SubscriptionRequest(request.topic_filter, SHARED, retained=False)],
+                durable=True,
+                user=user,
+                member=session.client_id,
+            )
+            for share, request in zip(self._shares, requests, strict=True)
+        ]
+
+    async def finish(self) -> list[int]:
+        """Return a reason code for each share, when the memberships are on record."""
+        if not self._shares:
+            return []
+        service, session, before = self._service, self._session, self._before
+        reasons = []
+        for share, answer in zip(self._shares, self._answers, strict=True):
+            (reason,) = await answer
+            reasons.append(reason)
+            name = share.subscription.remote_queue_manager
+            share.joining -= 1
+            asked = session.shares.get(name)
+            # None: it has unsubscribed since, or its session has ended.
+            if asked is not None and not reason:
+                share.add(session, asked[1])
+            elif asked is not None and name in before:
+                session.shares[name] = before[name]
+            else:
+                session.shares.pop(name, None)
+            service.end_share(share)
+        failure = await _put_on_record(service, session)
+        if not failure:
+            return reasons
+        for share in self._shares:
+            if share.subscription.remote_queue_manager not in before:
+                service.leave_share(session, share)
+                service.end_share(share)
+        return [failure] * len(reasons)
+
+
+async def _put_on_record(service: TelemetryService, session: Session) -> int:
+    """Commit what shares a durable session is a member of; return the reason of a failure, or MQRC_NONE."""
+    if not session.durable or service.sessions.get(session.client_id) is not session:
+        return cmqc.MQRC_NONE
+    unit = UnitOfWork()
+    session.save_sent()
+    recording = [(session, session.take_records(unit.records))]
+    completion = await service.units.committed(unit)
+    service.delivery.saved(recording, completion)
+    return completion.failure
+
+
+async def unsubscribe(service: TelemetryService, client: Client, session: Session, packet: Unsubscribe) -> None:
     """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
-    shares = [share for share in service.units.shares.of(session) if share.subscription.written in packet.topics]
+    shares = [share for share in service.delivery.shares.of(session) if share.subscription.written in packet.topics]
     known = {*session.filters, *(share.subscription.written for share in shares)}
     codes: list[int] = []
     for topic_filter in packet.topics:
@@ -179,53 +242,36 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
     received = now_us()
 
     client.hold(REQUEST_WEIGHT * len(packet.topics))
-
-    def done(reasons: list[int]) -> None:
-        client.release(REQUEST_WEIGHT * len(packet.topics))
-        failed = {one: reason for one, reason in zip(packet.topics, reasons, strict=True) if reason and one in removed}
-        if DEFAULT_QOS_TOPIC in removed.keys() - failed.keys():
-            session.outbox.direct_qos = DIRECT_MESSAGE_QOS
-        if failed:
-            _keep_subscribed(service, client, session, removed, failed)
-            for position, topic_filter in enumerate(packet.topics):
-                if reason := failed.pop(topic_filter, 0):
-                    codes[position] = reason_code_of(reason, PacketType.UNSUBACK)
-            if client.protocol.level != LEVEL_MQTT_5:
-                return  # UNSUBACK cannot say so: the connection is closed without one
-        if not client.protocol.unsuback(packet.message_id, codes):
-            client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
-        client.transport.flush()
-        service.observers.unsubscribed(session, packet.topics, received)
-
-    if not shares:
-        service.backend.unsubscribe(session.client_id, packet.topics, done)
-        return
-    awaited = 1 + len(shares)
-    answer = [cmqc.MQRC_NONE] * len(packet.topics)
-
-    def one_done(_reasons: list[int]) -> None:
-        nonlocal awaited
-        awaited -= 1
-        if not awaited:
-            done(answer)
-
-    def all_done(reasons: list[int]) -> None:
-        answer[:] = reasons
-        one_done(reasons)
-
-    def recorded(_failure: int) -> None:
-        for share in shares:
-            end_without_members(service, share, one_done)
-
     for share in shares:
-        leave(service, session, share)
-    # The record first: a share that nobody is a member of by it ends with the next start at the latest.
-    put_on_record(service, session, recorded)
-    service.backend.unsubscribe(session.client_id, packet.topics, all_done)
+        service.leave_share(session, share)
+    unsubscribing = service.backend.unsubscribe(session.client_id, packet.topics)
+    if shares:
+        # The record first: a share that nobody is a member of by it ends with the next start at the latest.
+        await _put_on_record(service, session)
+        for ending in [service.end_share(share) for share in shares]:
+            if ending is not None:
+                await ending
+    reasons = await unsubscribing
+
+    client.release(REQUEST_WEIGHT * len(packet.topics))
+    failed = {one: reason for one, reason in zip(packet.topics, reasons, strict=True) if reason and one in removed}
+    if DEFAULT_QOS_TOPIC in removed.keys() - failed.keys():
+        session.outbox.direct_qos = DIRECT_MESSAGE_QOS
+    if failed:
+        _keep_subscribed(service, client, session, removed, failed)
+        for position, topic_filter in enumerate(packet.topics):
+            if reason := failed.pop(topic_filter, 0):
+                codes[position] = reason_code_of(reason, PacketType.UNSUBACK)
+        if client.protocol.level != LEVEL_MQTT_5:
+            return  # UNSUBACK cannot say so: the connection is closed without one
+    if not client.protocol.unsuback(packet.message_id, codes):
+        client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
+    client.transport.flush()
+    service.observers.unsubscribed(session, packet.topics, received)
 
 
 def _keep_subscribed(
-    service: Sessions, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
+    service: TelemetryService, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
 ) -> None:
     """Keep the filters of a session whose subscriptions the queue manager still has, and tell the client."""
     if service.sessions.get(session.client_id) is session:

@@ -1,8 +1,8 @@
 """The telemetry service: MQTT clients as publish/subscribe applications of a queue manager.
 
-It owns the sessions, and knows which client has each of them. What clients send becomes units of work here
-(`bridge.service.units` keeps track of them); what lies on the transmission queue is handed to sessions by
-`bridge.service.delivery`.
+It owns the sessions, and knows which client has each of them: how sessions begin, are left by their clients, and end. What
+lies on the transmission queue is handed to them by `bridge.service.delivery`. What clients send comes from
+`bridge.service.gateway`.
 """
 
 from __future__ import annotations
@@ -14,28 +14,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from types import MappingProxyType
-from typing import Final
 
-from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mq.backend import Backend, ClientSubscription, UnitOfWork
-from bridge.mqtt.connection import ServerProtocol
-from bridge.mqtt.events import MessagePacket
-from bridge.mqtt.packets import Auth, Connect, Publish, Subscribe, Unsubscribe
+from bridge.config import LimitsConfig
+from bridge.mq.backend import Backend, ClientSubscription, UnitOfWork, resolve
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
-from bridge.service.authentication import respond
 from bridge.service.client import Client
-from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
 from bridge.service.locked_out import LockedOut
 from bridge.service.observers import Observer, Observers
 from bridge.service.quotas import Quotas
-from bridge.service.sharing import end_without_members, leave_all
-from bridge.service.subscriptions import subscribe, unsubscribe
+from bridge.service.shares import Share
 from bridge.service.timers import Timers
 from bridge.service.turns import Turns
 from bridge.service.units import Units
@@ -47,13 +40,10 @@ from bridge.telemetry.request import KEY_LENGTH, ReplyAddresses
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_manager, subscription_data
 from bridge.telemetry.transmission import Transmission
-from bridge.transport.interface import Transport
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Deliveries, about, that the publications of one client cause in one turn. One publication may cause more.
-DELIVERIES_AT_A_TURN: Final = 20_000
 #: Messages of an ended session that are removed at a time.
 REMOVED_AT_ONCE = 1_000
 
@@ -85,17 +75,21 @@ class TelemetryService:
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
         self.clients: dict[str, Client] = {}
-        self.units = Units(backend, self.observers, clock, self.clients, limits, turns)
-        #: clients that are gone, and the messages of sessions that have ended
-        self._turns = self.units.turns
-        #: by client identifier: what waits until the messages of an ended session are removed
-        self._purging: dict[str, list[Callable[[], None]]] = {}
+        self.units = Units(backend)
+        #: deliveries, clients that are gone, and the messages of sessions that have ended
+        self.turns = turns or Turns()
+        self.delivery = Delivery(
+            backend, self.units, self.turns, self.observers, clock, self.sessions, self.clients, limits
+        )
+        #: by client identifier: those who wait until the messages of an ended session are removed
+        self._purging: dict[str, list[asyncio.Future[None]]] = {}
+        #: sessions whose subscriptions are being authorized again for a client that resumes them
+        self.resuming: dict[Session, asyncio.Future[None]] = {}
         self.quotas = Quotas(limits)
-        self.delivery = Delivery(self.units, self.sessions)
         #: by client identifier: when the sessions of clients that are away expire
         self.timers = Timers()
         self.subscriptions: Sized = backend.subscriptions
-        self.wills = Wills(self)
+        self.wills = Wills(self.units, self.observers)
         self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
 
     # Start and end ---------------------------------------------------------------------------------------------------
@@ -111,7 +105,7 @@ class TelemetryService:
                 continue
             if is_remote_queue_manager(subscription.client_id):
                 shared.add(subscription.client_id)
-                self.units.shares.share(subscription.topic_filter)
+                self.delivery.shares.share(subscription.topic_filter)
                 continue
             session = self._recovered(subscription.client_id)
             session.filters[subscription.topic_filter] = subscription.user_data
@@ -126,9 +120,9 @@ class TelemetryService:
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
             await self.backend.caught_up()
-        for share in list(self.units.shares.values()):
+        for share in list(self.delivery.shares.values()):
             share.uncertain()
-            end_without_members(self, share)
+            self.end_share(share)
         # What comes from now on was never sent to anybody.
         for session in self.sessions.values():
             session.outbox.uncertain = False
@@ -138,7 +132,7 @@ class TelemetryService:
 
     def _rejoined(self) -> list[ClientSubscription]:
         """Make durable sessions members of their shares again; return what they subscribe to by them."""
-        shares, found = self.units.shares, []
+        shares, found = self.delivery.shares, []
         for session in self.sessions.values():
             for name, (topic_filter, user_data) in list(session.shares.items()):
                 share = shares.get(name)
@@ -159,12 +153,12 @@ class TelemetryService:
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply other limits to clients that connect and to sessions that begin from now on, and the totals at once."""
         self.limits = self.quotas.limits = limits
-        self.units.use_limits(limits)
+        self.delivery.use_limits(limits)
 
     def disconnect_all(self, why: str, reason_code: ReasonCode) -> None:
         """Close the connections of all clients, a few in each turn of the event loop."""
         for client in list(self.clients.values()):
-            self._turns.run(partial(client.close, why, reason_code))
+            self.turns.run(partial(client.close, why, reason_code))
 
     def retire(self) -> None:
         """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
@@ -186,59 +180,12 @@ class TelemetryService:
             unreleased=self.limits.unreleased,
             turn_bytes=min(SENT_AT_A_TURN, self.limits.pending_bytes),
             request_bytes=self.limits.request_bytes,
-            backlog=self.units.new_backlog(identity.client_id),
+            backlog=self.delivery.new_backlog(identity.client_id),
         )
         self.sessions[identity.client_id] = session
         return session
 
     # Clients ---------------------------------------------------------------------------------------------------------
-
-    def client(self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig) -> Client:
-        """Return the client at the other end of a new connection."""
-        return Client(self, transport, protocol, channel, self.limits.pending_publication_bytes)
-
-    def portion(self, packets: Sequence[MessagePacket]) -> tuple[int, int]:
-        """Return how many packets of a client belong in one turn, and about how many deliveries their publications cause."""
-        deliveries = 0
-        for index, packet in enumerate(packets):
-            if type(packet) is Publish:
-                deliveries += self.backend.weight(packet.topic)
-                if deliveries >= DELIVERIES_AT_A_TURN:
-                    return index + 1, deliveries
-        return len(packets), deliveries
-
-    def control(self, client: Client, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
-        """Act on a packet of a client that is not about messages."""
-        if isinstance(event, Connect):
-            connect(self, client, event)
-            return
-        session = client.session
-        if isinstance(event, Auth):
-            respond(self, client, session, event)
-            return
-        assert session is not None
-        if isinstance(event, Subscribe):
-            subscribe(self, client, session, event)
-        else:
-            unsubscribe(self, client, session, event)
-
-    def pump(self, client: Client) -> None:
-        """Send what waits for a client as far as the window allows."""
-        if client.session is not None:
-            self.units.pump(client.session, client)
-
-    def sweep(self, client: Client) -> None:
-        """Do what is due as time passes: a client of MQTT 3.1 gets unacknowledged messages again (section 4.2)."""
-        session = client.session
-        if client.protocol.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
-            return
-        session.outbox.in_flight.send_again(client.protocol, self.clock(), self.limits.retry_interval)
-        client.transport.flush()
-
-    def paused(self, session: Session) -> None:
-        """Have what a client that does not read has not been sent for its shares go to others."""
-        if session.shares:
-            self.units.take_back(session, sent=False)
 
     def _dropped(self, client_id: str, topic_filter: str, reason: int) -> None:
         """Disconnect a client that has lost a subscription for good.
@@ -250,15 +197,9 @@ class TelemetryService:
             why = f"its subscription to {topic_filter!r} is lost: {cmqc.reason_name(reason)} ({reason})"
             client.close(why, ReasonCode.ADMINISTRATIVE_ACTION)
 
-    # Disconnecting ---------------------------------------------------------------------------------------------------
-
-    def gone(self, client: Client) -> None:
-        """Note that the connection of a client is gone: when many are gone, this takes several turns of the event loop."""
-        self._turns.run(partial(self.lost, client))
-
     async def settled(self) -> None:
         """Return when the sessions of all clients that are gone are recorded or removed."""
-        await self._turns.finish()
+        await self.turns.finish()
 
     def lost(self, client: Client) -> None:
         """Publish the will of a client whose connection is gone, unless it said DISCONNECT; end a clean session."""
@@ -269,7 +210,7 @@ class TelemetryService:
             del self.clients[session.client_id]
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
-        self.units.take_back(session, sent=True)
+        self.delivery.take_back(session, sent=True)
         self.observers.disconnected(session)
         try:
             if client.will is not None:
@@ -282,7 +223,7 @@ class TelemetryService:
         """Put a durable session on record whose client is away; end a clean one."""
         if session.expiry_interval:
             session.save_sent()
-            self.units.save(session)
+            self.delivery.save(session)
             self._expire_later(session)
         else:
             self.purge(session)
@@ -305,18 +246,18 @@ class TelemetryService:
             del self.sessions[client_id]
         self.timers.cancel(client_id)
         self.wills.publish_now(client_id)
-        leave_all(self, session)
+        self._leave_all(session)
         if session.filters:
-            self.backend.unsubscribe(client_id, list(session.filters), lambda _reasons: None, ended=True)
+            self.backend.unsubscribe(client_id, list(session.filters), ended=True)
         records: dict[StateKey, StateRecord | None] = {}
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}
             records.update(session.requests.removal())
         pending = session.outbox.pending()
-        self.units.end(session.outbox.backlog)
+        self.delivery.end(session.outbox.backlog)
         self._purging.setdefault(client_id, [])
         # The records first: after a crash, messages for a client without a session are removed at the next start.
-        self._turns.run(partial(self._remove, session, records, pending, 0))
+        self.turns.run(partial(self._remove, session, records, pending, 0))
 
     def _remove(
         self, session: Session, records: dict[StateKey, StateRecord | None], pending: list[Transmission], begin: int
@@ -330,18 +271,50 @@ class TelemetryService:
         if unit.removals or records:
             self.units.submit(unit)
         if end < len(pending) and not self.delivery.retired:
-            self._turns.run(partial(self._remove, session, {}, pending, end))
+            self.turns.run(partial(self._remove, session, {}, pending, end))
             return
         self.observers.ended(session)
         # A client that waits to begin the session again takes its place.
         self.quotas.end(session)
-        for then in self._purging.pop(session.client_id, ()):
-            then()
+        for waiting in self._purging.pop(session.client_id, ()):
+            resolve(waiting, None)
 
-    def after_purge(self, client_id: str, then: Callable[[], None]) -> bool:
-        """Call `then` when the messages of an ended session are removed; return False if there is nothing to wait for."""
+    def purging(self, client_id: str) -> asyncio.Future[None] | None:
+        """Wait until the messages of an ended session are removed; None if there is nothing to wait for."""
         waiting = self._purging.get(client_id)
         if waiting is None:
-            return False
-        waiting.append(then)
-        return True
+            return None
+        removed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(removed)
+        return removed
+
+    # Shares ----------------------------------------------------------------------------------------------------------
+
+    def leave_share(self, session: Session, share: Share) -> None:
+        """Make a session a member of a share no more; what it has not been sent goes to others (MQTT-3.10.4-3)."""
+        share.remove(session)
+        self.delivery.take_back(session, sent=False)
+        session.shares.pop(share.subscription.remote_queue_manager, None)
+        self.quotas.update_subscriptions(session)
+
+    def _leave_all(self, session: Session) -> None:
+        """Take a session that ends out of its shares: what it has not acknowledged goes to others."""
+        self.delivery.take_back(session, sent=True)
+        for share in self.delivery.shares.of(session):
+            share.remove(session)
+            self.end_share(share)
+        session.shares.clear()
+
+    def end_share(self, share: Share) -> asyncio.Future[list[int]] | None:
+        """Remove the subscription of a share without members, and its messages; None if it has members."""
+        if not self.delivery.shares.drop(share):
+            return None
+        name, written = share.subscription.remote_queue_manager, share.subscription.written
+        answer = self.backend.unsubscribe(name, [written], ended=True)
+        removals = list(share.waiting)
+        self.delivery.end(share.waiting)
+        for transmission in removals:
+            self.observers.unclaimed(transmission)
+        if removals:
+            self.units.submit(UnitOfWork(removals=removals))
+        return answer

@@ -7,6 +7,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+
+from bridge.mq.backend import resolve
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +36,16 @@ class Turns:
         if not self._running:
             self._work()
 
+    def turn(self) -> asyncio.Future[None]:
+        """Wait until the jobs that wait now have run."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.run(partial(resolve, turn, None))
+        return turn
+
     async def finish(self) -> None:
         """Return when no job waits."""
         while self._jobs:
-            finished = asyncio.Event()
-            self.run(finished.set)
-            await finished.wait()
+            await self.turn()
 
     def _work(self) -> None:
         self._running = True

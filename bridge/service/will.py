@@ -9,9 +9,9 @@ from bridge.archive.events import now_us
 from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client
-from bridge.service.sessions import Sessions
+from bridge.service.observers import Observers
 from bridge.service.timers import Timers
-from bridge.service.units import forbidden_of
+from bridge.service.units import Units, forbidden_of
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.session import Session
 from bridge.wire import cmqc
@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 class Wills:
     """The wills of clients whose connections ended without DISCONNECT (MQTT-3.1.2-8), and those that wait for their delay."""
 
-    def __init__(self, service: Sessions) -> None:
-        self._service = service
+    def __init__(self, units: Units, observers: Observers) -> None:
+        self._units = units
+        self._observers = observers
         self._timers = Timers()
         #: by client identifier
         self._waiting: dict[str, tuple[Will, Session]] = {}
@@ -63,10 +64,9 @@ class Wills:
         publication = Publish(will.topic, will.payload, will.qos, will.retain, properties=_properties(will))
         message = to_mq(publication, session.identity)
         received = now_us()
-        service = self._service
 
         def ended(completion: Completion) -> None:
-            service.observers.published(session, unit.publications, completion, received)
+            self._observers.published(session, unit.publications, completion, received)
             reason = completion.failure or completion.refusals.get(0, 0)
             if reason:
                 log.error(
@@ -80,8 +80,8 @@ class Wills:
 
         publications = [(message, will.retain)]
         unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
-        traces = service.units.traces
-        service.units.submit(unit, ended if traces is None else traces.following(session, publications, received, ended))
+        traces = self._units.traces
+        self._units.submit(unit, ended if traces is None else traces.following(session, publications, received, ended))
 
 
 def _properties(will: Will) -> PublishProperties | None:

@@ -76,7 +76,7 @@ def user_identifier(
 
     In this order: USECLTID(YES) takes the client identifier; else the channel's MCAUSER; else the user name of the CONNECT.
     If none is given, the field stays blank. A longer name is cut, never in the middle of a UTF-8 character. (A client with
-    a longer name is rejected at CONNECT: `bridge.service.admission`.)
+    a longer name is rejected at CONNECT: `bridge.service.connecting`.)
     """
     name = client_id if use_client_id else (mcauser or user_name or "")
     encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]

@@ -6,7 +6,7 @@ that the client gets after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from bridge.mqtt.connection import Answer
@@ -163,8 +163,6 @@ class Session:
         self.counts: PublicationCounts | None = None
         #: the topic rules of the channel; None for any topic
         self.topics: TopicAccess | None = None
-        #: clients that resume it while its subscriptions are being authorized for another one; None while none are
-        self.resuming: list[Callable[[], None]] | None = None
 
     def connect(self, channel: str, level: int, expiry_interval: int, now: float) -> None:
         """Begin a connection of the client whose CONNECT is being committed, at `now` in seconds since the epoch."""

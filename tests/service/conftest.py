@@ -10,15 +10,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pytest
 
 from bridge.config import ChannelConfig, LimitsConfig
-from bridge.mq.backend import ClientSubscription, Completion, Recovered, SubscriptionRequest, UnitOfWork
+from bridge.mq.backend import ClientSubscription, Completion, Recovered, SubscriptionRequest, UnitOfWork, resolve
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Publish
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
+from bridge.service.gateway import Gateway
 from bridge.service.observers import Observer
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.conversion import to_mq
@@ -30,6 +31,8 @@ from bridge.transport import channel as channel_module
 from bridge.transport.channel import Channel
 from bridge.transport.stream import StreamConnection
 from bridge.wire.mq import MQMD
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -112,6 +115,19 @@ class FakeBackend:
         if self.automatic:
             asyncio.get_running_loop().call_soon(self.complete_all)
 
+    def _answer(self, what: Callable[[], T]) -> asyncio.Future[T]:
+        """Ask for something that has an answer when it takes effect."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._ask(lambda: resolve(answer, what()))
+        return answer
+
+    @staticmethod
+    def _answered(answer: T) -> asyncio.Future[T]:
+        """An answer that is there at once."""
+        answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        answered.set_result(answer)
+        return answered
+
     def complete(self) -> None:
         """The first of what waits takes effect."""
         self.waiting.popleft()()
@@ -153,33 +169,29 @@ class FakeBackend:
         self._ask(take_effect)
         return refusals
 
-    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
+    def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
         self.admitted.append((client_id, user))
         reason = self.outsiders.get(user, 0)
-        if self.admits_at_once:
-            done(reason)
-        else:
-            self._ask(lambda: done(reason))
+        return self._answered(reason) if self.admits_at_once else self._answer(lambda: reason)
 
     def subscribe(
         self,
         client_id: str,
         requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
         *,
         durable: bool,
         user: str,
         member: str = "",
-    ) -> None:
-        def take_effect() -> None:
+    ) -> asyncio.Future[list[int]]:
+        def take_effect() -> list[int]:
             reasons = [self.failure or self.refused.get(one.topic_filter, 0) for one in requests]
             for one, reason in zip(requests, reasons, strict=True):
                 if not reason:
                     self.subscribed.append((client_id, one.topic_filter, one.data.qos, durable))
                     self.requests.append(one)
-            done(reasons)
+            return reasons
 
-        self._ask(take_effect)
+        return self._answer(take_effect)
 
     def weight(self, topic: str) -> int:
         return self.weight_of_all
@@ -188,15 +200,14 @@ class FakeBackend:
         self,
         client_id: str,
         requests: Sequence[SubscriptionRequest],
-        done: Callable[[list[int]], None],
         *,
         user: str,
         changed: bool,
         member: str = "",
-    ) -> None:
+    ) -> asyncio.Future[list[int]]:
         self.authorized += [(client_id, one.topic_filter, user, changed) for one in requests]
         reasons = [self.unauthorized.get((user, one.topic_filter), 0) for one in requests]
-        self._ask(lambda: done(reasons)) if changed else done(reasons)
+        return self._answer(lambda: reasons) if changed else self._answered(reasons)
 
     def refuse(self, client_id: str, refused: bool) -> None:
         self.full.append((client_id, refused))
@@ -205,19 +216,18 @@ class FakeBackend:
         self,
         client_id: str,
         filters: Iterable[str],
-        done: Callable[[list[int]], None],
         *,
         ended: bool = False,
         handed_over: bool = False,
-    ) -> None:
-        def take_effect() -> None:
+    ) -> asyncio.Future[list[int]]:
+        def take_effect() -> list[int]:
             self.unsubscribed += [(client_id, topic_filter) for topic_filter in filters]
-            done([self.not_removable.get(topic_filter, 0) for topic_filter in filters])
+            return [self.not_removable.get(topic_filter, 0) for topic_filter in filters]
 
-        self._ask(take_effect)
+        return self._answer(take_effect)
 
-    def flush(self, done: Callable[[], None]) -> None:
-        self._ask(done)
+    def flush(self) -> asyncio.Future[None]:
+        return self._answer(lambda: None)
 
     def dead_letter(self, transmission: Any, reason: int) -> bool:
         self.dead.append((transmission, reason))
@@ -315,9 +325,10 @@ class Bridge:
             observers=self.observers,
         )
         await self.service.start()
+        self.gateway = Gateway(self.service)
         self.channel = Channel(
             self.config,
-            self.service,
+            self.gateway,
             pending_bytes=self.limits.pending_bytes,
         )
         await self.channel.listen()

@@ -31,12 +31,11 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from bridge.security.failed_connects import Attempt, FailedConnects
-from bridge.service.authentication import _begin_after
 from bridge.service.client import Client
+from bridge.service.connecting import delay
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.telemetry.session import NEVER
 from tests.service.answers import ACCEPTED, PRESENT, answers
-from tests.support.patience import PATIENCE
 
 # Acceptance -----------------------------------------------------------------------------------------------------------
 
@@ -352,7 +351,8 @@ async def test_a_client_that_leaves_during_its_delay_has_not_failed() -> None:
 
     attempt().end(False)
     delayed = attempt()
-    task = asyncio.create_task(_begin_after(PATIENCE, cast(Client, SimpleNamespace(attempt=delayed)), pytest.fail))
+    client = cast(Client, SimpleNamespace(peer="?", channel=SimpleNamespace(name="C")))
+    task = asyncio.create_task(delay(client, delayed))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])

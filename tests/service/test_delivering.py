@@ -103,7 +103,7 @@ async def test_a_message_that_cannot_be_dead_lettered_is_not_reported_as_dead_le
 ) -> None:
     async with bridge() as running:
         reported: list[Any] = []
-        monkeypatch.setattr(running.service.units.observers, "dead_lettered", lambda *told: reported.append(told))
+        monkeypatch.setattr(running.service.observers, "dead_lettered", lambda *told: reported.append(told))
         monkeypatch.setattr(running.backend, "dead_letter", lambda *_arguments: False)
         client = await running.connect()
         bad = running.backend.publication(1, 1)

@@ -171,7 +171,7 @@ def site(bridge: Any) -> Callable[..., Any]:
             for name, one in AUTHENTICATION.items():
                 config = ChannelConfig(name=name, port=0, **options.get(name, {}))
                 authentication[name] = msgspec.structs.replace(one, shared_client_ids=config.shared_client_ids)
-                channels[name] = Channel(config, running.service, pending_bytes=running.limits.pending_bytes)
+                channels[name] = Channel(config, running.gateway, pending_bytes=running.limits.pending_bytes)
                 await channels[name].listen()
             running.service.authentication = authentication
             found = Site(running, channels)
@@ -580,7 +580,7 @@ async def test_a_resumed_session_leaves_shares_that_its_new_user_may_not_join(si
         bob, answer = await running.connect(PASSWORD, "c", "bob")
         assert answer == Connack(0, True)
         session = running.service.sessions["c"]
-        (share,) = running.service.units.shares.values()
+        (share,) = running.service.delivery.shares.values()
         assert not session.shares and list(share.members) == ["other"] and running.record("c").shares == []
         await bob.publish("devices/bob/alive")
 

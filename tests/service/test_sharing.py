@@ -43,7 +43,7 @@ async def test_one_subscription_for_all_members(bridge: Any) -> None:
         assert running.backend.unsubscribed == [("two", SHARE)]
         one.send(Disconnect())
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
-        assert not running.service.units.shares
+        assert not running.service.delivery.shares
 
 
 async def test_round_robin_and_what_a_member_left_behind(bridge: Any) -> None:
@@ -117,7 +117,7 @@ async def test_a_share_whose_subscription_is_gone(bridge: Any, restart: Any) -> 
         await member(running, "c", clean_session=False)
         backend = restart(running.backend)
     async with bridge(backend=backend) as running:
-        assert not running.service.sessions["c"].shares and not running.service.units.shares
+        assert not running.service.sessions["c"].shares and not running.service.delivery.shares
 
 
 async def test_a_member_that_is_refused(bridge: Any) -> None:
@@ -142,7 +142,7 @@ async def test_subscribe_and_unsubscribe_in_one_segment(bridge: Any) -> None:
             str(Unsuback(2)),
         ]
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
-        assert not running.service.sessions["c"].shares and not running.service.units.shares
+        assert not running.service.sessions["c"].shares and not running.service.delivery.shares
         client.send(Subscribe(3, ((SHARE, 1),)), Unsubscribe(4, (SHARE,)), Subscribe(5, ((SHARE, 0),)))
         for _ in range(3):
             await client.receive()
@@ -214,8 +214,8 @@ async def test_what_each_member_asked_for(bridge: Any) -> None:
         await client.receive()
         running.backend.deliver(shared(running, 1, retained=True))
         assert await client.receive() == Publish("t", b"1", 0, False, False, 0)
-        assert running.service.units.shares[NAME].members["c"].user_data == "0"
-        running.service.units.shares[NAME].members["c"].user_data = "1 RAP"
+        assert running.service.delivery.shares[NAME].members["c"].user_data == "0"
+        running.service.delivery.shares[NAME].members["c"].user_data = "1 RAP"
         running.backend.deliver(shared(running, 2, retained=True))
         assert await client.receive() == Publish("t", b"2", 1, True, False, 2)
 

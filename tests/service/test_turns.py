@@ -29,8 +29,8 @@ from bridge.service import client as client_module
 from bridge.service import delivery as delivery_module
 from bridge.service import telemetry as telemetry_module
 from bridge.service import turns as turns_module
+from bridge.service.gateway import DELIVERIES_AT_A_TURN
 from bridge.service.locked_out import LockedOut
-from bridge.service.telemetry import DELIVERIES_AT_A_TURN
 from bridge.wire import cmqc
 from tests.service.conftest import FakeBackend
 

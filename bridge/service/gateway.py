@@ -1,0 +1,325 @@
+"""The gateway between network connections and the telemetry service: what clients send, and what they are told.
+
+Messages become units of work here. A client is answered, and what it acknowledged is forgotten, only when the unit that
+holds it is committed. CONNECT, AUTH, SUBSCRIBE and UNSUBSCRIBE are answered by sequences.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from bridge.archive.events import now_us
+from bridge.config import ChannelConfig
+from bridge.mq.backend import Completion, UnitOfWork, resolve
+from bridge.mqtt.connection import Answer, Reason, ServerProtocol, State
+from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
+from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, Connect, Disconnect, PacketType, Publish, Subscribe, Unsubscribe
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.security import audit_log
+from bridge.service.client import REQUEST_WEIGHT, Client, granted_expiry
+from bridge.service.connecting import authenticate_again, connect
+from bridge.service.sequences import Sequences
+from bridge.service.subscriptions import subscribe, unsubscribe
+from bridge.service.telemetry import TelemetryService
+from bridge.service.units import Ended, forbidden_of
+from bridge.telemetry.conversion import reason_code_of
+from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.transport.interface import Transport
+from bridge.transport.stream import Rate
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+_DISCONNECTING: Final = State.DISCONNECTING
+#: Bytes that each delivery of a publication counts for.
+DELIVERY_WEIGHT: Final = 256
+#: Deliveries, about, that the publications of one client cause in one turn. One publication may cause more.
+DELIVERIES_AT_A_TURN: Final = 20_000
+
+
+class Gateway:
+    """`bridge.transport.interface.Gateway`: hands connections of clients to the telemetry service."""
+
+    def __init__(self, service: TelemetryService) -> None:
+        self._service = service
+        self._sequences = Sequences()
+
+    def client(self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig) -> ClientHandler:
+        """Return what handles the events of a new connection."""
+        return ClientHandler(self._service, self._sequences, transport, protocol, channel)
+
+
+class ClientHandler:
+    """Handles the events of one connection: `bridge.transport.interface.Owner`."""
+
+    __slots__ = ("_client", "_deliveries", "_rate", "_sequences", "_service")
+
+    def __init__(
+        self,
+        service: TelemetryService,
+        sequences: Sequences,
+        transport: Transport,
+        protocol: ServerProtocol,
+        channel: ChannelConfig,
+    ) -> None:
+        self._service = service
+        self._sequences = sequences
+        self._client = Client(transport, protocol, channel, service.limits.pending_publication_bytes)
+        #: deliveries, about, that the publications of this turn cause; 0 if they are few
+        self._deliveries = 0
+        protocol.recipients, protocol.portion = service.subscriptions, self._portion
+        #: publications that it may send in a second; None: any
+        self._rate = None if channel.publish_rate is None else Rate(channel.publish_rate, time.monotonic())
+
+    def received(self, events: Sequence[Event]) -> None:
+        """Act on what the client has sent, in the order it came."""
+        client = self._client
+        for event in events:
+            if isinstance(event, Messages):
+                session = client.session
+                assert session is not None
+                effects = session.receive(event.packets)
+                if self._deliveries:
+                    effects.weight += DELIVERY_WEIGHT * self._deliveries
+                    self._deliveries = 0
+                if self._rate is not None and effects.publications:
+                    client.transport.slow_down(self._rate.spend(len(effects.publications), time.monotonic()))
+                self._commit(session, effects)
+                if effects.violation:
+                    client.close(effects.violation, effects.violation_code)
+            elif isinstance(event, Disconnected):
+                if event.packet is None:
+                    client.close(event.why, event.reason_code)
+                else:
+                    self._disconnected(event.packet)
+            else:
+                self._control(event)
+            if client.protocol.state >= _DISCONNECTING:
+                return
+
+    def _portion(self, packets: Sequence[MessagePacket]) -> int:
+        """Return how many packets belong in one turn, and count about how many deliveries their publications cause."""
+        weight = self._service.backend.weight
+        self._deliveries = 0
+        for index, packet in enumerate(packets):
+            if type(packet) is Publish:
+                self._deliveries += weight(packet.topic)
+                if self._deliveries >= DELIVERIES_AT_A_TURN:
+                    return index + 1
+        return len(packets)
+
+    def _control(self, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
+        """Start the sequence that answers a packet that is not about messages."""
+        service, client = self._service, self._client
+        if isinstance(event, Connect):
+            client.sequence = self._sequences.start(client, connect(service, client, event))
+            return
+        if isinstance(event, Auth):
+            if event.reason_code == ReasonCode.RE_AUTHENTICATE:
+                client.sequence = self._sequences.start(client, authenticate_again(service, client, event))
+            else:
+                assert client.response is not None and event.properties is not None
+                resolve(client.response, event.properties.authentication_data)
+            return
+        session = client.session
+        assert session is not None
+        if isinstance(event, Subscribe):
+            self._sequences.start(client, subscribe(service, client, session, event))
+        else:
+            self._sequences.start(client, unsubscribe(service, client, session, event))
+
+    def _disconnected(self, packet: Disconnect) -> None:
+        """Act on DISCONNECT, in which a client of MQTT 5 may ask for its will, and for another Session Expiry Interval."""
+        client = self._client
+        log.info("MQB2002I client %s disconnected", client.peer)
+        expiry_interval = packet.properties.session_expiry_interval if packet.properties is not None else None
+        if expiry_interval is not None and client.session is not None:
+            if expiry_interval and not client.session.expiry_interval:
+                why = "MQTT 5 section 3.14.2.2.2: a session that CONNECT had end with its connection is to outlive it"
+                client.close(why, ReasonCode.PROTOCOL_ERROR)
+                return
+            client.session.expiry_interval = granted_expiry(expiry_interval, client.channel)
+        if packet.reason_code == ReasonCode.SUCCESS:
+            client.will = None  # MQTT-3.14.4-3; any other reason publishes it (MQTT-3.1.2-8)
+        client.close()
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def _commit(self, session: Session, effects: ReceiveEffects) -> None:
+        """Send what the window now allows, commit the effects of packets, and answer the client after that."""
+        service, client = self._service, self._client
+        if session.outbox.backlog.messages or session.shares:
+            effects.removals += service.delivery.send_waiting(session, client)
+        recorded = session.unsaved
+        if effects.empty and not recorded:
+            if effects.answers:
+                reasons = _unknown(effects) if client.protocol.level == LEVEL_MQTT_5 else None
+                client.protocol.answer(effects.answers, reasons)
+                client.transport.flush()
+            return
+        units = service.units
+        unit = UnitOfWork(
+            effects.publications, effects.removals, client.dead_letters, forbidden_of(session, effects.publications)
+        )
+        if recorded:
+            effects.recording = session.take_records(unit.records)
+        if effects.publications:
+            effects.received_at = now_us()
+            effects.weight += REQUEST_WEIGHT * len(effects.publications)
+            client.hold(effects.weight)
+            session.messages_received += len(effects.publications)
+            session.last_received_at = effects.received_at
+        elif units.traffic is not None:
+            effects.received_at = now_us()
+        ended: Ended = partial(self._committed, session, effects)
+        if units.traces is not None and effects.publications:
+            ended = units.traces.following(session, effects.publications, effects.received_at, ended)
+        refused = units.submit(unit, ended)
+        if refused:
+            session.refuse(effects, refused)
+
+    def _committed(self, session: Session, effects: ReceiveEffects, completion: Completion) -> None:
+        """Answer the client of a session whose unit of work has ended."""
+        service, client = self._service, self._client
+        traffic = service.units.traffic
+        if effects.publications:
+            if service.turns.waiting:
+                # Publishers are no faster than the deliveries that they cause.
+                service.turns.run(partial(client.release, effects.weight))
+            else:
+                client.release(effects.weight)
+            service.observers.published(session, effects.publications, completion, effects.received_at)
+            if traffic is not None:
+                traffic.published(session, effects, completion)
+        if completion.failure:
+            session.failed(effects)
+            if not session.connected:
+                service.delivery.take_back(session, sent=True)
+            self._close(
+                session,
+                f"its messages cannot be committed: {cmqc.reason_name(completion.failure)} ({completion.failure}); "
+                "nothing was acknowledged",
+                reason_code_of(completion.failure, PacketType.DISCONNECT),
+            )
+            return
+        if effects.acknowledged or effects.released:
+            service.observers.acknowledged(session, effects)
+            if traffic is not None:
+                traffic.acknowledged(session, effects)
+        present = client if client.session is session else service.delivery.attached(session)
+        refusals = completion.refusals
+        # A look at the clock costs as much as the rest: it is for messages that are released.
+        now = service.clock() if effects.released else 0.0
+        reasons: dict[Answer, Reason] | None = None
+        if (refusals or completion.unmatched or effects.unknown) and client.protocol.level == LEVEL_MQTT_5:
+            reasons = _reasons(effects, completion)
+        answers = session.committed(
+            effects, refusals, now, answerable=present is client, answer_refused=reasons is not None
+        )
+        if answers and present is not None:
+            present.protocol.answer(answers, reasons)
+            present.transport.flush()
+        if effects.recording is not None:
+            service.delivery.recorded(session, effects.recording)
+        if refusals:
+            self._refused(session, effects, refusals)
+
+    def _refused(self, session: Session, effects: ReceiveEffects, refusals: Mapping[int, int]) -> None:
+        """Handle publications that the queue manager rejected.
+
+        A client of MQTT 5 was told so in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK: they
+        stay unacknowledged, and the connection is closed.
+        """
+        client, observers = self._client, self._service.observers
+        index, reason = next(iter(refusals.items()))
+        message = effects.publications[index][0]
+        self._service.delivery.save(session)
+        user = session.identity.user.decode("utf-8", "replace")
+        what = (
+            f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        )
+        audit_log.note(
+            "publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason
+        )
+        if all(effects.publications[index][0].qos == 0 for index in refusals):
+            log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
+            return
+        observers.refused(session, message, reason)
+        if client.protocol.level == LEVEL_MQTT_5:
+            log.warning("MQB2302W client %s: %s; it was told so", client.peer, what)
+        else:
+            self._close(session, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
+
+    def _close(self, session: Session, why: str, reason_code: ReasonCode) -> None:
+        """Close the connection that packets came over, and the one over which the client has sent them again since."""
+        self._client.close(why, reason_code)
+        present = self._service.delivery.attached(session)
+        if present is not None:
+            present.close(why, reason_code)
+
+    # The connection --------------------------------------------------------------------------------------------------
+
+    def send_more(self) -> None:
+        """Go on with sending: a turn's bytes were not enough."""
+        client = self._client
+        if client.session is not None:
+            self._service.delivery.pump(client.session, client)
+
+    def pause_writing(self) -> None:
+        """Send no more for now: the client does not read. Other members of its shares get what was not sent."""
+        session = self._client.session
+        if session is not None:
+            session.outbox.pause()
+            if session.shares:
+                self._service.delivery.take_back(session, sent=False)
+
+    def resume_writing(self) -> None:
+        """Go on with a client that was slow and has read what was written."""
+        session = self._client.session
+        if session is not None:
+            self._client.report_dropped(session)
+            session.outbox.resume()
+            self.send_more()
+
+    def expire(self) -> None:
+        """Close the connection if the client's credentials have expired."""
+        self._client.expire()
+
+    def sweep(self, now: float) -> None:
+        """Do what is due as time passes: a client of MQTT 3.1 gets unacknowledged messages again (section 4.2)."""
+        client, service = self._client, self._service
+        session = client.session
+        if client.protocol.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
+            return
+        session.outbox.in_flight.send_again(client.protocol, service.clock(), service.limits.retry_interval)
+        client.transport.flush()
+
+    def lost(self) -> None:
+        """Note that the connection is gone: when many are gone, this takes several turns of the event loop."""
+        client = self._client
+        if client.sequence is not None and not client.committing:
+            client.sequence.cancel()
+        if client.session is not None:
+            client.session.outbox.pause()
+            client.report_dropped(client.session)
+        self._service.turns.run(partial(self._service.lost, client))
+
+
+def _unknown(effects: ReceiveEffects) -> dict[Answer, Reason]:
+    """Return the reason code of MQTT 5 for message ids that nothing is known of (sections 3.6.2.1 and 3.7.2.1)."""
+    return dict.fromkeys(effects.unknown, (ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, ""))
+
+
+def _reasons(effects: ReceiveEffects, completion: Completion) -> dict[Answer, Reason]:
+    """Return the reason codes of MQTT 5 for what was refused, what nobody has subscribed to, and what is not known."""
+    reasons = _unknown(effects)
+    for index in completion.unmatched:
+        reasons[effects.answer_to(index)] = ReasonCode.NO_MATCHING_SUBSCRIBERS, ""
+    for index, reason in completion.refusals.items():
+        answer = effects.answer_to(index)
+        reasons[answer] = reason_code_of(reason, answer[0]), f"{cmqc.reason_name(reason)} ({reason})"
+    return reasons
