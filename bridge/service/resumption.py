@@ -96,9 +96,8 @@ class Authorization:
             if written not in self._denied:
                 request = SubscriptionRequest(written, SHARED, retained=False)
                 questions.append((share.subscription.remote_queue_manager, [request], session.client_id))
-        authorize = self._service.backend.authorize
         answers = [
-            authorize(name, asked, user=self._user, changed=self._changed, member=member)
+            self._service.backend.authorize(name, asked, user=self._user, changed=self._changed, member=member)
             for name, asked, member in questions
         ]
         failure = ""

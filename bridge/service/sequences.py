@@ -65,6 +65,9 @@ class _Started:
             try:
                 try:
                     result = yield awaited
+                except GeneratorExit:
+                    coroutine.close()
+                    raise
                 except BaseException as error:
                     awaited = coroutine.throw(error)
                 else:

@@ -207,8 +207,15 @@ class Delivery(Scene):
     # Rest -------------------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        if not hasattr(self, "service") or sys.exc_info()[0] is not None:
+        if not hasattr(self, "service"):
             return
+        try:
+            if sys.exc_info()[0] is None:
+                self.rest()
+        finally:
+            self.loop.close()
+
+    def rest(self) -> None:
         self.manager.inhibited = False
         for _ in range(5000):
             if self.link is None:

@@ -15,6 +15,7 @@ from bridge.mqtt.packets import Connect, ConnectProperties, Packet, Puback, Pubc
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import FAILURE
 from bridge.mqtt.writer import encode
+from bridge.service.gateway import Gateway
 from bridge.service.telemetry import TelemetryService
 from bridge.transport.stream import StreamConnection
 from tests.mqtt.delivery_world import (
@@ -74,7 +75,7 @@ class Scene(RuleBasedStateMachine):
             turns=AtOnce(),
         )
         run(self.service.start())
-        self.channel = FakeChannel(self.service, self.loop)
+        self.channel = FakeChannel(Gateway(self.service), self.loop)
 
     # What the bridge does is checked here -----------------------------------------------------------------------------
 
@@ -176,7 +177,8 @@ class Scene(RuleBasedStateMachine):
             self.void.update(self.messages)
 
     def settle(self) -> None:
-        """Connections that the bridge has closed end, as they do on the next turn of the event loop."""
+        """The event loop turns, and connections that the bridge has closed end."""
+        self.loop.turn()
         for link in [self.link, *self.abandoned]:
             if link is not None and link.transport.closed:
                 if link is self.link:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
+from typing import Any
 
 from bridge.config import ChannelConfig
 from bridge.mq.backend import Completion, Recovered, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
-from bridge.service.telemetry import TelemetryService
+from bridge.service.gateway import Gateway
 from bridge.service.turns import Turns
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
@@ -44,7 +47,7 @@ class Queued:
 
 
 class AtOnce(Turns):
-    """Runs each job at once: there is no event loop."""
+    """Runs each job at once."""
 
     def run(self, job: Callable[[], None]) -> None:
         job()
@@ -77,18 +80,20 @@ class QueueManager:
         if self.queue:
             consumer(list(self.queue))
 
-    def admit(self, client_id: str, user: str, done: Callable[[int], None]) -> None:
-        done(0)
+    def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        answer.set_result(0)
+        return answer
 
     def submit(self, unit: UnitOfWork) -> dict[int, int]:
         refusals = dict.fromkeys(range(len(unit.publications)), MQRC_PUT_INHIBITED) if self.inhibited else {}
         self.units.append((unit, refusals))
         return refusals
 
-    def subscribe(self, client_id: str, filters: object, durable: bool, done: object) -> None:
+    def subscribe(self, client_id: str, filters: object, durable: bool) -> None:
         raise AssertionError("nobody subscribes here")
 
-    def unsubscribe(self, client_id: str, filters: object, done: object) -> None:
+    def unsubscribe(self, client_id: str, filters: object) -> None:
         raise AssertionError("nobody unsubscribes here")
 
     def dead_letter(self, transmission: Queued, reason: int) -> bool:
@@ -153,21 +158,55 @@ class Transport:
         self.reading = True
 
 
-class Loop:
+class Loop(asyncio.AbstractEventLoop):
+    """The time of the world, and as much of an event loop as sequences need. It turns when it is told."""
+
     def __init__(self) -> None:
         self.now = 0.0
+        self._ready: deque[tuple[Context | None, Callable[..., object], tuple[Any, ...]]] = deque()
+        asyncio._set_running_loop(self)
 
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tasks of a bridge that crashed are pending when they are destroyed."""
+
+    def call_later(self, *_arguments: object) -> None:  # type: ignore[override]
         pass
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
+    ) -> None:
+        self._ready.append((context, callback, arguments))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coroutine: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        return asyncio.Task(coroutine, loop=self)
+
+    def turn(self) -> None:
+        """Run what is due, and what follows it."""
+        asyncio._set_running_loop(self)  # type: ignore[arg-type]
+        while self._ready:
+            context, callback, arguments = self._ready.popleft()
+            if context is None:
+                callback(*arguments)
+            else:
+                context.run(callback, *arguments)
+
+    def close(self) -> None:
+        asyncio._set_running_loop(None)
 
 
 class FakeChannel:
     """What a StreamConnection asks of its channel, without an event loop."""
 
-    def __init__(self, gateway: TelemetryService, loop: Loop) -> None:
+    def __init__(self, gateway: Gateway, loop: Loop) -> None:
         self.config = ChannelConfig()
         self.gateway = gateway
         self.loop = loop

@@ -97,6 +97,7 @@ async def test_a_record_that_cannot_be_committed(bridge: Any) -> None:
         running.backend.complete_all()
         assert await client.receive() == Suback(1, (0x80,))
         running.backend.failure, running.backend.automatic = 0, True
+        running.backend.complete_all()
         await running.backend.until(lambda: (NAME, SHARE) in running.backend.unsubscribed)
         assert not running.service.sessions["c"].shares
 
