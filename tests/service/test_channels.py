@@ -77,7 +77,7 @@ class Site:
 @pytest.fixture
 async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
     async with bridge() as started:
-        made = Site(started.service)
+        made = Site(started.gateway)
         yield made
         made.channels.stop_listening()
         made.channels.abort()

@@ -282,7 +282,8 @@ async def test_a_client_that_is_gone_before_connack_leaves_nothing(bridge: Any) 
         client.vanish()
         await running.until(lambda: not running.channel.connections)
         running.backend.complete_all()
-        assert not running.service.sessions and not running.backend.entered
+        await running.until(lambda: not running.service.sessions)
+        assert not running.backend.entered
 
 
 # Take-over ------------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ async def test_a_session_that_is_begun_again_keeps_its_place(bridge: Any) -> Non
     async with bridge({"sessions": 1}) as running:
         first = await running.connect("c", clean_session=True)
         held: list[Callable[[], None]] = []
-        turns = running.service._turns
+        turns = running.service.turns
         run, turns.run = turns.run, held.append
         again = await running.open()
         again.send(Connect("c", clean_session=True))

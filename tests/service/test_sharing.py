@@ -197,10 +197,10 @@ async def test_an_acknowledgement_that_cannot_be_committed(bridge: Any) -> None:
 async def test_qos_0_is_not_dropped_while_another_member_reads(bridge: Any) -> None:
     async with bridge() as running:
         one, two = await member(running, "one", 0), await member(running, "two", 0)
-        running.service.clients["one"].pause_writing()
+        running.service.clients["one"].transport.owner.pause_writing()
         running.backend.deliver(*(shared(running, number) for number in (1, 2, 3)))
         assert await numbers(two, 3) == [1, 2, 3]
-        running.service.clients["two"].pause_writing()
+        running.service.clients["two"].transport.owner.pause_writing()
         running.backend.deliver(shared(running, 4))
         await running.backend.until(lambda: len(running.backend.removed) == 4)
         assert sum(running.service.sessions[name].outbox.dropped for name in ("one", "two")) == 1

@@ -25,8 +25,8 @@ from bridge.mqtt.packets import (
     Subscribe,
 )
 from bridge.mqtt.writer import encode
-from bridge.service import client as client_module
 from bridge.service import delivery as delivery_module
+from bridge.service import gateway as gateway_module
 from bridge.service import telemetry as telemetry_module
 from bridge.service import turns as turns_module
 from bridge.service.gateway import DELIVERIES_AT_A_TURN
@@ -39,13 +39,13 @@ async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pyte
     """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
     turns: list[tuple[str, int]] = []
-    received = client_module.Client.received
+    received = gateway_module.ClientHandler.received
 
     def noted(self: Any, events: Any) -> None:
-        turns.append((self.peer.client_id, len(events)))
+        turns.append((self._client.peer.client_id, len(events)))
         received(self, events)
 
-    monkeypatch.setattr(client_module.Client, "received", noted)
+    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
     async with bridge() as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         published = [Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 101)]
@@ -227,13 +227,13 @@ def wide_backend() -> FakeBackend:
 async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
     turns: list[tuple[str, int]] = []
-    received = client_module.Client.received
+    received = gateway_module.ClientHandler.received
 
     def noted(self: Any, events: Any) -> None:
-        turns.append((self.peer.client_id, sum(len(event.packets) for event in events if isinstance(event, Messages))))
+        turns.append((self._client.peer.client_id, sum(len(event.packets) for event in events if isinstance(event, Messages))))
         received(self, events)
 
-    monkeypatch.setattr(client_module.Client, "received", noted)
+    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
     async with bridge(backend=wide_backend()) as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         running.backend.weight_of_all = DELIVERIES_AT_A_TURN
