@@ -230,7 +230,8 @@ async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, m
     received = gateway_module.ClientHandler.received
 
     def noted(self: Any, events: Any) -> None:
-        turns.append((self._client.peer.client_id, sum(len(event.packets) for event in events if isinstance(event, Messages))))
+        packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
+        turns.append((self._client.peer.client_id, packets))
         received(self, events)
 
     monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
