@@ -35,6 +35,7 @@ from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
 from bridge.security.failed_connects import Attempt, network_of
 from bridge.service.client import Client, granted_expiry
+from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
 from bridge.service.resumption import Failure, authorize_again
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.identity import (
@@ -204,7 +205,7 @@ class Connection:
             try:
                 shown = await authenticate(client, exchange, packet.properties.authentication_data)
             except NotAuthenticated as error:
-                service.observers.authentication_failed(client.channel.name)
+                service.events.publish(CredentialsRejected(client.channel.name))
                 why = f"it did not authenticate itself: {error}"
                 raise Rejected(ConnackCode.NOT_AUTHORIZED, why, error.reason_code) from None
             self._data = shown.data
@@ -213,7 +214,7 @@ class Connection:
             async with asyncio.timeout(seconds):
                 authenticated = await self._authentication.authenticate(presented, shown)
         except AuthenticationFailed as error:
-            service.observers.authentication_failed(client.channel.name)
+            service.events.publish(CredentialsRejected(client.channel.name))
             raise self._unauthenticated(str(error)) from None
         except AuthenticatorUnavailable as error:
             why = str(error)
@@ -348,7 +349,7 @@ class Connection:
         session.attach(identity, receive_maximum or NO_RECEIVE_MAXIMUM)
         client.session = session
         protocol.accept(service.clock(), session_present=present, properties=properties)
-        service.observers.connected(session)
+        service.events.publish(ClientConnected(session))
         user = identity.user.decode("utf-8", "replace")
         facts: dict[str, Any] = {
             "user": user,
@@ -433,7 +434,7 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
     try:
         await _authenticate_again(service, client, packet)
     except NotAuthenticated as error:
-        service.observers.authentication_failed(client.channel.name)
+        service.events.publish(CredentialsRejected(client.channel.name))
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {error}", error.reason_code)
     except Gone:
@@ -660,7 +661,7 @@ def refuse_for_owner(service: TelemetryService, client: Client, session: Session
         session.principal,
         session.channel,
     )
-    service.observers.session_refused(client.channel.name)
+    service.events.publish(SessionRejected(client.channel.name))
     answer_refusal(
         service,
         client,
@@ -710,7 +711,7 @@ def answer_refusal(
     """Answer with a CONNACK that refuses, count and audit the refusal, and close. The caller writes the log line."""
     stranger = client.transport.address
     audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
-    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
+    service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code]))
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()
 

@@ -13,7 +13,7 @@ from functools import partial
 from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client
-from bridge.service.observers import Observers
+from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
 from bridge.service.shares import Share, Shares
 from bridge.service.turns import Turns
 from bridge.service.units import Units
@@ -39,7 +39,7 @@ class Delivery:
         backend: Backend,
         units: Units,
         turns: Turns,
-        observers: Observers,
+        events: EventBus,
         clock: Callable[[], float],
         sessions: Mapping[str, Session],
         clients: Mapping[str, Client],
@@ -48,7 +48,7 @@ class Delivery:
         self._backend = backend
         self._units = units
         self._turns = turns
-        self._observers = observers
+        self._events = events
         self._clock = clock
         #: by client identifier
         self._sessions = sessions
@@ -104,7 +104,7 @@ class Delivery:
         if backlog.full:
             dropped, dead = backlog.make_room(())
             for transmission in dropped:
-                self._observers.unclaimed(transmission)
+                self._events.publish(Unclaimed(transmission))
             removals += dropped
             for transmission in dead:
                 self.reject(backlog.owner, too_many(transmission, backlog.limit))
@@ -178,7 +178,7 @@ class Delivery:
         own = [one for one in waiting if one.client_id not in shares]
         if own:
             removals += own
-            self._observers.abandoned(session, own)
+            self._events.publish(MessagesAbandoned(session, own))
         for name in {one.client_id for one in waiting} & shares.keys():
             shares[name].take_back(session, [one for one in waiting if one.client_id == name], set())
             self._turns.run(partial(self.give_out, [shares[name]]))
@@ -190,7 +190,7 @@ class Delivery:
             # It came for a subscription of a session that has ended: it ended with it. What somebody else's subscription
             # has sent, such as one of MQXR, is nobody's to throw away.
             removals.append(transmission)
-            self._observers.unclaimed(transmission)
+            self._events.publish(Unclaimed(transmission))
         elif session is not None:
             session.outbox.backlog.append(transmission)
         else:
@@ -222,9 +222,7 @@ class Delivery:
             client.transport.send_more_soon()
         if effects.finished:
             discarded = effects.discarded
-            self._observers.finished(session, effects.finished, discarded)
-            if self._units.traffic is not None:
-                self._units.traffic.finished(session, effects.finished, discarded)
+            self._events.publish(Finished(session, effects.finished, discarded))
             if discarded and (dropped := sum(why is FULL for why in discarded.values())):
                 log.warning(
                     "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
@@ -301,7 +299,7 @@ class Delivery:
                 self._backend.transmission_queue,
             )
             return
-        self._observers.dead_lettered(transmission, reason)
+        self._events.publish(DeadLettered(transmission, reason))
 
     # Records of sessions ---------------------------------------------------------------------------------------------
 

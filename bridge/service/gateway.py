@@ -22,6 +22,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client, granted_expiry
 from bridge.service.connecting import authenticate_again, connect
+from bridge.service.events import Acknowledged, PublicationRejected, Published
 from bridge.service.sequences import Sequences
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.telemetry import TelemetryService
@@ -167,14 +168,12 @@ class ClientHandler:
         )
         if recorded:
             effects.recording = session.take_records(unit.records)
+        effects.received_at = now_us()
         if effects.publications:
-            effects.received_at = now_us()
             effects.weight += REQUEST_WEIGHT * len(effects.publications)
             client.hold(effects.weight)
             session.messages_received += len(effects.publications)
             session.last_received_at = effects.received_at
-        elif units.traffic is not None:
-            effects.received_at = now_us()
         ended: Ended = partial(self._committed, session, effects)
         if units.traces is not None and effects.publications:
             ended = units.traces.following(session, effects.publications, effects.received_at, ended)
@@ -185,16 +184,13 @@ class ClientHandler:
     def _committed(self, session: Session, effects: ReceiveEffects, completion: Completion) -> None:
         """Answer the client of a session whose unit of work has ended."""
         service, client = self._service, self._client
-        traffic = service.units.traffic
         if effects.publications:
             if service.turns.waiting:
                 # Publishers are no faster than the deliveries that they cause.
                 service.turns.run(partial(client.release, effects.weight))
             else:
                 client.release(effects.weight)
-            service.observers.published(session, effects.publications, completion, effects.received_at)
-            if traffic is not None:
-                traffic.published(session, effects, completion)
+            service.events.publish(Published(session, effects.publications, completion, effects.received_at))
         if completion.failure:
             session.failed(effects)
             if not session.connected:
@@ -207,9 +203,7 @@ class ClientHandler:
             )
             return
         if effects.acknowledged or effects.released:
-            service.observers.acknowledged(session, effects)
-            if traffic is not None:
-                traffic.acknowledged(session, effects)
+            service.events.publish(Acknowledged(session, effects))
         present = client if client.session is session else service.delivery.attached(session)
         refusals = completion.refusals
         # A look at the clock costs as much as the rest: it is for messages that are released.
@@ -234,7 +228,7 @@ class ClientHandler:
         A client of MQTT 5 was told so in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK: they
         stay unacknowledged, and the connection is closed.
         """
-        client, observers = self._client, self._service.observers
+        client = self._client
         index, reason = next(iter(refusals.items()))
         message = effects.publications[index][0]
         self._service.delivery.save(session)
@@ -248,7 +242,7 @@ class ClientHandler:
         if all(effects.publications[index][0].qos == 0 for index in refusals):
             log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
-        observers.refused(session, message, reason)
+        self._service.events.publish(PublicationRejected(session, message, reason))
         if client.protocol.level == LEVEL_MQTT_5:
             log.warning("MQB2302W client %s: %s; it was told so", client.peer, what)
         else:

@@ -10,6 +10,7 @@ from bridge.archive.filter_tree import FilterTree
 from bridge.mq.backend import SubscriptionRequest, UnitOfWork, resolve
 from bridge.security import audit_log
 from bridge.service.client import Client
+from bridge.service.events import Finished, Unsubscribed
 from bridge.service.subscriptions import topics_of
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.identity import ClientIdentity
@@ -73,7 +74,7 @@ class Authorization:
             await self._discard()
             await self._unsubscribe()
             if self._current and not failure:
-                service.observers.unsubscribed(session, list(self._denied), now_us())
+                service.events.publish(Unsubscribed(session, list(self._denied), now_us()))
         if failure:
             raise Failure(failure)
 
@@ -157,9 +158,7 @@ class Authorization:
                 outbox.backlog.extendleft(reversed(removals))
             raise Failure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
         reasons = {one.msg_number: NOT_ALLOWED for one in removals}
-        service.observers.finished(session, removals, reasons)
-        if service.units.traffic is not None:
-            service.units.traffic.finished(session, removals, reasons)
+        service.events.publish(Finished(session, removals, reasons))
         service.delivery.review(outbox.backlog)
 
     async def _unsubscribe(self) -> None:

@@ -17,6 +17,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
+from bridge.service.events import Subscribed, Unsubscribed
 from bridge.service.quotas import LEVELS_PER_SUBSCRIPTION, levels_left
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.conversion import reason_code_of
@@ -147,7 +148,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
     if not client.protocol.suback(packet.message_id, codes, told):
         client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
     client.transport.flush()
-    service.observers.subscribed(session, granted, received)
+    service.events.publish(Subscribed(session, granted, received))
     if shared and client.session is session:
         service.delivery.pump(session, client)
 
@@ -267,7 +268,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     if not client.protocol.unsuback(packet.message_id, codes):
         client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
     client.transport.flush()
-    service.observers.unsubscribed(session, packet.topics, received)
+    service.events.publish(Unsubscribed(session, packet.topics, received))
 
 
 def _keep_subscribed(

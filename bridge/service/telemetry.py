@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from types import MappingProxyType
 
@@ -25,8 +25,8 @@ from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client
 from bridge.service.delivery import Delivery
+from bridge.service.events import ClientDisconnected, EventBus, MessagesAbandoned, Recovered, SessionEnded, Unclaimed
 from bridge.service.locked_out import LockedOut
-from bridge.service.observers import Observer, Observers
 from bridge.service.quotas import Quotas
 from bridge.service.shares import Share
 from bridge.service.timers import Timers
@@ -60,7 +60,6 @@ class TelemetryService:
         queue_manager_name: str,
         authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
         channel_authentication: ChannelAuthenticationRegister | None = None,
-        observers: Sequence[Observer] = (),
         turns: Turns | None = None,
     ) -> None:
         self.backend = backend
@@ -71,7 +70,8 @@ class TelemetryService:
         self.authentication = authentication
         self.failed_connects = FailedConnects(clock)
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
-        self.observers = Observers((LockedOut(), *observers))
+        self.events = EventBus()
+        LockedOut().listen(self.events)
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
         self.clients: dict[str, Client] = {}
@@ -79,7 +79,7 @@ class TelemetryService:
         #: deliveries, clients that are gone, and the messages of sessions that have ended
         self.turns = turns or Turns()
         self.delivery = Delivery(
-            backend, self.units, self.turns, self.observers, clock, self.sessions, self.clients, limits
+            backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits
         )
         #: by client identifier: those who wait until the messages of an ended session are removed
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
@@ -89,7 +89,7 @@ class TelemetryService:
         #: by client identifier: when the sessions of clients that are away expire
         self.timers = Timers()
         self.subscriptions: Sized = backend.subscriptions
-        self.wills = Wills(self.units, self.observers)
+        self.wills = Wills(self.units, self.events)
         self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
 
     # Start and end ---------------------------------------------------------------------------------------------------
@@ -116,7 +116,8 @@ class TelemetryService:
                 self.replies.restore(record.replyKey)
             else:
                 self._recovered(record.clientIdentifier).restore(record, time.time())
-        self.observers.begin([one for one in recovered.subscriptions if one.client_id not in shared] + self._rejoined())
+        subscriptions = [one for one in recovered.subscriptions if one.client_id not in shared]
+        self.events.publish(Recovered(subscriptions + self._rejoined()))
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
             await self.backend.caught_up()
@@ -211,7 +212,7 @@ class TelemetryService:
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
         self.delivery.take_back(session, sent=True)
-        self.observers.disconnected(session)
+        self.events.publish(ClientDisconnected(session))
         try:
             if client.will is not None:
                 self.wills.leave(client, session)
@@ -267,13 +268,13 @@ class TelemetryService:
         unit = UnitOfWork(removals=pending[begin:end])
         unit.records = records
         if unit.removals:
-            self.observers.abandoned(session, unit.removals)
+            self.events.publish(MessagesAbandoned(session, unit.removals))
         if unit.removals or records:
             self.units.submit(unit)
         if end < len(pending) and not self.delivery.retired:
             self.turns.run(partial(self._remove, session, {}, pending, end))
             return
-        self.observers.ended(session)
+        self.events.publish(SessionEnded(session))
         # A client that waits to begin the session again takes its place.
         self.quotas.end(session)
         for waiting in self._purging.pop(session.client_id, ()):
@@ -314,7 +315,7 @@ class TelemetryService:
         removals = list(share.waiting)
         self.delivery.end(share.waiting)
         for transmission in removals:
-            self.observers.unclaimed(transmission)
+            self.events.publish(Unclaimed(transmission))
         if removals:
             self.units.submit(UnitOfWork(removals=removals))
         return answer

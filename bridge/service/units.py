@@ -9,7 +9,6 @@ from functools import partial
 
 from bridge.mq.backend import NONE_FORBIDDEN, Backend, Completion, UnitOfWork, resolve
 from bridge.service.tracing.tracing import PublicationTraces
-from bridge.service.traffic import Traffic
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import PublicationMessage
 
@@ -22,8 +21,6 @@ class Units:
     """The units of work that are under way."""
 
     def __init__(self, backend: Backend) -> None:
-        #: counts messages, where somebody wants to know
-        self.traffic: Traffic | None = None
         #: traces publications, where there are traces
         self.traces: PublicationTraces | None = None
         self._backend = backend

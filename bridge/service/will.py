@@ -9,7 +9,7 @@ from bridge.archive.events import now_us
 from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client
-from bridge.service.observers import Observers
+from bridge.service.events import EventBus, Published
 from bridge.service.timers import Timers
 from bridge.service.units import Units, forbidden_of
 from bridge.telemetry.conversion import to_mq
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 class Wills:
     """The wills of clients whose connections ended without DISCONNECT (MQTT-3.1.2-8), and those that wait for their delay."""
 
-    def __init__(self, units: Units, observers: Observers) -> None:
+    def __init__(self, units: Units, events: EventBus) -> None:
         self._units = units
-        self._observers = observers
+        self._events = events
         self._timers = Timers()
         #: by client identifier
         self._waiting: dict[str, tuple[Will, Session]] = {}
@@ -66,7 +66,7 @@ class Wills:
         received = now_us()
 
         def ended(completion: Completion) -> None:
-            self._observers.published(session, unit.publications, completion, received)
+            self._events.publish(Published(session, unit.publications, completion, received))
             reason = completion.failure or completion.refusals.get(0, 0)
             if reason:
                 log.error(
