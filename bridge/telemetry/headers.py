@@ -28,7 +28,7 @@ from bridge.wire.mq import (
     decode_chain,
     encode_rfh2,
 )
-from bridge.wire.mq.other_headers import OTHER_KINDS
+from bridge.wire.mq.headers import OTHER_KINDS
 
 P = ParamSpec("P")
 R = TypeVar("R")
