@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.rendered import user_identifier
+from bridge.mqtt.packets import PublishProperties
 from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
@@ -132,10 +133,12 @@ class Rows:
             client_id=own.pop(CLIENT_ID, client_id or ""),
             user=user_identifier(user or ""),
             expiry=None if expiry is None else float(expiry),
-            response_topic=response_topic or "",
-            correlation_data=correlation_data or b"",
-            content_type=content_type or "",
-            properties=own,
+            properties=PublishProperties(
+                response_topic=response_topic or None,
+                correlation_data=correlation_data or None,
+                content_type=content_type or None,
+                user_property=(*own.items(),),
+            ),
             hops=tuple(hops.split(",")) if hops else (),
         )
 

@@ -36,8 +36,8 @@ _KEPT: Final = 65_536
 _MESSAGE_ID: Final = (
     r"^((?s:RFH .{36})<mqtt>(?:<clientId>[^<]*</clientId>)?<qos dt='i4'>[012]</qos><msgid dt='i4'>)[0-9]{1,5}(</msgid>)"
 )
-#: Fields of publications that are empty where the column is null.
-_OPTIONAL: Final = ("client_id", "response_topic", "correlation_data", "content_type")
+#: Properties of publications that are null where empty: the column is null.
+_OPTIONAL: Final = ("response_topic", "correlation_data", "content_type")
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
@@ -159,7 +159,10 @@ class Publications:
             "properties": [one and _properties(one) for one in publications],
             "expiry": [one and (None if one.expiry is None else math.ceil(one.expiry)) for one in publications],
             "refusal": [form.refusal for form in forms],
-            **{name: [(one and getattr(one, name)) or None for one in publications] for name in _OPTIONAL},
+            "client_id": [(one and one.client_id) or None for one in publications],
+            **{
+                name: [(one and getattr(one.properties, name)) or None for one in publications] for name in _OPTIONAL
+            },
         }
         columns = [
             body if column.name == "payload" else pa.array(values[column.name], column.type).take(chosen)
@@ -205,7 +208,7 @@ def _without_payload(form: Form) -> Form:
 
 def _properties(publication: Publication) -> list[tuple[str, str]]:
     """Return the user properties that a link publishes: those of the bridge itself are behind the others."""
-    properties = [(name, value) for name, value in publication.properties.items() if name not in (HOPS, CLIENT_ID)]
+    properties = [(name, value) for name, value in publication.user_properties.items() if name not in (HOPS, CLIENT_ID)]
     if publication.client_id:
         properties.append((CLIENT_ID, publication.client_id))
     if publication.hops:

@@ -13,6 +13,7 @@ from pyspark.sql.types import (
 
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.template import Template
+from bridge.mqtt.packets import PublishProperties
 from bridge.pipeline.column_type import (
     BINARY,
     BINARY_OR_STRING,
@@ -120,25 +121,27 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
     for index, row in enumerate(rows):
         topic, payload, qos, retain, given, response, correlation, content, format_, expiry, msg_id = row
         properties = {name: value for name, value in dict(given or ()).items() if value is not None}
-        hops = properties.pop(HOPS, "")
+        hops, client_id = properties.pop(HOPS, ""), properties.pop(CLIENT_ID, "")
+        if identity is not None:
+            properties[ROW_PROPERTY] = f"{identity}/{first + index}"
+            if msg_id is not None:
+                properties[MSG_ID_PROPERTY] = msg_id.hex()
         publication = Publication(
             topic="",
             payload=payload.encode() if isinstance(payload, str) else payload or b"",
             qos=defaults.qos if qos is None else qos,
             retain=defaults.retain if retain is None else retain,
-            client_id=properties.pop(CLIENT_ID, ""),
+            client_id=client_id,
             hops=tuple(hops.split(",")) if hops else (),
             expiry=expiry,
-            response_topic=response or "",
-            correlation_data=correlation or b"",
-            content_type=content or "",
-            payload_format=format_,
-            properties=properties,
+            properties=PublishProperties(
+                payload_format_indicator=format_,
+                content_type=content or None,
+                response_topic=response or None,
+                correlation_data=correlation or None,
+                user_property=(*properties.items(),),
+            ),
         )
-        if identity is not None:
-            properties[ROW_PROPERTY] = f"{identity}/{first + index}"
-            if msg_id is not None:
-                properties[MSG_ID_PROPERTY] = msg_id.hex()
         error = ""
         try:
             publication.topic = _topic(topic, defaults.topic, fillers, index)
