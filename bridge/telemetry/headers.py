@@ -226,7 +226,7 @@ PROPERTIES: Final = (
 )  # fmt: skip
 """The properties that a message keeps. Topic Alias and Subscription Identifier belong to one delivery."""
 
-#: Those that are text, or have a text.
+#: Field, element, title and text of those that templates and columns of Spark have.
 TEXT_PROPERTIES: Final = tuple((one.field, one.element, one.title, one.text) for one in PROPERTIES if one.text is not None)
 _texts_of: Final = attrgetter(*(one.field for one in PROPERTIES if one.text is not None))
 

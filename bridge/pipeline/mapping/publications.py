@@ -24,7 +24,7 @@ from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema
 from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.pipeline.mapping.standard import StandardToMqtt
 from bridge.pipeline.mq.rows import Row, rows_of
-from bridge.pipeline.schema import MD_TYPE
+from bridge.pipeline.schema import MD_TYPE, PROPERTY_COLUMNS
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire.mq import MalformedHeader, decode_chain
@@ -36,8 +36,6 @@ _KEPT: Final = 65_536
 _MESSAGE_ID: Final = (
     r"^((?s:RFH .{36})<mqtt>(?:<clientId>[^<]*</clientId>)?<qos dt='i4'>[012]</qos><msgid dt='i4'>)[0-9]{1,5}(</msgid>)"
 )
-#: Properties of publications that are null where empty: the column is null.
-_OPTIONAL: Final = ("response_topic", "correlation_data", "content_type")
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
@@ -161,7 +159,7 @@ class Publications:
             "refusal": [form.refusal for form in forms],
             "client_id": [(one and one.client_id) or None for one in publications],
             **{
-                name: [(one and getattr(one.properties, name)) or None for one in publications] for name in _OPTIONAL
+                name: [(one and getattr(one.properties, name)) or None for one in publications] for name in PROPERTY_COLUMNS
             },
         }
         columns = [
