@@ -19,7 +19,7 @@ from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQError
 from bridge.mq.state import MappingState
 from bridge.mqtt.packets import UserProperty
-from bridge.telemetry.headers import descriptor_with, mqps_folder, rfh2_of
+from bridge.telemetry.headers import descriptor_with, rfh2_of
 from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message
 from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
@@ -95,7 +95,7 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
         marked,
         md.CorrelId,
         # The queue manager does not write this folder of a message that is not published.
-        mqps=mqps_folder(topic, row["retain"]) if destination.queue else None,
+        mqps=(topic, row["retain"], None) if destination.queue else None,
     )
     retain = destination.retain and row["retain"] and not destination.queue
     return MappedMessage(

@@ -16,7 +16,6 @@ from bridge.telemetry.headers import (
     descriptor_with,
     expiry_of,
     kept,
-    mqps_folder,
     rfh2_of,
 )
 from bridge.telemetry.identity import ClientIdentity
@@ -25,7 +24,6 @@ from bridge.telemetry.request import REPLY_TOPIC_PREFIX
 from bridge.telemetry.subscription import DIRECT_MESSAGE_QOS, PERSISTENCE_FROM_QOS, delivered_qos, publication_qos
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import Folder
 
 
 def message_id_from(msg_id_low: int, in_use: Container[int]) -> int:
@@ -204,10 +202,10 @@ def message_of(publication: Publication) -> MappedMessage:
 
 def received_message(publication: Publication) -> Message:
     """Return the same message as a subscriber has it, topic and whether it is retained included, or raise Unmappable."""
-    return _message(publication, mqps_folder(publication.topic, publication.retain))
+    return _message(publication, (publication.topic, publication.retain, None))
 
 
-def _message(publication: Publication, mqps: Folder | None) -> Message:
+def _message(publication: Publication, mqps: tuple[str, bool, str | None] | None) -> Message:
     properties = publication.properties
     correl_id = correl_id_of(properties.correlation_data)
     md = descriptor(publication.user, PERSISTENCE_FROM_QOS[publication.qos], expiry_of(publication.expiry))

@@ -576,7 +576,7 @@ def named(user_property: UserProperty) -> dict[str, str]:
 
 
 @remembered(4096)
-def mqps_folder(topic: str, retained: bool, user_data: str | None = None) -> Folder:
+def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
     """Return the `mqps` folder of a publication: MQTopicString, MQSubUserData and MQIsRetained."""
     content: dict[str, Writable] = {"Top": topic}
     if user_data is not None:
@@ -619,7 +619,7 @@ def rfh2_of(
     properties: PublishProperties | None,
     correl_id: bytes = cmqc.MQCI_NONE,
     *,
-    mqps: Folder | None = None,
+    mqps: tuple[str, bool, str | None] | None = None,
     hops: tuple[str, ...] = (),
     original_topic: str = "",
     format: bytes | None = None,
@@ -627,15 +627,16 @@ def rfh2_of(
 ) -> bytes:
     """Encode the RFH2 of a publication with its folders mqtt, mqps, usr and mqbridge.
 
-    `mqps` is None if the queue manager writes that folder. `correl_id` is that of the MQMD: Correlation Data that it does
-    not hold are written here. `format` and `ccsid` are those of the body; None: as the Payload Format Indicator says.
+    `mqps` are the topic, whether it is retained, and the user data; None if the queue manager writes that folder. `correl_id`
+    is that of the MQMD: Correlation Data that it does not hold are written here. `format` and `ccsid` are those of the body;
+    `format` None: as the Payload Format Indicator says.
     Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that no RFH2 can hold.
     """
     try:
         content = _mqtt_content(client_id, qos, message_id, properties, correl_id, original_topic)
         folders = [Folder.build("mqtt", content)]
         if mqps is not None:
-            folders.append(mqps)
+            folders.append(mqps_folder(*mqps))
         if properties is not None and properties.user_property and (users := named(properties.user_property)):
             folders.append(Folder.build("usr", users))
         if hops:

@@ -8,10 +8,10 @@ from typing import Protocol
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import mqps_folder, rfh2_of
+from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, Folder
+from bridge.wire.mq import MQMD
 
 
 class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
@@ -46,7 +46,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         `retained` says that the message is received as a retained publication (mqps.Ret); `user_data` is that of the
         subscription it is delivered for (mqps.Sud); `correl_id` is the CorrelId it is delivered with, None for its own.
         """
-        return self._with(mqps_folder(self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
+        return self._with((self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
 
     @property
     def put_data(self) -> bytes:
@@ -57,7 +57,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         """
         return self._with(None, cmqc.MQCI_NONE)
 
-    def _with(self, mqps: Folder | None, correl_id: bytes) -> bytes:
+    def _with(self, mqps: tuple[str, bool, str | None] | None, correl_id: bytes) -> bytes:
         header = rfh2_of(self.client_id, self.qos, self.message_id, self.properties, correl_id, mqps=mqps)
         return header + self.payload
 

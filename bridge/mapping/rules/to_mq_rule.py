@@ -29,7 +29,6 @@ from bridge.telemetry.headers import (
     expiry_of,
     mark_of,
     message_properties,
-    mqps_folder,
     requested,
     rfh2_of,
 )
@@ -200,7 +199,7 @@ class ToMqRule:
         if self._rfh2:
             header = rfh2_of(
                 *said,
-                mqps=None if destination.is_topic else mqps_folder(publication.topic, retained),
+                mqps=None if destination.is_topic else (publication.topic, retained, None),
                 hops=hops,
                 original_topic=original,
                 format=format,
@@ -233,7 +232,7 @@ class ToMqRule:
             publication.qos,
             publication.message_id,
             msgspec.structs.replace(publication.properties, user_property=()),
-            mqps=mqps_folder(publication.topic, False),
+            mqps=(publication.topic, False, None),
             hops=hops,
         )
         return KeptRequest(self._requests_queue, Message(md, header))

@@ -57,7 +57,7 @@ async def test_a_client_gets_none_of_one_without(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b""))))
     (found,) = await bridge.settled()
-    assert from_mq(found.message, with_properties=True).properties is None
+    assert from_mq(found.message, with_properties=True).properties == PublishProperties()
 
 
 async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> None:
