@@ -7,9 +7,8 @@ from typing import Any
 from bridge.archive.event_queue import EventProducer
 from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
 from bridge.archive.mapping_observer import Fate, MappingObserver
-from bridge.archive.publish_properties import properties_from
 from bridge.mq.mqi import Got
-from bridge.telemetry.message import Received
+from bridge.telemetry.message import NO_PROPERTIES, Received
 
 _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
 
@@ -45,5 +44,5 @@ def _arrived(received: Received) -> tuple[Any, ...]:
     one = received.publication
     return (
         _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup,
-        properties_from(one),
+        None if one.properties == NO_PROPERTIES else one.properties,
     )  # fmt: skip

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bridge.archive.publish_properties import properties_of
 from bridge.archive.rows import REPLAYED
+from bridge.archive.schema import properties_of
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQError
 from bridge.mq.state import MappingState
-from bridge.mqtt.packets import PublishProperties, UserProperty
-from bridge.telemetry.headers import body_format, descriptor_with, folders_of, mqps_folder, mqtt_content
-from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message
+from bridge.mqtt.packets import UserProperty
+from bridge.telemetry.headers import descriptor_with, rfh2_of
+from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message
 from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, encode_rfh2
+from bridge.wire.mq import MQMD
 
 if TYPE_CHECKING:
     from bridge.archive.reading import Selection
@@ -80,9 +80,7 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
     if payload is None:
         raise NoPayload
     topic, qos = row["topic"], row["qos"]
-    # No publisher: a mapping may have taken it from an MQ application.
-    mqtt = mqtt_content(row["publisher"] or None, qos, row["publisher_message_id"] or 0)
-    said = properties_of(row["properties"]) or PublishProperties()
+    said = properties_of(row["properties"]) or NO_PROPERTIES
     marked = msgspec.structs.replace(said, user_property=_marked(said.user_property, run, row["received"]))
     md = MQMD(
         Format=cmqc.MQFMT_RF_HEADER_2,
@@ -90,21 +88,19 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
         Persistence=PERSISTENCE_FROM_QOS[qos],
     )
     md = descriptor_with(md, said, row["publisher"])
-    folders = folders_of(marked, mqtt, md.CorrelId)
-    if destination.queue:
-        # Nobody writes this folder of a message that is not published.
-        folders.insert(0, mqps_folder(topic, row["retain"], None))
-    rfh2 = RFH2(
-        Encoding=cmqc.MQENC_NATIVE,
-        CodedCharSetId=CCSID_UTF8,
-        Format=body_format(said.payload_format_indicator),
-        NameValueCCSID=CCSID_UTF8,
-        folders=tuple(folders),
+    header = rfh2_of(
+        row["publisher"] or None,  # no publisher: a mapping may have taken it from an MQ application
+        qos,
+        row["publisher_message_id"] or 0,
+        marked,
+        md.CorrelId,
+        # The queue manager does not write this folder of a message that is not published.
+        mqps=(topic, row["retain"], None) if destination.queue else None,
     )
     retain = destination.retain and row["retain"] and not destination.queue
     return MappedMessage(
         destination=destination.for_topic(topic),
-        message=Message(md, encode_rfh2(rfh2) + payload),
+        message=Message(md, header + payload),
         retain=retain and bool(payload),
         clear=retain and not payload,
     )

@@ -21,14 +21,13 @@ from bridge.archive.events import (
     Published,
     Source,
 )
-from bridge.archive.publish_properties import json_of
-from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
+from bridge.archive.schema import Direction, Outcome, Row, json_of, payload_hash, row
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import DISCARDED_FORMATS, Properties, is_set, properties_in
-from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import Message, Unmappable
 from bridge.telemetry.subscription import publication_qos, subscription_qos
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, Value, decode_chain, decode_mqxqh
+from bridge.wire.mq import MQMD, decode_mqxqh
 
 #: Name of the message property, in the folder usr, by which a message says which replay it comes from.
 REPLAYED = "replayed"
@@ -36,75 +35,43 @@ REPLAYED = "replayed"
 _MQXQH: Final = 428
 
 
-class OriginalPublication(NamedTuple):
-    """The publication that a message for a client was made of, as far as its headers tell."""
-
-    publisher: str = ""
-    message_id: int = 0
-    qos: int | None = None
-    replayed: str | None = None
-    #: what follows the headers; None where they cannot be read
-    body: bytes | None = None
-    #: mqps.Ret: it says itself that it comes as a retained publication
-    retained: bool = False
-    #: mqps.Top: what it was published to
-    topic: str = ""
-    #: what a client of MQTT 5 gets of it
-    properties: PublishProperties | None = None
-
-
 class Provenance(NamedTuple):
-    """Where a message comes from, as its row tells it: the publication and its publisher."""
+    """Where a message comes from: the publication that it was made of, as far as its headers tell, and its publisher."""
 
+    #: the body; all data of a message whose headers cannot be read
     payload: bytes
     #: when it was put, in microseconds since the epoch
     put: int
-    publisher: str
-    publisher_message_id: int
+    publisher: str = ""
+    publisher_message_id: int = 0
     #: of the publication, as its publisher sent it; None from an MQ application
-    qos: int | None
+    qos: int | None = None
     replayed: str | None = None
+    #: it says itself that it comes as a retained publication
     retained: bool = False
+    #: what a client of MQTT 5 gets of it
     properties: PublishProperties | None = None
+    #: what it was published to
+    topic: str = ""
 
 
-def original_publication_of(message: Message) -> OriginalPublication:
-    """Return what the folders of its RFH2 tell of the publication that a message was made of."""
-    if message.md.Format not in DISCARDED_FORMATS:
-        found = Properties(message.data, format=message.md.Format, ccsid=message.md.CodedCharSetId or CCSID_UTF8)
-        return OriginalPublication(body=message.data, properties=properties_in(found, message.md.CorrelId))
+def provenance_of(message: Message, put: int) -> Provenance:
+    """Return the provenance of a message that was put at a time."""
     try:
-        md = message.md
-        chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, discard_others=True)
-    except MalformedHeader:
-        return OriginalPublication()
-    folders: dict[str, dict[str, Value]] = {"mqtt": {}, "usr": {}, "mqps": {}}
-    usr: list[Folder] = []
-    for header in chain.headers:
-        for folder in header.folders if isinstance(header, RFH2) else ():
-            if folder.name in folders:
-                folders[folder.name].update(folder.content)
-                if folder.name == "usr":
-                    usr.append(folder)
-    found = Properties(
-        chain.body, format=chain.Format, ccsid=chain.CodedCharSetId or CCSID_UTF8, mqtt=folders["mqtt"], usr=tuple(usr)
+        headers = Headers(message, discard_others=True)
+    except Unmappable:
+        return Provenance(message.data, put)
+    return Provenance(
+        headers.body,
+        put,
+        headers.client_id,
+        headers.message_id,
+        headers.qos,
+        headers.folder("usr").get(REPLAYED),
+        headers.retained,
+        headers.properties,
+        headers.topic,
     )
-    mqtt, replayed = folders["mqtt"], folders["usr"].get(REPLAYED)
-    return OriginalPublication(
-        str(mqtt.get("clientId", "")),
-        _number(mqtt.get("msgid")),
-        _number(mqtt["qos"]) if "qos" in mqtt else None,
-        None if replayed is None else str(replayed),
-        chain.body,
-        is_set(folders["mqps"].get("Ret")),
-        str(folders["mqps"].get("Top", "")),
-        properties_in(found, message.md.CorrelId),
-    )
-
-
-def _number(value: object) -> int:
-    text = str(value).strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def put_time(md: MQMD) -> int:
@@ -204,14 +171,9 @@ class Rows:
                 Format=message.Format, Encoding=message.Encoding, CodedCharSetId=message.CodedCharSetId,
                 PutDate=message.PutDate, PutTime=message.PutTime, CorrelId=message.CorrelId or cmqc.MQCI_NONE,
             )  # fmt: skip
-            original = original_publication_of(Message(md, message.data))
-            body = message.data if original.body is None else original.body
-            qos = publication_qos(message.Persistence, original.qos)
-            put = put_time(md) or event.received
-            provenance = Provenance(
-                body, put, original.publisher, original.message_id, qos, original.replayed, properties=original.properties
-            )
-            topic, retain, msg_id = message.queue or original.topic, original.retained, message.MsgId
+            provenance = provenance_of(Message(md, message.data), put_time(md) or event.received)
+            provenance = provenance._replace(qos=publication_qos(message.Persistence, provenance.qos))
+            topic, retain, msg_id = message.queue or provenance.topic, provenance.retained, message.MsgId
         return row(
             sequence=next(self._numbers), direction=Direction.MAPPED, outcome=one.outcome, reason=one.reason,
             client_id=event.mapping, topic=topic, qos=provenance.qos, retain=retain, times_sent=times_sent,
@@ -240,14 +202,7 @@ class Rows:
                 one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties
             )
         message = message_of(source)
-        original = original_publication_of(message)
-        body = message.data if original.body is None else original.body
-        if not one.put:
-            put = put_time(message.md) or now
-        return Provenance(
-            body, put, original.publisher, original.message_id, original.qos, original.replayed, original.retained,
-            original.properties,
-        )
+        return provenance_of(message, put if one.put else put_time(message.md) or now)
 
     def _out(
         self, now: int, client_id: str, user: str, outcome: Outcome, reason: str | None, topic: str, qos: int, retain: bool,

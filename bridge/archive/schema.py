@@ -11,6 +11,10 @@ import hashlib
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
+from bridge.mqtt.packets import PublishProperties
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -156,3 +160,18 @@ def arrow_schema() -> pa.Schema:
             for column in COLUMNS
         ]
     )
+
+
+def json_of(properties: PublishProperties | None) -> str | None:
+    """Return the column `properties`: a JSON object of those that are there, bytes in base64. None for none."""
+    if properties is None:
+        return None
+    there: dict[str, Any] = {
+        name: value for name, value in msgspec.structs.asdict(properties).items() if value is not None and value != ()
+    }
+    return msgspec.json.encode(there).decode() if there else None
+
+
+def properties_of(text: str | None) -> PublishProperties | None:
+    """Return the properties in a row. Raises msgspec.DecodeError for what `json_of` has not written."""
+    return None if text is None else msgspec.json.decode(text, type=PublishProperties)

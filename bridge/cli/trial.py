@@ -93,6 +93,7 @@ def try_mapping(
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is one to MQ: it needs --topic, and takes no --message", WRONG_USAGE)
         from bridge.cli.body import properties_in
+        from bridge.mqtt.packets import PublishProperties
         from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
         from bridge.telemetry.message import Publication
 
@@ -108,10 +109,12 @@ def try_mapping(
             client_id=trial.publisher if client_id is None else client_id,
             user=user.encode(),
             expiry=expiry,
-            response_topic=response_topic,
-            correlation_data=correlation_data.encode(),
-            content_type=content_type,
-            properties=properties_in(properties or []),
+            properties=PublishProperties(
+                response_topic=response_topic or None,
+                correlation_data=correlation_data.encode() or None,
+                content_type=content_type or None,
+                user_property=(*properties_in(properties or []).items(),),
+            ),
         )
         _print_message(_made(mapping, lambda: trial.message(publication)), json)
         return
@@ -222,7 +225,7 @@ def _print_publication(link: str, publication: Publication, json: bool) -> None:
     said = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
     said |= {"retain": "true" if publication.retain else "false"}
     pairs = [*said.items()]
-    pairs += [(f"properties.{name}", value) for name, value in publication.user_property_with(publication.properties)]
+    pairs += [(f"properties.{name}", value) for name, value in publication.properties.user_property]
     shown = [f"  {name:<20} {value}" for name, value in pairs]
     head = f"published to MQTT topic {publication.topic}{where}"
     write("\n".join([head, *shown, f"body ({len(publication.payload)} bytes)", body_text(publication.payload)]))

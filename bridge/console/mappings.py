@@ -22,6 +22,7 @@ from bridge.mapping.made_message import message_of, with_properties
 from bridge.mapping.message_view import fields
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.rules.trial import NotTaken, message_json, publication_json, trial_of
+from bridge.mqtt.packets import PublishProperties
 from bridge.service.mappings.status import Status
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import Publication, Unmappable
@@ -109,10 +110,12 @@ def _tried(name: str, configuration: Configuration, form: Mapping[str, str]) -> 
                     client_id=form.get("client_id") or trial.publisher,
                     user=user.encode(),
                     expiry=float(form["expiry"]) if form.get("expiry") else None,
-                    response_topic=form.get("response_topic", ""),
-                    correlation_data=form.get("correlation_data", "").encode(),
-                    content_type=form.get("content_type", ""),
-                    properties=properties,
+                    properties=PublishProperties(
+                        response_topic=form.get("response_topic") or None,
+                        correlation_data=form.get("correlation_data", "").encode() or None,
+                        content_type=form.get("content_type") or None,
+                        user_property=(*properties.items(),),
+                    ),
                 )
             )
             to = mapped.destination

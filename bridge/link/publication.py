@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from bridge.link.state import Limits, Refusal
 from bridge.mqtt.packets import MAX_REMAINING_LENGTH, PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec
 from bridge.mqtt.properties import encode_properties
 from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode, reason_name
 from bridge.mqtt.writer import encode_publish, encode_publish_5, topic_field
-from bridge.telemetry.message import Publication, Received
+from bridge.telemetry.headers import kept
+from bridge.telemetry.message import NO_PROPERTIES, Publication, Received
 
 #: User Property: the mappings that a publication came through, comma separated, oldest first
 HOPS = "mqbridge-hops"
@@ -29,21 +32,17 @@ _NEVER = 0xFFFFFFFF
 
 def to_properties(publication: Publication) -> PublishProperties:
     """Return the properties that a publication has in MQTT 5; the expiry is rounded up to whole seconds."""
-    said = publication.properties
-    users = publication.user_property_with(said)
-    if HOPS in said or CLIENT_ID in said:
+    users = publication.properties.user_property
+    if users:
         users = tuple([pair for pair in users if pair[0] not in (HOPS, CLIENT_ID)])
     if publication.client_id:
         users += ((CLIENT_ID, publication.client_id),)
     if publication.hops:
         users += ((HOPS, ",".join(publication.hops)),)
     expiry = publication.expiry
-    return PublishProperties(
-        publication.payload_format,
-        None if expiry is None else min(max(math.ceil(expiry), 0), _NEVER),
-        publication.content_type or None,
-        publication.response_topic or None,
-        publication.correlation_data or None,
+    return msgspec.structs.replace(
+        publication.properties,
+        message_expiry_interval=None if expiry is None else min(max(math.ceil(expiry), 0), _NEVER),
         user_property=users,
     )
 
@@ -74,14 +73,13 @@ def _take_over(properties: PublishProperties, publication: Publication, trusted:
         raise MalformedPacket(
             "PUBLISH", 0, f"MQTT-3.3.2-11: Topic Alias is {properties.topic_alias}, of which the link allows none"
         )
-    if properties.user_property:
-        users = publication.properties = dict(properties.user_property)
-        repeated = len(users) < len(properties.user_property)
-        hops, client_id = users.pop(HOPS, None), users.pop(CLIENT_ID, None)
-        if repeated:
-            publication.user_property = tuple(
-                [pair for pair in properties.user_property if pair[0] not in (HOPS, CLIENT_ID)]
-            )
+    users = properties.user_property
+    if users:
+        own = dict(users)
+        hops, client_id = own.get(HOPS), own.get(CLIENT_ID)
+        if hops is not None or client_id is not None:
+            users = tuple([pair for pair in users if pair[0] not in (HOPS, CLIENT_ID)])
+            properties = msgspec.structs.replace(properties, user_property=users)
         if trusted:
             if hops is not None:
                 publication.hops = tuple(hops.split(",")) if hops else ()
@@ -89,10 +87,7 @@ def _take_over(properties: PublishProperties, publication: Publication, trusted:
                 publication.client_id = client_id
     if properties.message_expiry_interval is not None:
         publication.expiry = float(properties.message_expiry_interval)
-    publication.payload_format = properties.payload_format_indicator
-    publication.content_type = properties.content_type or ""
-    publication.response_topic = properties.response_topic or ""
-    publication.correlation_data = properties.correlation_data or b""
+    publication.properties = kept(properties) or NO_PROPERTIES
 
 
 def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limits: Limits) -> bytes | Refusal:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
-from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
+from bridge.wire.mq.headers import MQDLH_LAYOUT
 from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE_LAYOUT
 
 Json = dict[str, Any]

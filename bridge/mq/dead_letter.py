@@ -32,7 +32,7 @@ from bridge.wire.mq import (
     encode_mqdlh,
     fitted_mqmd,
 )
-from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
+from bridge.wire.mq.headers import MQDLH_LAYOUT
 
 
 class ReasonInWords(NamedTuple):

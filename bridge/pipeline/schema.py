@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.wire.mq import MQDLH
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS, MQMD_LAYOUTS
 from bridge.wire.mq.structure import LONG, Layout
@@ -123,3 +124,5 @@ MQ_SCHEMA: Final = _spark(MQ_COLUMNS)
 MQ_ARROW_SCHEMA: Final = arrow_schema(MQ_SCHEMA)
 MQTT_SCHEMA: Final = _spark(MQTT_COLUMNS)
 MQTT_ARROW_SCHEMA: Final = arrow_schema(MQTT_SCHEMA)
+#: The columns that are properties of MQTT 5, each a field of PublishProperties.
+PROPERTY_COLUMNS: Final = tuple(field for field, *_ in TEXT_PROPERTIES)

@@ -13,6 +13,7 @@ from bridge.service.events import EventBus, Published
 from bridge.service.timers import Timers
 from bridge.service.units import Units, forbidden_of
 from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.session import Session
 from bridge.wire import cmqc
 
@@ -90,10 +91,6 @@ def _properties(will: Will) -> PublishProperties | None:
     if properties is None:
         return None
     return PublishProperties(
-        payload_format_indicator=properties.payload_format_indicator,
         message_expiry_interval=properties.message_expiry_interval,
-        content_type=properties.content_type,
-        response_topic=properties.response_topic,
-        correlation_data=properties.correlation_data,
-        user_property=properties.user_property,
+        **{one.field: getattr(properties, one.field) for one in PROPERTIES},
     )

@@ -7,26 +7,23 @@ from typing import Final
 
 import msgspec
 
-from bridge.mqtt.packets import PacketType, Publish, PublishProperties
+from bridge.mqtt.packets import PacketType, Publish
 from bridge.mqtt.reason_codes import FROM_SERVER, ReasonCode
 from bridge.telemetry.headers import (
+    Headers,
     correl_id_of,
     descriptor,
     descriptor_with,
     expiry_of,
     kept,
-    properties_in,
-    publisher_in,
-    read_headers,
     rfh2_of,
 )
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.message import Destination, MappedMessage, Message, Publication
-from bridge.telemetry.request import REPLY_TOPIC_PREFIX, Request, answer_correl_id
+from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message, Publication, Unmappable
+from bridge.telemetry.request import REPLY_TOPIC_PREFIX
 from bridge.telemetry.subscription import DIRECT_MESSAGE_QOS, PERSISTENCE_FROM_QOS, delivered_qos, publication_qos
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MalformedHeader
 
 
 def message_id_from(msg_id_low: int, in_use: Container[int]) -> int:
@@ -119,46 +116,6 @@ def to_mq(publication: Publish, identity: ClientIdentity) -> PublicationMessage:
     )
 
 
-class OutgoingPublication:
-    """An MQTT publication on its way to one client. DUP and the message id belong to a transmission, not to it."""
-
-    __slots__ = ("payload", "properties", "qos", "retain", "topic")
-
-    def __init__(
-        self, topic: str, payload: bytes, qos: int, retain: bool, properties: PublishProperties | None = None
-    ) -> None:
-        self.topic = topic
-        self.payload = payload
-        self.qos = qos
-        self.retain = retain
-        #: of MQTT 5, as the publisher gave them; the interval until it expires is not among them
-        self.properties = properties
-
-    def answer(self, request: Request) -> None:
-        """Take over the Correlation Data of the request that this answers."""
-        self._add(correlation_data=request.correlation_data)
-
-    def ask(self, md: MQMD, response_topic: str) -> None:
-        """Become a request from MQ, whose answer the client publishes to a topic, unless the application said which."""
-        if self.properties is None or self.properties.response_topic is None:
-            self._add(response_topic=response_topic, correlation_data=answer_correl_id(md))
-
-    def properties_with(
-        self, message_expiry_interval: int | None, subscription_identifiers: tuple[int, ...]
-    ) -> PublishProperties | None:
-        """Return all properties of the PUBLISH: the publication's, and what a transmission adds. None for none."""
-        if message_expiry_interval is None and not subscription_identifiers:
-            return self.properties
-        return msgspec.structs.replace(
-            self.properties or PublishProperties(),
-            message_expiry_interval=message_expiry_interval,
-            subscription_identifier=subscription_identifiers,
-        )
-
-    def _add(self, **properties: str | bytes | None) -> None:
-        self.properties = msgspec.structs.replace(self.properties or PublishProperties(), **properties)
-
-
 def from_mq(
     message: AnyMessage,
     *,
@@ -168,33 +125,54 @@ def from_mq(
     requested_qos: int | None = None,
     direct_qos: int = DIRECT_MESSAGE_QOS,
     with_properties: bool = False,
-) -> OutgoingPublication:
+) -> Publication:
     """Return the publication that a message becomes for one client (integration tables 4 and 5).
 
     `topic` is the topic string published with, or the queue name that an application put the direct message to;
     `retained` whether it comes as a retained publication; `persistent` overrides MQMD.Persistence once the queue manager
     has resolved it; `requested_qos` the QoS of the subscription it comes for, None for a message sent without one, which
-    then goes with `direct_qos`; `with_properties` asks for the properties of MQTT 5. Raises MalformedHeader where headers
-    cannot be read.
+    then goes with `direct_qos`; `with_properties` asks for the properties of MQTT 5. Raises Unmappable where headers cannot
+    be read.
     """
-    said: PublishProperties | None = None
+    properties = NO_PROPERTIES
     if isinstance(message, PublicationMessage):
         source_qos = message.qos
         payload, name = message.payload, message.topic
         if with_properties:
-            said = message.properties
+            properties = message.properties or NO_PROPERTIES
     else:
-        properties = read_headers(message)
+        headers = Headers(message, discard_others=True)
         persistence = message.md.Persistence
         if persistent is not None:
             persistence = cmqc.MQPER_PERSISTENT if persistent else cmqc.MQPER_NOT_PERSISTENT
-        source_qos = publication_qos(persistence, properties.qos)
-        payload = properties.body
-        name = topic or properties.topic or ""
-        retained = retained or properties.retained
+        source_qos = publication_qos(persistence, headers.qos)
+        payload = headers.body
+        name = topic or headers.topic
+        retained = retained or headers.retained
         if with_properties:
-            said = properties_in(properties, message.md.CorrelId)
-    return OutgoingPublication(name, payload, delivered_qos(source_qos, requested_qos, direct_qos), retained, said)
+            properties = headers.properties
+    qos = delivered_qos(source_qos, requested_qos, direct_qos)
+    return Publication(name, payload, qos, retained, properties=properties)
+
+
+def publication_of(message: Message, *, topic: str | None = None, retained: bool | None = None) -> Publication:
+    """Return the publication that a message was made of, or would be: the reverse of integration table 2.
+
+    `topic` and `retained` say what is known of them from elsewhere than the RFH2. Raises Unmappable.
+    """
+    headers = Headers(message)
+    return Publication(
+        headers.topic if topic is None else topic,
+        headers.body,
+        publication_qos(headers.md.Persistence, headers.qos),
+        headers.retained if retained is None else retained,
+        headers.message_id,
+        headers.client_id,
+        headers.user,
+        headers.expiry,
+        headers.properties,
+        headers.hops,
+    )
 
 
 def publisher_of(message: AnyMessage) -> str:
@@ -202,8 +180,8 @@ def publisher_of(message: AnyMessage) -> str:
     if isinstance(message, PublicationMessage):
         return message.client_id
     try:
-        return publisher_in(read_headers(message))
-    except MalformedHeader:
+        return Headers(message, discard_others=True).client_id
+    except Unmappable:
         return ""
 
 
@@ -224,13 +202,22 @@ def message_of(publication: Publication) -> MappedMessage:
 
 def received_message(publication: Publication) -> Message:
     """Return the same message as a subscriber has it, topic and whether it is retained included, or raise Unmappable."""
-    return _message(publication, (publication.topic, publication.retain))
+    return _message(publication, (publication.topic, publication.retain, None))
 
 
-def _message(publication: Publication, mqps: tuple[str, bool] | None) -> Message:
-    correl_id = correl_id_of(publication.correlation_data)
+def _message(publication: Publication, mqps: tuple[str, bool, str | None] | None) -> Message:
+    properties = publication.properties
+    correl_id = correl_id_of(properties.correlation_data)
     md = descriptor(publication.user, PERSISTENCE_FROM_QOS[publication.qos], expiry_of(publication.expiry))
     if correl_id != cmqc.MQCI_NONE:
         md = msgspec.structs.replace(md, CorrelId=correl_id)
-    header = rfh2_of(publication, publication.properties, publication.hops, correl_id, mqps=mqps)
+    header = rfh2_of(
+        publication.client_id or None,
+        publication.qos,
+        publication.message_id,
+        properties,
+        correl_id,
+        mqps=mqps,
+        hops=publication.hops,
+    )
     return Message(md, header + publication.payload)

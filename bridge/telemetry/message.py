@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
+from bridge.mqtt.packets import PublishProperties, UserProperty
 from bridge.wire.mq import MQMD
 
 #: CCSID of everything the bridge writes as characters: UTF-8.
@@ -34,8 +35,15 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
         return len(self.data)
 
 
-class Publication(msgspec.Struct, gc=False, kw_only=True):
-    """An MQTT publication, from a client, a broker, or made of an MQ message; the fields of MQTT 5 are empty in 3.1.1."""
+#: The properties of a publication that has none.
+NO_PROPERTIES: Final = PublishProperties()
+
+
+class Publication(msgspec.Struct, gc=False):
+    """An MQTT publication: from a client, from a broker, or made of an MQ message; on its way to a client, a broker or MQ.
+
+    DUP and the packet identifier of an outgoing PUBLISH belong to one delivery, not to the publication.
+    """
 
     topic: str
     payload: bytes
@@ -50,29 +58,24 @@ class Publication(msgspec.Struct, gc=False, kw_only=True):
     user: bytes = b""
     #: seconds until it expires (Message Expiry Interval, MQTT 5 section 3.3.2.3.3); None: never
     expiry: float | None = None
-    response_topic: str = ""
-    correlation_data: bytes = b""
-    content_type: str = ""
-    #: Payload Format Indicator (MQTT 5 section 3.3.2.3.2): 1 says that the payload is UTF-8; None: nothing said
-    payload_format: int | None = None
-    #: User Properties of MQTT 5; the usr folder of an RFH2. Of a name that comes twice the last value counts.
-    properties: dict[str, str] = {}
-    #: all User Properties in their order, where a name comes twice: then `properties` has a part of them
-    user_property: tuple[tuple[str, str], ...] = ()
+    #: those of MQTT 5 that a message keeps (`bridge.telemetry.headers.PROPERTIES`)
+    properties: PublishProperties = NO_PROPERTIES
     #: mappings that it came through, oldest first: "queue manager/mapping"
     hops: tuple[str, ...] = ()
 
-    def user_property_with(self, properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """Return all User Properties in their order where a mapping has made `properties` of those by name.
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The User Properties by name; of a name that comes twice, the last value."""
+        return dict(self.properties.user_property)
 
-        A name that the mapping has given another value comes once, behind the others.
-        """
-        if not self.user_property:
-            return (*properties.items(),)
-        last = dict(self.user_property)
-        given = {name: value for name, value in properties.items() if last.get(name) != value}
-        kept = [pair for pair in self.user_property if pair[0] in properties and pair[0] not in given]
-        return (*kept, *given.items())
+
+def with_values(pairs: UserProperty, values: dict[str, str]) -> UserProperty:
+    """Return User Properties with these values; a repeated name that is given another value comes once, after the others."""
+    last = dict(pairs)
+    if len(last) == len(pairs):
+        return (*(last | values).items(),)
+    changed = {name: value for name, value in values.items() if last.get(name) != value}
+    return (*[pair for pair in pairs if pair[0] not in changed], *changed.items())
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False):

@@ -19,11 +19,19 @@ from bridge.mqtt.flow import SENT, Phase
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
-from bridge.telemetry.conversion import OutgoingPublication, from_mq, message_id_from, publisher_of
+from bridge.telemetry.conversion import from_mq, message_id_from, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.in_flight import InFlight, Outgoing
+from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
-from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ReplyAddresses, Request, is_request, request_to_keep
+from bridge.telemetry.request import (
+    REQUEST_QUEUE_PREFIX,
+    ReplyAddresses,
+    Request,
+    is_request,
+    request_to_keep,
+    with_request,
+)
 from bridge.telemetry.subscription import (
     DIRECT_MESSAGE_QOS,
     FOREIGN,
@@ -34,7 +42,6 @@ from bridge.telemetry.subscription import (
 )
 from bridge.telemetry.transmission import Transmission, message_expiry_interval
 from bridge.wire import cmqc
-from bridge.wire.mq import MalformedHeader
 
 
 class PublicationCounts:
@@ -526,9 +533,8 @@ class Outbox:
             outgoing.properties = properties
             self._send_reliably(transmission, outgoing, protocol)
             return True
-        except MalformedHeader as error:
-            reason = cmqc.MQRC_RFH_ERROR if error.structure == "MQRFH2" else cmqc.MQRC_HEADER_ERROR
-            refusal = Refusal(transmission, reason, str(error))
+        except Unmappable as error:
+            refusal = Refusal(transmission, error.reason, str(error))
         except MalformedPacket as error:
             refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
         except Exception as error:
@@ -541,23 +547,29 @@ class Outbox:
     def _properties(
         self,
         transmission: Transmission,
-        publication: OutgoingPublication,
+        publication: Publication,
         request: Request | None,
         subscription: SubscriptionData,
     ) -> PublishProperties | None:
-        """Return the properties of a PUBLISH of MQTT 5; an answer or a request gets those of one."""
+        """Return all properties of a PUBLISH of MQTT 5: the publication's, and those of this delivery. None for none."""
+        properties = publication.properties
         if request is not None:
-            publication.answer(request)
+            properties = msgspec.structs.replace(properties, correlation_data=request.correlation_data)
         md = transmission.message.md
         if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
-            publication.ask(md, self.replies.topic(self._requests.client_id, md))
-        return publication.properties_with(message_expiry_interval(transmission), subscription.subscription_identifiers)
+            properties = with_request(properties, md, self.replies.topic(self._requests.client_id, md))
+        expiry, identifiers = message_expiry_interval(transmission), subscription.subscription_identifiers
+        if expiry is not None or identifiers:
+            return msgspec.structs.replace(
+                properties, message_expiry_interval=expiry, subscription_identifier=identifiers
+            )
+        return None if properties is NO_PROPERTIES else properties
 
-    def _count(self, publication: OutgoingPublication, now: float) -> None:
+    def _count(self, publication: Publication, now: float) -> None:
         """Count a publication that is sent, for the turn and for metrics."""
         size = len(publication.payload)
         self._room -= size + _MESSAGE_BYTES
-        if publication.properties is not None:
+        if publication.properties is not NO_PROPERTIES:
             self._room -= size_of_properties(publication.properties)
         self.messages_sent += 1
         self.last_sent = now

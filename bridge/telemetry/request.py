@@ -111,6 +111,13 @@ def is_request(md: MQMD) -> bool:
     return md.MsgType == cmqc.MQMT_REQUEST and bool(md.ReplyToQ.strip(b" \0"))
 
 
+def with_request(properties: PublishProperties, md: MQMD, response_topic: str) -> PublishProperties:
+    """Return the properties of a request from MQ: its answer goes to this topic, unless the application specified one."""
+    if properties.response_topic is not None:
+        return properties
+    return msgspec.structs.replace(properties, response_topic=response_topic, correlation_data=answer_correl_id(md))
+
+
 def answer_correl_id(md: MQMD) -> bytes:
     """Return the CorrelId that the answer to a request is to have (MQMD.Report)."""
     return md.CorrelId if md.Report & cmqc.MQRO_PASS_CORREL_ID else md.MsgId

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from bridge.mqtt.packets import UserProperty
-from bridge.telemetry.headers import DISCARDED_FORMATS, properties_in, read_headers
+from bridge.telemetry.headers import DISCARDED_FORMATS, Headers
+from bridge.telemetry.message import Unmappable
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage
-from bridge.wire.mq import MalformedHeader
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -97,7 +97,6 @@ def context_of(message: AnyMessage) -> TraceContext | None:
     if message.md.Format not in DISCARDED_FORMATS or message.data.find(b"traceparent", 0, _SEARCHED) < 0:
         return None
     try:
-        found = properties_in(read_headers(message), message.md.CorrelId)
-    except MalformedHeader:
+        return context_in(Headers(message, discard_others=True).properties.user_property)
+    except Unmappable:
         return None
-    return None if found is None else context_in(found.user_property)

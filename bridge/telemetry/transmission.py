@@ -8,10 +8,10 @@ from typing import Protocol
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import body_format, folders_of, mqps_folder, mqtt_content
-from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.headers import rfh2_of
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mq import MQMD
 
 
 class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
@@ -28,7 +28,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     payload: bytes
     qos: int = 0
     message_id: int = 0
-    #: what the publisher said beside its expiry (`publish_properties.kept`); rows of older bridges' logs end before it
+    #: what the publisher said beside its expiry (`bridge.telemetry.headers.kept`); rows of older bridges' logs end before it
     properties: PublishProperties | None = None
     #: queue and queue manager that an answer to a request from MQ goes to, instead of the topic
     reply_to: tuple[str, str] | None = None
@@ -46,7 +46,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         `retained` says that the message is received as a retained publication (mqps.Ret); `user_data` is that of the
         subscription it is delivered for (mqps.Sud); `correl_id` is the CorrelId it is delivered with, None for its own.
         """
-        return self._with(mqps_folder(self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
+        return self._with((self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
 
     @property
     def put_data(self) -> bytes:
@@ -57,24 +57,9 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         """
         return self._with(None, cmqc.MQCI_NONE)
 
-    def _with(self, mqps: Folder | None, correl_id: bytes) -> bytes:
-        content = mqtt_content(self.client_id, self.qos, self.message_id)
-        format_ = cmqc.MQFMT_NONE
-        if self.properties is None:
-            folders = [Folder.build("mqtt", content)]
-        else:
-            folders = folders_of(self.properties, content, correl_id)
-            format_ = body_format(self.properties.payload_format_indicator)
-        if mqps is not None:
-            folders.insert(1, mqps)
-        rfh2 = RFH2(
-            Encoding=cmqc.MQENC_NATIVE,
-            CodedCharSetId=CCSID_UTF8,
-            Format=format_,
-            NameValueCCSID=CCSID_UTF8,
-            folders=tuple(folders),
-        )
-        return encode_rfh2(rfh2) + self.payload
+    def _with(self, mqps: tuple[str, bool, str | None] | None, correl_id: bytes) -> bytes:
+        header = rfh2_of(self.client_id, self.qos, self.message_id, self.properties, correl_id, mqps=mqps)
+        return header + self.payload
 
     @property
     def length(self) -> int:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mapping.envelope import publication_of
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from bridge.archive.events import DeadLettered, Finished, Published, encode, events_of, together
-from bridge.archive.publish_properties import json_of, properties_of
-from bridge.archive.rows import OriginalPublication, Rows, original_publication_of, put_time
-from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, payload_hash, row
+from bridge.archive.rows import Provenance, Rows, provenance_of, put_time
+from bridge.archive.schema import COLUMNS, NAMES, arrow_schema, json_of, payload_hash, properties_of, row
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.service.recorder import delivery_of
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.message import CCSID_UTF8, NO_PROPERTIES, Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, Typed, encode_mqxqh, encode_rfh2
@@ -47,18 +46,18 @@ MQTT = Folder.build("mqtt", {"clientId": "p", "qos": Typed(1, "i4"), "msgid": Ty
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (Message(MQMD(), b"plain"), OriginalPublication(body=b"plain")),
-        (with_rfh2(MQTT), OriginalPublication("p", 7, 1, None, b"body")),
+        (Message(MQMD(), b"plain"), Provenance(b"plain", 5, properties=NO_PROPERTIES)),
+        (with_rfh2(MQTT), Provenance(b"body", 5, "p", 7, 1, properties=NO_PROPERTIES)),
         (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})),
-         OriginalPublication("p", 7, 1, "run", b"body", properties=PublishProperties(user_property=(("replayed", "run"),)))),
+         Provenance(b"body", 5, "p", 7, 1, "run", properties=PublishProperties(user_property=(("replayed", "run"),)))),
         (Message(MQMD(Format=b"MQSTR"), b"text"),
-         OriginalPublication(body=b"text", properties=PublishProperties(payload_format_indicator=1))),
-        (with_rfh2(Folder.build("mqtt", {"msgid": "many"})), OriginalPublication(body=b"body")),
-        (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), OriginalPublication()),
+         Provenance(b"text", 5, properties=PublishProperties(payload_format_indicator=1))),
+        (with_rfh2(Folder.build("mqtt", {"msgid": "many"})), Provenance(b"body", 5, properties=NO_PROPERTIES)),
+        (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), Provenance(b"none", 5)),
     ],
 )
-def test_where_a_message_comes_from(message: Any, expected: OriginalPublication) -> None:
-    assert original_publication_of(message) == expected
+def test_where_a_message_comes_from(message: Any, expected: Provenance) -> None:
+    assert provenance_of(message, 5) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import Result
 
 from bridge.archive import replay as replay_module
-from bridge.archive.publish_properties import json_of
 from bridge.archive.replay import ReplayDestination
+from bridge.archive.schema import json_of
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.conversion import from_mq

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from bridge.config import ToMqMapping, ToMqttMapping
 from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.envelope import publication_of
 from bridge.mapping.rules.rendered import user_identifier
 from bridge.mapping.rules.rule import rule_of
 from bridge.mapping.rules.to_mq_rule import ToMqRule
@@ -28,11 +27,12 @@ from bridge.pipeline.mq.envelope import record_batch
 from bridge.pipeline.mq.rows import rows_of
 from bridge.pipeline.refusal import Refusal
 from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
-from bridge.telemetry.conversion import received_message, to_mq
+from bridge.telemetry.conversion import publication_of, received_message, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Typed, encode_chain
+from tests.support.publications import publication_of_fields
 
 PLANT = {"mqtt": "plant/{line}/{metric...}"}
 
@@ -113,7 +113,7 @@ def publication(row: dict[str, Any]) -> Publication:
         raise Unmappable(-1, "")
     own = dict(row["properties"] or ())
     hops = own.pop(HOPS, "")
-    return Publication(
+    return publication_of_fields(
         topic=row["topic"],
         payload=row["payload"],
         qos=row["qos"] or 0,
@@ -122,10 +122,10 @@ def publication(row: dict[str, Any]) -> Publication:
         client_id=own.pop(CLIENT_ID, row["client_id"] or ""),
         user=user_identifier(row["user"] or ""),
         expiry=None if row["expiry"] is None else float(row["expiry"]),
-        response_topic=row["response_topic"] or "",
-        correlation_data=row["correlation_data"] or b"",
-        content_type=row["content_type"] or "",
-        properties=own,
+        response_topic=row["response_topic"] or None,
+        correlation_data=row["correlation_data"] or None,
+        content_type=row["content_type"] or None,
+        users=own,
         hops=tuple(hops.split(",")) if hops else (),
     )
 
@@ -346,13 +346,13 @@ def publication_columns(one: Publication) -> dict[str, Any]:
         "retain": one.retain,
         "client_id": one.client_id or None,
         "properties": [
-            *one.properties.items(),
+            *one.user_properties.items(),
             *([(CLIENT_ID, one.client_id)] if one.client_id else []),
             *([(HOPS, ",".join(one.hops))] if one.hops else []),
         ],
-        "response_topic": one.response_topic or None,
-        "correlation_data": one.correlation_data or None,
-        "content_type": one.content_type or None,
+        "response_topic": one.properties.response_topic or None,
+        "correlation_data": one.properties.correlation_data or None,
+        "content_type": one.properties.content_type or None,
         "expiry": None if one.expiry is None else math.ceil(one.expiry),
         "refusal": None,
     }

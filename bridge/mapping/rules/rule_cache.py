@@ -15,7 +15,7 @@ import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.used_fields import used_fields_of
-from bridge.telemetry.headers import HEADER_FORMATS
+from bridge.telemetry.headers import HEADER_FORMATS, size_of_properties
 from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication
 from bridge.wire import cmqc
 
@@ -25,7 +25,6 @@ _ENTRY_BYTES = 600
 """Bytes of an entry beside its texts."""
 
 _MSGID = b"<msgid"
-_TEXTS = ("topic", "client_id", "user", "response_topic", "correlation_data", "content_type")
 
 #: What an entry is found by. The length of a message id is in it: that decides of the RFH2's padding.
 Key = tuple[object, ...]
@@ -69,12 +68,12 @@ class PublicationRuleCache:
 
     def key(self, publication: Publication) -> Key | None:
         """Return the key of a publication; None for one that is not cached."""
+        properties = publication.properties
         if (
             not self.possible
-            or publication.properties
-            or publication.user_property
-            or publication.correlation_data
-            or publication.response_topic
+            or properties.user_property
+            or properties.correlation_data is not None
+            or properties.response_topic is not None
         ):
             return None
         return (
@@ -85,8 +84,7 @@ class PublicationRuleCache:
             publication.retain,
             publication.hops,
             publication.expiry,
-            publication.content_type,
-            publication.payload_format,
+            properties,
             len(str(publication.message_id)) if publication.qos and publication.message_id else 0,
             not publication.payload,
         )
@@ -169,7 +167,7 @@ class MessageRuleCache:
         # One of its own: whom the other is given to may change it.
         kept = None if publication is None else msgspec.structs.replace(publication, payload=b"")
         if kept is not None:
-            size += _size_of(getattr(kept, field) for field in _TEXTS) + _size_of(kept.properties.values())
+            size += _size_of((kept.topic, kept.client_id, kept.user)) + size_of_properties(kept.properties)
         if self._bytes + size > MAX_BYTES:
             self._publications.clear()
             self._bytes = 0

@@ -1,8 +1,8 @@
 """What the names in templates and filters stand for in one message.
 
-Captures come first; then `topic`, `clientId`, `qos`, `messageId`, `retained`, `user`, `text` (the payload), and MQTT 5's
-`responseTopic`, `correlationData` (hexadecimal) and `contentType`; `folder.name` is a message property, `md.CorrelId` a
-field of the MQMD; any other word is a property of the usr folder. What is blank or empty is no value.
+Captures come first; then `topic`, `clientId`, `qos`, `messageId`, `retained`, `user`, `text` (the payload), and the MQTT 5
+properties that have a text (`bridge.telemetry.headers.TEXT_PROPERTIES`). `folder.name` is a message property, `md.CorrelId`
+a field of the MQMD, any other word a property of the usr folder. What is blank or empty is no value.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bridge.mapping.envelope import Envelope
 from bridge.mapping.payload import document_of, text_of, utf_8
-from bridge.telemetry.headers import ELEMENT, FOLDER, hops_text
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication
 from bridge.wire.mq import MQMD
 
@@ -23,12 +23,13 @@ BYTE_FIELDS = frozenset(("MsgId", "CorrelId", "AccountingToken", "GroupId"))
 class PublicationScope:
     """The names of a publication on its way to MQ."""
 
-    __slots__ = ("_captures", "_document", "publication")
+    __slots__ = ("_captures", "_document", "_user_properties", "publication")
 
     def __init__(self, publication: Publication, captures: Mapping[str, str]) -> None:
         self.publication = publication
         self._captures = captures
         self._document: Any = _UNREAD
+        self._user_properties: dict[str, str] | None = None
 
     def __call__(self, name: str) -> str | None:
         if name in self._captures:
@@ -37,11 +38,11 @@ class PublicationScope:
         if word is not None:
             return word(self.publication) or None
         folder, dot, rest = name.partition(".")
-        if not dot:
-            return self.publication.properties.get(name)
-        if folder == "usr":
-            return self.publication.properties.get(rest)
-        return None
+        if dot and folder != "usr":
+            return None
+        if self._user_properties is None:
+            self._user_properties = self.publication.user_properties
+        return self._user_properties.get(rest if dot else name)
 
     @property
     def qos(self) -> int:
@@ -69,18 +70,21 @@ class PublicationScope:
 class MessageScope:
     """The names of a message on its way to MQTT."""
 
-    __slots__ = ("_captures", "_document", "_text", "ccsid", "envelope", "qos", "topic")
+    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "topic")
 
     def __init__(
-        self, envelope: Envelope, captures: Mapping[str, str], *, topic: str, qos: int, ccsid: int | None
-    ) -> None:
-        self.envelope = envelope
+        self, headers: Headers, captures: Mapping[str, str], properties: PublishProperties, *,
+        topic: str, qos: int, ccsid: int | None,
+    ) -> None:  # fmt: skip
+        self.headers = headers
+        #: of MQTT 5: the message's own, or for an answer those that its request specifies
+        self.properties = properties
         self._captures = captures
         self.topic = topic
         #: what it counts as: its own from an MQTT client, else by its persistence
         self.qos = qos
         #: of the body: what the mapping says, or the message
-        self.ccsid = ccsid or envelope.ccsid
+        self.ccsid = ccsid or headers.ccsid
         self._text: str | None = None
         self._document: Any = _UNREAD
 
@@ -92,33 +96,33 @@ class MessageScope:
             return word(self) or None
         folder, dot, rest = name.partition(".")
         if not dot:
-            return self.envelope.properties("usr").get(name)
+            return self.headers.folder("usr").get(name)
         if folder == "md":
-            return field_text(self.envelope.md, rest) or None
-        return self.envelope.properties(folder).get(rest)
+            return field_text(self.headers.md, rest) or None
+        return self.headers.folder(folder).get(rest)
 
     @property
     def retained(self) -> bool:
         """Return whether the message is a retained publication."""
-        return self.envelope.retained
+        return self.headers.retained
 
     @property
     def size(self) -> int:
         """Return the size of the body in bytes."""
-        return len(self.envelope.body)
+        return len(self.headers.body)
 
     @property
     def text(self) -> str:
         """Return the body as text, decoded once, or raise Unmappable."""
         if self._text is None:
-            self._text = text_of(self.envelope.body, self.ccsid, self.envelope.encoding)
+            self._text = text_of(self.headers.body, self.ccsid, self.headers.encoding)
         return self._text
 
     @property
     def document(self) -> Any:
         """Return the body as JSON, parsed once, or raise Unmappable."""
         if self._document is _UNREAD:
-            self._document = document_of(utf_8(self.envelope.body, self.ccsid, self.envelope.encoding))
+            self._document = document_of(utf_8(self.headers.body, self.ccsid, self.headers.encoding))
         return self._document
 
 
@@ -143,32 +147,41 @@ _OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
     "retained": lambda publication: "true" if publication.retain else "false",
     "user": lambda publication: publication.user.decode("utf-8", "replace"),
     "text": lambda publication: text_of(publication.payload, CCSID_UTF8),
-    "responseTopic": lambda publication: publication.response_topic,
-    "correlationData": lambda publication: publication.correlation_data.hex().upper(),
-    "contentType": lambda publication: publication.content_type,
     # the same, by the names that they have as message properties
     "mqtt.clientId": lambda publication: publication.client_id,
     "mqtt.qos": lambda publication: str(publication.qos),
     "mqtt.msgid": lambda publication: str(publication.message_id or ""),
-    "mqtt.responseTopic": lambda publication: publication.response_topic,
-    "mqtt.contentType": lambda publication: publication.content_type,
     "mqps.Top": lambda publication: publication.topic,
     "mqps.Ret": lambda publication: "true" if publication.retain else "",
     f"{FOLDER}.{ELEMENT}": lambda publication: hops_text(publication.hops),
 }
+
+
+
+def _property(field: str, text: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a function that returns a property of a publication or a MessageScope as text."""
+
+    def value_of(source: Any) -> str:
+        value = getattr(source.properties, field)
+        return "" if value is None else text(value)
+
+    return value_of
+
+
+for _field, _element, _title, _text in TEXT_PROPERTIES:
+    _OF_PUBLICATION[_element] = _OF_PUBLICATION[f"mqtt.{_element}"] = _property(_field, _text)
 
 #: The names of a publication beside its captures and its User Properties.
 PUBLICATION_NAMES = frozenset(_OF_PUBLICATION)
 
 _OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {
     "topic": lambda scope: scope.topic,
-    "clientId": lambda scope: scope.envelope.properties("mqtt").get("clientId", ""),
+    "clientId": lambda scope: scope.headers.client_id,
     "qos": lambda scope: str(scope.qos),
-    "messageId": lambda scope: scope.envelope.properties("mqtt").get("msgid", ""),
-    "retained": lambda scope: "true" if scope.envelope.retained else "false",
-    "user": lambda scope: scope.envelope.user.decode("utf-8", "replace"),
+    "messageId": lambda scope: str(scope.headers.message_id or ""),
+    "retained": lambda scope: "true" if scope.headers.retained else "false",
+    "user": lambda scope: scope.headers.user.decode("utf-8", "replace"),
     "text": lambda scope: scope.text,
-    "responseTopic": lambda scope: scope.envelope.response_topic,
-    "correlationData": lambda scope: scope.envelope.correlation_data.hex().upper(),
-    "contentType": lambda scope: scope.envelope.properties("mqtt").get("contentType", ""),
 }
+for _field, _element, _title, _text in TEXT_PROPERTIES:
+    _OF_MESSAGE[_element] = _property(_field, _text)

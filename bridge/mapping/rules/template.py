@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bridge.mapping.rules.errors import TemplateError
+from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -30,9 +31,10 @@ WORDS: Mapping[str, str] = {
     "retained": "`true` or `false`: whether it is retained",
     "user": "user name of who published it; of a message, its UserIdentifier",
     "text": "payload as text",
-    "responseTopic": "Response Topic (MQTT 5)",
-    "correlationData": "Correlation Data (MQTT 5), in hexadecimal",
-    "contentType": "Content Type (MQTT 5)",
+    **{
+        element: f"{title} (MQTT 5)" + ("" if text is str else ", in hexadecimal")
+        for _, element, title, text in TEXT_PROPERTIES
+    },
 }
 MD_FIELDS = frozenset(MQMD.__struct_fields__)
 

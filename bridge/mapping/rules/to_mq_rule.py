@@ -5,7 +5,6 @@ Where the mapping says nothing, it becomes what the integration tables say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import msgspec
@@ -22,6 +21,7 @@ from bridge.mapping.rules.rule_cache import PublicationRuleCache
 from bridge.mapping.rules.scope import PublicationScope
 from bridge.mapping.rules.template import Scope
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import (
     body_format,
     correl_id_of,
@@ -40,6 +40,7 @@ from bridge.telemetry.message import (
     Message,
     Publication,
     Unmappable,
+    with_values,
 )
 from bridge.wire import cmqc
 
@@ -165,11 +166,12 @@ class ToMqRule:
         retained = self._is_retained(publication)
         clear = retained and destination.is_topic and not publication.payload
         body = self._body(scope, retained)
-        asks = self._requests_queue is None or bool(publication.response_topic)
+        given = publication.properties
+        asks = self._requests_queue is None or bool(given.response_topic)
         fields = self._fields if asks else {}
         md_fields = {field: attribute.of(scope) for field, attribute in fields.items()} if fields else {}
         if self._requests_queue is None:
-            correl_id = md_fields.get("CorrelId") or correl_id_of(publication.correlation_data)
+            correl_id = md_fields.get("CorrelId") or correl_id_of(given.correlation_data)
         else:
             # Who answers may take either for the CorrelId of the answer: with none, it is the MsgId for all of them.
             correl_id = cmqc.MQCI_NONE
@@ -177,7 +179,7 @@ class ToMqRule:
         if expiry is None:
             expiry = expiry_of(publication.expiry)
         user = publication.user if self._user is None else self._user.of(scope)
-        format = body_format(publication.payload_format) if self._format is None else self._format
+        format = body_format(given.payload_format_indicator) if self._format is None else self._format
         # Format and CodedCharSetId of the MQMD: of the RFH2, which the integration tables leave to the queue manager, or of
         # the body.
         outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (format, self._ccsid)
@@ -186,24 +188,26 @@ class ToMqRule:
             md_fields["CorrelId"] = correl_id
         if md_fields:
             md = msgspec.structs.replace(md, **requested(md_fields))
-        properties = self._all_properties(publication, scope)
+        properties = self._with_own(given, scope)
+        if correl_id != cmqc.MQCI_NONE and properties.correlation_data is None:
+            # An empty element shows that the CorrelId is not made of Correlation Data.
+            properties = msgspec.structs.replace(properties, correlation_data=b"")
         hops = (*publication.hops, self._mark)
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
         beside: dict[str, str | int | bool] = {}
+        said = (publication.client_id or None, publication.qos, publication.message_id, properties, correl_id)
         if self._rfh2:
             header = rfh2_of(
-                publication,
-                properties,
-                hops,
-                correl_id,
-                mqps=None if destination.is_topic else (publication.topic, retained),
+                *said,
+                mqps=None if destination.is_topic else (publication.topic, retained, None),
+                hops=hops,
                 original_topic=original,
                 format=format,
                 ccsid=self._ccsid,
             )
             body = header + body
         else:
-            beside = message_properties(publication, properties, hops, correl_id, original_topic=original)
+            beside = message_properties(*said, hops=hops, original_topic=original)
         return MappedMessage(
             destination=destination,
             message=Message(md, body),
@@ -223,7 +227,14 @@ class ToMqRule:
         if self._requests_queue is None:
             return None
         md = descriptor(b"", self._persistence[publication.qos], expiry)
-        header = rfh2_of(publication, {}, hops, cmqc.MQCI_NONE, mqps=(publication.topic, False))
+        header = rfh2_of(
+            publication.client_id or None,
+            publication.qos,
+            publication.message_id,
+            msgspec.structs.replace(publication.properties, user_property=()),
+            mqps=(publication.topic, False, None),
+            hops=hops,
+        )
         return KeptRequest(self._requests_queue, Message(md, header))
 
     def _destination(self, scope: Scope) -> Destination:
@@ -244,10 +255,12 @@ class ToMqRule:
             _ = scope.document  # raises Unmappable for what is none
         return in_ccsid(payload, self._ccsid)
 
-    def _all_properties(self, publication: Publication, scope: Scope) -> Mapping[str, str]:
+    def _with_own(self, properties: PublishProperties, scope: Scope) -> PublishProperties:
+        """Return the properties with the User Properties that the mapping sets."""
         if not self._properties:
-            return publication.properties
-        return publication.properties | {name: attribute.of(scope) for name, attribute in self._properties.items()}
+            return properties
+        own = {name: attribute.of(scope) for name, attribute in self._properties.items()}
+        return msgspec.structs.replace(properties, user_property=with_values(properties.user_property, own))
 
 
 #: MQMD field -> its key in the mapping

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from bridge.config.mapping import PublicationAttributes, ToMqttMapping
-from bridge.mapping.envelope import Envelope
 from bridge.mapping.payload import json_object, utf_8
 from bridge.mapping.rules.attribute import Attribute, located
 from bridge.mapping.rules.errors import RuleError
@@ -20,13 +21,21 @@ from bridge.mapping.rules.routes import Routes
 from bridge.mapping.rules.rule_cache import MessageRuleCache
 from bridge.mapping.rules.scope import MessageScope
 from bridge.mapping.rules.topic_pattern import TopicPattern
-from bridge.telemetry.headers import mark_of, user_property_in
-from bridge.telemetry.message import Message, Publication, Unmappable
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import Headers, mark_of
+from bridge.telemetry.message import Message, Publication, Unmappable, with_values
 from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
 
 Result = TypeVar("Result")
+
+#: Property of MQTT 5 that a mapping may set -> its check.
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "response_topic": topic_name,
+    "correlation_data": correlation,
+    "content_type": partial(mqtt_string, what="Content Type"),
+}
 
 _PERSISTENCE = {"not-persistent": cmqc.MQPER_NOT_PERSISTENT, "persistent": cmqc.MQPER_PERSISTENT}
 
@@ -82,10 +91,12 @@ class ToMqttRule:
         self._retained = attributes.retained
         self._expiry_as_published = attributes.expiry == "as-published"
         self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
-        self._response_topic = self._optional("response_topic", attributes.response_topic, topic_name)
-        self._correlation_data = self._optional("correlation_data", attributes.correlation_data, correlation)
-        text = partial(mqtt_string, what="Content Type")
-        self._content_type = self._optional("content_type", attributes.content_type, text)
+        #: field of PublishProperties -> the template that sets it
+        self._mqtt_properties = {
+            field: self._attribute(f"attributes.{field}", text, check)
+            for field, check in _CHECKS.items()
+            if (text := getattr(attributes, field)) is not None
+        }
         text = partial(mqtt_string, what="value of a user property")
         self._properties = {
             name: self._attribute(f"attributes.properties.{name}", template, text)
@@ -111,20 +122,26 @@ class ToMqttRule:
 
     def accepted_elsewhere(self, message: Message, topic: str | None = None) -> str | None:
         """Return the name of a mapping below `otherwise` that accepts a message."""
-        envelope = Envelope(message, None)
-        return self._accepted(envelope, topic if topic is not None else envelope.topic)
+        headers = Headers(message)
+        return self._accepted(headers, headers.properties, topic if topic is not None else headers.topic)
 
-    def _accepted(self, envelope: Envelope, topic: str | None) -> str | None:
-        qos = publication_qos(envelope.md.Persistence, envelope.qos)
+    def _accepted(self, headers: Headers, properties: PublishProperties, topic: str | None) -> str | None:
+        qos = publication_qos(headers.md.Persistence, headers.qos)
 
         def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
-            return MessageScope(envelope, captures, topic=topic or "", qos=qos, ccsid=ccsid)
+            return MessageScope(headers, captures, properties, topic=topic or "", qos=qos, ccsid=ccsid)
 
         return self._routes.accepting(topic or "", scope_of)
 
     def _map(self, message: Message, topic: str | None, request: Message | None) -> Publication | None:
-        envelope = Envelope(message, request)
-        topic = topic if topic is not None else envelope.topic
+        headers = Headers(message)
+        properties = headers.properties
+        if request is not None:
+            asked = Headers(request).properties
+            properties = msgspec.structs.replace(
+                properties, response_topic=asked.response_topic, correlation_data=asked.correlation_data
+            )
+        topic = topic if topic is not None else headers.topic
         captures: dict[str, str] = {}
         if self._pattern is not None:
             if not topic:
@@ -134,57 +151,44 @@ class ToMqttRule:
             if found is None:
                 return None
             captures = found
-        own_qos, persistence = envelope.qos, envelope.md.Persistence
+        own_qos, persistence = headers.qos, headers.md.Persistence
         source_qos = publication_qos(persistence, own_qos)
-        scope = MessageScope(envelope, captures, topic=topic, qos=source_qos, ccsid=self._ccsid)
-        if not self._filter.takes(scope) or (self._routes and self._accepted(envelope, topic) is not None):
+        scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid)
+        if not self._filter.takes(scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
         qos = self._qos
         if qos is None:
             qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
-        retained = envelope.retained if self._retained == "as-published" else self._retained == "always"
-        mqtt = envelope.properties("mqtt")
-        properties = dict(envelope.properties("usr"))
-        for name, attribute in self._properties.items():
-            properties[name] = attribute.of(scope)
+        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
+        changes: dict[str, Any] = {field: attribute.of(scope) for field, attribute in self._mqtt_properties.items()}
+        if request is not None and "response_topic" not in changes:
+            changes["response_topic"] = None  # an answer asks for none itself
+        if self._payload_type != "bytes":
+            changes["payload_format_indicator"] = 1  # what the mapping has converted is UTF-8, and so is JSON
+        if self._properties:
+            own = {name: attribute.of(scope) for name, attribute in self._properties.items()}
+            changes["user_property"] = with_values(properties.user_property, own)
         return Publication(
             topic=self._topic.of(scope),
             payload=self._payload(scope, retained),
             qos=qos,
             retain=retained,
-            client_id=mqtt.get("clientId", ""),
-            user=envelope.user,
-            expiry=envelope.expiry if self._expiry_as_published else self._expiry,
-            response_topic=self._asks_at(scope),
-            correlation_data=(
-                envelope.correlation_data if self._correlation_data is None else self._correlation_data.of(scope)
-            ),
-            content_type=mqtt.get("contentType", "") if self._content_type is None else self._content_type.of(scope),
-            # What the mapping has converted is UTF-8, and so is JSON.
-            payload_format=envelope.payload_format if self._payload_type == "bytes" else 1,
-            properties=properties,
-            user_property=user_property_in(mqtt.get("userProperties"), envelope.properties("usr")),
-            hops=(*envelope.hops, self._mark),
+            client_id=headers.client_id,
+            user=headers.user,
+            expiry=headers.expiry if self._expiry_as_published else self._expiry,
+            properties=msgspec.structs.replace(properties, **changes) if changes else properties,
+            hops=(*headers.hops, self._mark),
         )
 
-    def _asks_at(self, scope: MessageScope) -> str:
-        """Return the Response Topic; an answer asks for none itself."""
-        if self._response_topic is not None:
-            return self._response_topic.of(scope)
-        return "" if scope.envelope.is_answer else scope.envelope.response_topic
-
     def _payload(self, scope: MessageScope, retained: bool) -> bytes:
-        body = scope.envelope.body
+        body = scope.headers.body
         if self._payload_type == "bytes" or (retained and not body):
             return body  # (an empty retained publication clears a topic, whatever its payload would be)
         if self._object:
             return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
         if self._payload_type == "json":
             _ = scope.document  # raises Unmappable for what is none
-        return utf_8(body, scope.ccsid, scope.envelope.encoding)
+        return utf_8(body, scope.ccsid, scope.headers.encoding)
 
     def _attribute(self, where: str, text: str, check: Callable[[str], Result]) -> Attribute[Result]:
         return Attribute(where, text, check, self._captures)
-
-    def _optional(self, key: str, text: str | None, check: Callable[[str], Result]) -> Attribute[Result] | None:
-        return None if text is None else self._attribute(f"attributes.{key}", text, check)

@@ -13,6 +13,7 @@ from bridge.mapping.message_view import MessageView
 from bridge.mapping.rules.guarantee import published_qos, received_qos
 from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
 
 
@@ -113,22 +114,24 @@ def message_json(mapped: MappedMessage) -> dict[str, Any]:
 
 def publication_json(link: str, publication: Publication) -> dict[str, Any]:
     """Return the publication that a message became, and the link that it would go over, as JSON has it."""
+    properties = publication.properties
     view: dict[str, Any] = {
         "topic": publication.topic,
         "link": link,
         "qos": publication.qos,
         "retain": publication.retain,
         "expiry": publication.expiry,
-        "responseTopic": publication.response_topic,
-        "correlationData": publication.correlation_data.hex().upper(),
-        "contentType": publication.content_type,
-        "payloadFormatIndicator": publication.payload_format,
+        **{
+            element: "" if (value := getattr(properties, field)) is None else text(value)
+            for field, element, _, text in TEXT_PROPERTIES
+        },
+        "payloadFormatIndicator": properties.payload_format_indicator,
         "clientId": publication.client_id,
-        "properties": publication.properties,
+        "properties": publication.user_properties,
         "hops": ",".join(publication.hops),
     }
-    if publication.user_property:
-        view["userProperties"] = publication.user_property_with(publication.properties)
+    if len(publication.user_properties) < len(properties.user_property):
+        view["userProperties"] = properties.user_property
     try:
         return {**view, "body": publication.payload.decode(), "bodyEncoding": "utf-8"}
     except UnicodeDecodeError:

@@ -13,11 +13,10 @@ from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import MQError
-from bridge.telemetry.headers import read_headers
-from bridge.telemetry.message import Message
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import Message, Unmappable
 from bridge.telemetry.subscription import is_for_subscription
 from bridge.wire import cmqc
-from bridge.wire.mq import MalformedHeader
 
 #: Bytes of messages of which the memory watermark is told at once.
 COUNTED_BYTES: Final = 256 * 1024
@@ -120,7 +119,7 @@ def _read_delivery(stored: StoredMessage) -> None:
     """Read from its headers what a message for a subscription was published as, such as one that was dead-lettered."""
     assert isinstance(stored.message, Message)
     try:
-        properties = read_headers(stored.message)
-    except MalformedHeader:
+        headers = Headers(stored.message, discard_others=True)
+    except Unmappable:
         return  # the session reads the headers again and has the message dead-lettered
-    stored.topic, stored.user_data, stored.retained = properties.topic, properties.user_data, properties.retained
+    stored.topic, stored.user_data, stored.retained = headers.topic or None, headers.user_data, headers.retained

@@ -29,7 +29,7 @@ from bridge.mq.mqi import MQError, Property
 from bridge.telemetry.message import CCSID_UTF8
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, byte_order_of, decode_rfh2, encode_rfh2
-from bridge.wire.mq.namevalue import write_value
+from bridge.wire.mq.folder import write_value
 
 __all__ = ["Property", "check_property", "merge", "read_folders", "split"]
 

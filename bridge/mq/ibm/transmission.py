@@ -9,8 +9,8 @@ import time
 import msgspec
 
 from bridge.mq.mqi import Got
-from bridge.telemetry.headers import Properties, properties_in, publisher_in, read_headers
-from bridge.telemetry.message import Message
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import NO_PROPERTIES, Message, Unmappable
 from bridge.telemetry.subscription import is_for_subscription
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
@@ -82,13 +82,16 @@ def read_transmission(got: Got) -> QueuedMessage:
     embedded = raw.md
     remote_queue = header.RemoteQName.decode("utf-8", "replace")
     message: AnyMessage = raw
-    properties = Properties(b"")
+    topic: str | None = None
+    user_data: str | None = None
+    retained = False
     if is_for_subscription(remote_queue):
         # Headers that cannot be read: the session reads them again and has the message dead-lettered.
-        with contextlib.suppress(MalformedHeader):
-            properties = read_headers(raw)
-            message = _publication(embedded, properties) or raw
-    user_data, replay = properties.user_data, False
+        with contextlib.suppress(Unmappable):
+            headers = Headers(raw, discard_others=True)
+            topic, user_data, retained = headers.topic or None, headers.user_data, headers.retained
+            message = _publication(headers) or raw
+    replay = False
     if user_data is not None and user_data.endswith(REPLAY):
         user_data, replay = user_data.removesuffix(REPLAY), True
     return QueuedMessage(
@@ -96,9 +99,9 @@ def read_transmission(got: Got) -> QueuedMessage:
         header.RemoteQMgrName.decode("utf-8", "replace"),
         remote_queue,
         message,
-        properties.topic,
+        topic,
         user_data,
-        properties.retained,
+        retained,
         embedded.Persistence == cmqc.MQPER_PERSISTENT,
         int.from_bytes(got.md.MsgId[-8:], "big"),
         got,
@@ -107,21 +110,23 @@ def read_transmission(got: Got) -> QueuedMessage:
     )
 
 
-def _publication(md: MQMD, properties: Properties) -> AnyMessage | None:
+def _publication(headers: Headers) -> AnyMessage | None:
     """Return a message for a subscription without its headers; None if the session needs all of them."""
-    if properties.qos is not None:
+    md = headers.md
+    if headers.qos is not None:
+        properties = headers.properties
         return PublicationMessage(
             md,
-            publisher_in(properties),
-            properties.topic or "",
-            properties.body,
-            properties.qos,
-            properties=properties_in(properties, md.CorrelId),
+            headers.client_id,
+            headers.topic,
+            headers.body,
+            headers.qos,
+            properties=None if properties is NO_PROPERTIES else properties,
         )
-    if properties.mqtt or properties.usr:
+    if headers.has_folder("mqtt") or headers.has_folder("usr"):
         return None
-    described = {"Format": properties.format, "CodedCharSetId": properties.ccsid}
-    return Message(msgspec.structs.replace(md, **described), properties.body)
+    described = {"Format": headers.format, "CodedCharSetId": headers.ccsid}
+    return Message(msgspec.structs.replace(md, **described), headers.body)
 
 
 def _with_version_2(message: Message) -> Message:

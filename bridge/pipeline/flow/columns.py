@@ -24,7 +24,7 @@ from bridge.pipeline.mapping.publication_rows import TAKEN as OF_PUBLICATIONS
 from bridge.pipeline.mapping.publications import TAKEN as OF_MESSAGES
 from bridge.pipeline.mq.rows import check_columns
 from bridge.pipeline.refusal import REFUSAL
-from bridge.pipeline.schema import MQ_SCHEMA, MQTT_SCHEMA
+from bridge.pipeline.schema import MQ_SCHEMA, MQTT_SCHEMA, PROPERTY_COLUMNS
 from bridge.wire import cmqc
 
 #: Columns by whose time rows are put in order, and filed.
@@ -35,7 +35,7 @@ _TEXT: Final = {"format": cmqc.MQFMT_STRING.decode().strip(), "ccsid": 1208}
 _KNOWN: Final = frozenset((*MQ_SCHEMA.names, *MQTT_SCHEMA.names))
 _MQ_PARTS: Final = ("queue", "topic", "md", "rfh2", "headers", "format", "ccsid", "encoding")
 _MQTT_PARTS: Final = (
-    "topic", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type", "expiry", "msg_id", "md"
+    "topic", "qos", "retain", "properties", *PROPERTY_COLUMNS, "expiry", "msg_id", "md"
 )  # fmt: skip
 #: Types of columns that a mapping takes for another one: each has room for all of their values.
 _FITTING: Final = {

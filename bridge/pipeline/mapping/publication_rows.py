@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.rendered import user_identifier
+from bridge.mqtt.packets import PublishProperties
 from bridge.pipeline.mapping.row_groups import RowGroups
+from bridge.pipeline.schema import MQTT_SCHEMA, PROPERTY_COLUMNS
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 
@@ -25,9 +27,7 @@ TAKEN: Final = {
     "client_id": "string",
     "user": "string",
     "properties": "map<string,string>",
-    "response_topic": "string",
-    "correlation_data": "binary",
-    "content_type": "string",
+    **{name: MQTT_SCHEMA[name].dataType.simpleString() for name in PROPERTY_COLUMNS},
     "expiry": "bigint",
 }
 #: The column that says where a row goes, for the standard profile.
@@ -66,10 +66,8 @@ class Rows:
             column("retain"),
             column("user"),
             column("expiry"),
-            column("response_topic"),
-            column("correlation_data"),
-            column("content_type"),
             column("properties"),
+            *map(column, PROPERTY_COLUMNS),
         ]
         self._queue = column(DESTINATION) if by_column else None
         self._lists: list[list[Any]] | None = None
@@ -111,9 +109,7 @@ class Rows:
 
     def publication(self, row: int, values: tuple[Any, ...]) -> Publication:
         """Return the publication of a row whose columns have these values. Raises Unmappable for what is none."""
-        (topic, client_id, qos, retain, user, expiry, response_topic, correlation_data, content_type, properties) = values[
-            :10
-        ]
+        topic, client_id, qos, retain, user, expiry, properties, *own_properties = values[: len(self._columns)]
         message_id = int(self.message_ids[row])
         if topic is None:
             raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, "the row has no topic: it is null")
@@ -123,6 +119,9 @@ class Rows:
             raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, "message_id is no number from 0 to 65535")
         own = {name: value for name, value in properties or () if value is not None}
         hops = own.pop(HOPS, "")
+        fields: dict[str, Any] = {
+            name: value or None for name, value in zip(PROPERTY_COLUMNS, own_properties, strict=True)
+        }
         return Publication(
             topic=topic,
             payload=self.payload(row),
@@ -132,10 +131,10 @@ class Rows:
             client_id=own.pop(CLIENT_ID, client_id or ""),
             user=user_identifier(user or ""),
             expiry=None if expiry is None else float(expiry),
-            response_topic=response_topic or "",
-            correlation_data=correlation_data or b"",
-            content_type=content_type or "",
-            properties=own,
+            properties=PublishProperties(
+                **fields,
+                user_property=(*own.items(),),
+            ),
             hops=tuple(hops.split(",")) if hops else (),
         )
 

@@ -24,7 +24,7 @@ from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema
 from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.pipeline.mapping.standard import StandardToMqtt
 from bridge.pipeline.mq.rows import Row, rows_of
-from bridge.pipeline.schema import MD_TYPE
+from bridge.pipeline.schema import MD_TYPE, PROPERTY_COLUMNS
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire.mq import MalformedHeader, decode_chain
@@ -36,8 +36,6 @@ _KEPT: Final = 65_536
 _MESSAGE_ID: Final = (
     r"^((?s:RFH .{36})<mqtt>(?:<clientId>[^<]*</clientId>)?<qos dt='i4'>[012]</qos><msgid dt='i4'>)[0-9]{1,5}(</msgid>)"
 )
-#: Fields of publications that are empty where the column is null.
-_OPTIONAL: Final = ("client_id", "response_topic", "correlation_data", "content_type")
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
@@ -159,7 +157,10 @@ class Publications:
             "properties": [one and _properties(one) for one in publications],
             "expiry": [one and (None if one.expiry is None else math.ceil(one.expiry)) for one in publications],
             "refusal": [form.refusal for form in forms],
-            **{name: [(one and getattr(one, name)) or None for one in publications] for name in _OPTIONAL},
+            "client_id": [(one and one.client_id) or None for one in publications],
+            **{
+                name: [(one and getattr(one.properties, name)) or None for one in publications] for name in PROPERTY_COLUMNS
+            },
         }
         columns = [
             body if column.name == "payload" else pa.array(values[column.name], column.type).take(chosen)
@@ -205,7 +206,7 @@ def _without_payload(form: Form) -> Form:
 
 def _properties(publication: Publication) -> list[tuple[str, str]]:
     """Return the user properties that a link publishes: those of the bridge itself are behind the others."""
-    properties = [(name, value) for name, value in publication.properties.items() if name not in (HOPS, CLIENT_ID)]
+    properties = [(name, value) for name, value in publication.user_properties.items() if name not in (HOPS, CLIENT_ID)]
     if publication.client_id:
         properties.append((CLIENT_ID, publication.client_id))
     if publication.hops:

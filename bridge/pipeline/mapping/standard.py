@@ -6,10 +6,8 @@ from typing import Protocol
 
 import msgspec
 
-from bridge.mapping.envelope import publication_of
 from bridge.mapping.rules.rendered import topic_name, topic_string
-from bridge.telemetry.conversion import message_of
-from bridge.telemetry.headers import rfh2_of
+from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication
 
 
@@ -28,7 +26,7 @@ class ToMqtt(Protocol):
 
 
 class StandardToMq:
-    """Seed 004, tables 1 to 3.
+    """The integration tables 1 to 3.
 
     `destination` is where all messages go; None: each to the topic of its publication. To a topic it is the message that
     the service puts; to a queue it has, as a subscriber would receive it, the mqps folder, too.
@@ -43,19 +41,16 @@ class StandardToMq:
         made = message_of(publication)
         if to.is_topic:
             return msgspec.structs.replace(made, destination=to)
-        header = rfh2_of(
-            publication,
-            publication.properties,
-            publication.hops,
-            made.message.md.CorrelId,
-            mqps=(publication.topic, publication.retain),
+        return msgspec.structs.replace(
+            made, destination=to, message=received_message(publication), retain=False, clear=False
         )
-        message = Message(made.message.md, header + publication.payload)
-        return msgspec.structs.replace(made, destination=to, message=message, retain=False, clear=False)
 
 
 class StandardToMqtt:
-    """Seed 004, tables 4 and 5: for a subscriber that takes any QoS. `topic`: where all go; None: where it was published."""
+    """The integration tables 4 and 5, for a subscriber that takes any QoS.
+
+    `topic` is where all messages go; None: each to the topic it was published to.
+    """
 
     def __init__(self, topic: str | None) -> None:
         self.topic = topic

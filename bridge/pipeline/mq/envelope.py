@@ -26,7 +26,7 @@ from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Header, MalformedHeader, decode_chain
-from bridge.wire.mq.namevalue import Value, write_value
+from bridge.wire.mq.folder import Value, write_value
 
 #: A message as a get returns it: its MQMD and the message data.
 MqMessage = tuple[MQMD, bytes]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.pipeline.schema import MQTT_ARROW_SCHEMA
+from bridge.pipeline.schema import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS
 from bridge.telemetry.message import Publication, Received
 
 
@@ -29,10 +29,8 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
         "message_id": [one.message_id or None for one in publications],
         "client_id": [client_id] * count,
         "properties": [_properties(one, link) for one in publications],
-        "response_topic": [one.response_topic or None for one in publications],
-        "correlation_data": [one.correlation_data or None for one in publications],
-        "content_type": [one.content_type or None for one in publications],
-        "payload_format": [one.payload_format for one in publications],
+        **{name: [getattr(one.properties, name) or None for one in publications] for name in PROPERTY_COLUMNS},
+        "payload_format": [one.properties.payload_format_indicator for one in publications],
         "expiry": [None if one.expiry is None else int(one.expiry) for one in publications],
         "received": [now] * count,
     }
@@ -42,7 +40,7 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
 
 def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:
     """Return all user properties, those that another bridge has written of itself too."""
-    properties = list(publication.properties.items())
+    properties = list(publication.user_properties.items())
     if publication.client_id != link:
         properties.append((CLIENT_ID, publication.client_id))
     if publication.hops:

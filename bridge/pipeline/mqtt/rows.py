@@ -13,6 +13,7 @@ from pyspark.sql.types import (
 
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.template import Template
+from bridge.mqtt.packets import PublishProperties
 from bridge.pipeline.column_type import (
     BINARY,
     BINARY_OR_STRING,
@@ -25,7 +26,7 @@ from bridge.pipeline.column_type import (
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.refusal import EXPECTED as REFUSAL_EXPECTED
 from bridge.pipeline.refusal import Refusal, is_refusal
-from bridge.pipeline.schema import MQTT_SCHEMA
+from bridge.pipeline.schema import MQTT_SCHEMA, PROPERTY_COLUMNS
 from bridge.telemetry.message import Publication, Unmappable
 
 #: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.
@@ -110,35 +111,35 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
         return [None] * count if column is None or column.null_count == count else column.to_pylist()
 
     names = (
-        "topic", "payload", "qos", "retain", "properties", "response_topic", "correlation_data", "content_type",
-        "payload_format", "expiry",
+        "topic", "payload", "qos", "retain", "properties", "payload_format", "expiry", *PROPERTY_COLUMNS
     )  # fmt: skip
     msg_ids = _msg_ids(columns, count)
     fillers = _fillers(defaults.topic, columns)
     refusals = values("refusal")
-    rows = zip(*map(values, names), msg_ids, strict=True)
+    rows = zip(msg_ids, *map(values, names), strict=True)
     for index, row in enumerate(rows):
-        topic, payload, qos, retain, given, response, correlation, content, format_, expiry, msg_id = row
+        msg_id, topic, payload, qos, retain, given, format_, expiry, *own = row
         properties = {name: value for name, value in dict(given or ()).items() if value is not None}
-        hops = properties.pop(HOPS, "")
+        hops, client_id = properties.pop(HOPS, ""), properties.pop(CLIENT_ID, "")
+        if identity is not None:
+            properties[ROW_PROPERTY] = f"{identity}/{first + index}"
+            if msg_id is not None:
+                properties[MSG_ID_PROPERTY] = msg_id.hex()
+        fields: dict[str, Any] = {name: value or None for name, value in zip(PROPERTY_COLUMNS, own, strict=True)}
         publication = Publication(
             topic="",
             payload=payload.encode() if isinstance(payload, str) else payload or b"",
             qos=defaults.qos if qos is None else qos,
             retain=defaults.retain if retain is None else retain,
-            client_id=properties.pop(CLIENT_ID, ""),
+            client_id=client_id,
             hops=tuple(hops.split(",")) if hops else (),
             expiry=expiry,
-            response_topic=response or "",
-            correlation_data=correlation or b"",
-            content_type=content or "",
-            payload_format=format_,
-            properties=properties,
+            properties=PublishProperties(
+                payload_format_indicator=format_,
+                **fields,
+                user_property=(*properties.items(),),
+            ),
         )
-        if identity is not None:
-            properties[ROW_PROPERTY] = f"{identity}/{first + index}"
-            if msg_id is not None:
-                properties[MSG_ID_PROPERTY] = msg_id.hex()
         error = ""
         try:
             publication.topic = _topic(topic, defaults.topic, fillers, index)

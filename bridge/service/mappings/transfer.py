@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.envelope import publication_of
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import Connection, Got
@@ -24,7 +23,7 @@ from bridge.service.mappings.runner import (
     PuttingRunner,
 )
 from bridge.service.mappings.status import State, Status, Tally
-from bridge.telemetry.conversion import message_of
+from bridge.telemetry.conversion import message_of, publication_of
 from bridge.telemetry.message import Destination, MappedMessage, Message
 
 #: Seconds that a round waits for a message, which is how long a stop may take.

@@ -262,16 +262,15 @@ class MappingTraces:
             return publication
 
     def _traced(self, item: Got | Received, publication: Publication) -> Publication:
-        pairs = publication.user_property or (*publication.properties.items(),)
+        pairs = publication.properties.user_property
         parent = context_in(pairs) if pairs else None
         if not parent.sampled if parent is not None else not self._sampler.take(1):
             return publication
         context = child_of(parent)
         self._begun[id(item)] = item, context, parent
         given = user_property_with(pairs, context, new=parent is None)
-        return msgspec.structs.replace(
-            publication, properties=dict(given), user_property=given if publication.user_property else ()
-        )
+        properties = msgspec.structs.replace(publication.properties, user_property=given)
+        return msgspec.structs.replace(publication, properties=properties)
 
     def forget(self) -> None:
         """Forget what has begun: its unit of work is backed out, and it is taken again."""

@@ -3,10 +3,23 @@
 Decoding and encoding again gives the same bytes. Whatever is wrong with bytes or values is a :class:`MalformedHeader`.
 """
 
-from bridge.wire.mq.chain import Chain, EncodedChain, Header, decode_chain, encode_chain
-from bridge.wire.mq.errors import MalformedHeader
-from bridge.wire.mq.folder import Folder
-from bridge.wire.mq.mqdlh import MQDLH, decode_mqdlh, encode_mqdlh
+from bridge.wire.mq.folder import Folder, Scalar, Typed, Value, Writable
+from bridge.wire.mq.headers import (
+    MQDLH,
+    MQXQH,
+    RFH2,
+    Chain,
+    EncodedChain,
+    Header,
+    decode_chain,
+    decode_mqdlh,
+    decode_mqxqh,
+    decode_rfh2,
+    encode_chain,
+    encode_mqdlh,
+    encode_mqxqh,
+    encode_rfh2,
+)
 from bridge.wire.mq.mqmd import (
     MQLONG,
     MQMD,
@@ -18,10 +31,7 @@ from bridge.wire.mq.mqmd import (
     encode_mqmde,
     fitted_mqmd,
 )
-from bridge.wire.mq.mqxqh import MQXQH, decode_mqxqh, encode_mqxqh
-from bridge.wire.mq.namevalue import Scalar, Typed, Value, Writable
-from bridge.wire.mq.rfh2 import RFH2, decode_rfh2, encode_rfh2
-from bridge.wire.mq.structure import Buffer, ByteOrder, byte_order_of
+from bridge.wire.mq.structure import Buffer, ByteOrder, MalformedHeader, byte_order_of
 
 __all__ = [
     "MQDLH",

@@ -15,8 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 from bridge.wire import cmqc
-from bridge.wire.mq.errors import MalformedHeader
-from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, byte, char, detect_byte_order
+from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, MalformedHeader, byte, char, detect_byte_order
 
 #: A number of 32 bits. What comes from outside by MessagePack or JSON is held to it when it is decoded.
 MQLONG = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]

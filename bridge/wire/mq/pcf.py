@@ -15,8 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from bridge.wire import cmqc, cmqcfc
-from bridge.wire.mq.errors import MalformedHeader
-from bridge.wire.mq.structure import Buffer, ByteOrder
+from bridge.wire.mq.structure import Buffer, ByteOrder, MalformedHeader
 
 #: Groups within groups: deeper ones are no command message, only a way to exhaust the stack.
 MAX_DEPTH: Final = 8

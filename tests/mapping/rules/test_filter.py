@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from bridge.config.mapping import FilterConfig
-from bridge.mapping.envelope import Envelope
 from bridge.mapping.rules import json_filter
 from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.scope import MessageScope, PublicationScope
-from bridge.telemetry.message import Message, Publication, Unmappable
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import NO_PROPERTIES, Message, Publication, Unmappable
 from bridge.wire.mq import MQMD
+from tests.support.publications import publication_of_fields
 
 
 def takes(config: dict[str, Any], **fields: Any) -> bool:
-    publication = Publication(**({"topic": "t", "payload": b'{"temp":31,"unit":"C","lines":"a\\nb.c"}'} | fields))
+    publication = publication_of_fields(**({"topic": "t", "payload": b'{"temp":31,"unit":"C","lines":"a\\nb.c"}'} | fields))
     compiled = Filter(FilterConfig.model_validate(config), ("line",), of_publication=True)
     return compiled.takes(PublicationScope(publication, {"line": "7"}))
 
@@ -34,19 +35,19 @@ def takes(config: dict[str, Any], **fields: Any) -> bool:
         ({"min_size": 3}, {"payload": b"ab"}, False),
         ({"max_size": 3}, {"payload": b"abc"}, True),
         ({"max_size": 3}, {"payload": b"abcd"}, False),
-        ({"properties": {"site": "Ulm"}}, {"properties": {"site": "Ulm"}}, True),
-        ({"properties": {"usr.site": "Ulm"}}, {"properties": {"site": "Bonn"}}, False),
+        ({"properties": {"site": "Ulm"}}, {"users": {"site": "Ulm"}}, True),
+        ({"properties": {"usr.site": "Ulm"}}, {"users": {"site": "Bonn"}}, False),
         ({"properties": {"site": "Ulm"}}, {}, False),
-        ({"properties": {"site": ["Ulm", "Bonn"]}}, {"properties": {"site": "Bonn"}}, True),
+        ({"properties": {"site": ["Ulm", "Bonn"]}}, {"users": {"site": "Bonn"}}, True),
         ({"properties": {"site": None}}, {}, True),
-        ({"properties": {"site": None}}, {"properties": {"site": ""}}, False),
-        ({"properties": {"n": 5}}, {"properties": {"n": "5.0"}}, True),
-        ({"properties": {"n": 5}}, {"properties": {"n": "five"}}, False),
-        ({"properties": {"n": [1, "x", 5]}}, {"properties": {"n": "5"}}, True),
-        ({"properties": {"n": "5"}}, {"properties": {"n": "5.0"}}, False),
-        ({"properties": {"n": 0.5}}, {"properties": {"n": "0.5"}}, True),
-        ({"properties": {"b": True}}, {"properties": {"b": "true"}}, True),
-        ({"properties": {"b": False}}, {"properties": {"b": "true"}}, False),
+        ({"properties": {"site": None}}, {"users": {"site": ""}}, False),
+        ({"properties": {"n": 5}}, {"users": {"n": "5.0"}}, True),
+        ({"properties": {"n": 5}}, {"users": {"n": "five"}}, False),
+        ({"properties": {"n": [1, "x", 5]}}, {"users": {"n": "5"}}, True),
+        ({"properties": {"n": "5"}}, {"users": {"n": "5.0"}}, False),
+        ({"properties": {"n": 0.5}}, {"users": {"n": "0.5"}}, True),
+        ({"properties": {"b": True}}, {"users": {"b": "true"}}, True),
+        ({"properties": {"b": False}}, {"users": {"b": "true"}}, False),
         ({"properties": {"clientId": "dev-1", "line": 7}}, {"client_id": "dev-1"}, True),
         ({"properties": {"contentType": None}}, {}, True),
         ({"json": "$.temp > 30"}, {}, True),
@@ -83,7 +84,7 @@ def test_publications(config: dict[str, Any], fields: dict[str, Any], expected: 
 )
 def test_messages(config: dict[str, Any], body: bytes, expected: bool) -> None:
     message = Message(MQMD(Priority=4, CodedCharSetId=500), body)
-    scope = MessageScope(Envelope(message), {}, topic="", qos=2, ccsid=None)
+    scope = MessageScope(Headers(message), {}, NO_PROPERTIES, topic="", qos=2, ccsid=None)
     assert Filter(FilterConfig.model_validate(config)).takes(scope) is expected
 
 

@@ -16,6 +16,7 @@ from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.support.publications import publication_of_fields
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "standard to a queue": {"to": {"queue": "Q"}},
@@ -46,7 +47,7 @@ RULES = {
 }
 #: Few of each, so that keys come again.
 PUBLICATIONS = st.builds(
-    Publication,
+    publication_of_fields,
     topic=st.sampled_from(["a/b", "a/<msgid>7", "b/c"]),
     payload=st.sampled_from([b"", b"1", b"two", b"<msgid", b"\xff"]),
     qos=st.integers(0, 2),
@@ -55,10 +56,10 @@ PUBLICATIONS = st.builds(
     client_id=st.sampled_from(["", "c<msgid>", "d"]),
     user=st.sampled_from([b"", b"u"]),
     expiry=st.sampled_from([None, 1.5]),
-    correlation_data=st.sampled_from([b"", b"c"]),
-    response_topic=st.sampled_from(["", "r"]),
-    content_type=st.sampled_from(["", "text/plain"]),
-    properties=st.sampled_from([{}, {"a": "1"}]),
+    correlation_data=st.sampled_from([None, b"", b"c"]),
+    response_topic=st.sampled_from([None, "", "r"]),
+    content_type=st.sampled_from([None, "", "text/plain"]),
+    users=st.sampled_from([{}, {"a": "1"}]),
     hops=st.sampled_from([(), ("QM1/x",)]),
 )
 
@@ -144,7 +145,7 @@ def test_user_properties_of_one_publication_do_not_appear_in_the_next() -> None:
     config = {"from": {"mqtt": "a/#"}, "to": {"queue": "Q"}, "attributes": {"properties": {"b": "2"}}}
     rule = ToMqRule("m", ToMqMapping.model_validate(config), "QM1")
     for user_property in ((("b", "1"), ("b", "2")), ()):
-        publication = Publication(topic="a/b", payload=b"1", user_property=user_property)
+        publication = publication_of_fields(topic="a/b", payload=b"1", user_property=user_property)
         assert rule.map(publication) == rule._map(publication)
 
 

@@ -105,7 +105,7 @@ def test_source_filter() -> None:
         pytest.param({}, {"expiry": 4294967295.0}, {"Expiry": 999_999_999}, id="expiry: MQ's longest"),
         pytest.param({"msg_id": "ab" * 24}, {}, {"MsgId": b"\xab" * 24}, id="MsgId: hexadecimal"),
         pytest.param({"msg_id": "{line}"}, {}, {"MsgId": b"line1".ljust(24, b"\0")}, id="MsgId: text"),
-        pytest.param({"correl_id": "{usr.order}"}, {"properties": {"order": "7"}}, {"CorrelId": b"7".ljust(24, b"\0")},
+        pytest.param({"correl_id": "{usr.order}"}, {"users": {"order": "7"}}, {"CorrelId": b"7".ljust(24, b"\0")},
                      id="CorrelId: of a property"),
         pytest.param({}, {"correlation_data": b"abc"}, {"CorrelId": b"abc".ljust(24, b"\0")},
                      id="CorrelId: Correlation Data"),
@@ -137,12 +137,12 @@ def test_descriptor(attributes: dict[str, Any], fields: dict[str, Any], expected
 @pytest.mark.parametrize(
     ("attributes", "fields", "expected"),
     [
-        pytest.param({}, {"payload_format": 0},
+        pytest.param({}, {"payload_format_indicator": 0},
                      {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 10, "payloadFormatIndicator": 0}},
                      id="Payload Format Indicator 0"),
-        pytest.param({}, {"properties": {"site": "Ulm", "a-b": "ü <&>"}}, {"usr": {"site": "Ulm", "a_x002D_b": "ü <&>"}},
+        pytest.param({}, {"users": {"site": "Ulm", "a-b": "ü <&>"}}, {"usr": {"site": "Ulm", "a_x002D_b": "ü <&>"}},
                      id="user properties"),
-        pytest.param({"properties": {"line": "{line}", "site": "new"}}, {"properties": {"site": "Ulm", "k": "v"}},
+        pytest.param({"properties": {"line": "{line}", "site": "new"}}, {"users": {"site": "Ulm", "k": "v"}},
                      {"usr": {"site": "new", "k": "v", "line": "line1"}}, id="properties: more, and others"),
         pytest.param({}, {"response_topic": "r/t", "content_type": "text/plain"},
                      {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 10, "responseTopic": "r/t",
@@ -182,15 +182,16 @@ def test_the_rfh2_describes_the_body(attributes: Any, payload: Any, format: byte
 def test_the_format_is_the_payload_format_indicators_where_the_mapping_says_none() -> None:
     """Each time: what a rule made of one publication is none of another's with another indicator."""
     made = rule()
-    assert [header(mapped(made, payload_format=one)).Format for one in (None, 1, 0, 1)] == [b"", b"MQSTR", b"", b"MQSTR"]
-    assert header(mapped(rule({"format": "none"}), payload_format=1)).Format == b""
-    assert mapped(rule({"rfh2": False}), payload_format=1).message.md.Format == b"MQSTR"
+    for indicator, format_ in ((None, b""), (1, b"MQSTR"), (0, b""), (1, b"MQSTR")):
+        assert header(mapped(made, payload_format_indicator=indicator)).Format == format_
+    assert header(mapped(rule({"format": "none"}), payload_format_indicator=1)).Format == b""
+    assert mapped(rule({"rfh2": False}), payload_format_indicator=1).message.md.Format == b"MQSTR"
 
 
 def test_without_an_rfh2_properties_say_the_same() -> None:
     found = mapped(
         rule({"rfh2": False, "properties": {"a-b": "{line}"}}),
-        properties={"site": "Ulm"}, response_topic="r", hops=("QM0/a",), correlation_data=b"y" * 30,
+        users={"site": "Ulm"}, response_topic="r", hops=("QM0/a",), correlation_data=b"y" * 30,
     )  # fmt: skip
     assert found.message.data == b"21.5"
     assert found.properties == {
@@ -265,9 +266,9 @@ def test_what_clears_a_topic_has_nothing_to_convert(type_: str) -> None:
         ({"queue": "PLANT.{line|upper}"}, {}, Destination("PLANT.LINE1")),
         ({"queue": "{topic|mqname}"}, {}, Destination("plant.line1.x.temp.max")),
         ({"queue": "Q{qos}", "queue_manager": "{clientId}"}, {}, Destination("Q1", False, "dev-1")),
-        ({"topic": "/a/{text}/{usr.site}"}, {"properties": {"site": "Ulm"}}, Destination("/a/21.5/Ulm", True)),
+        ({"topic": "/a/{text}/{usr.site}"}, {"users": {"site": "Ulm"}}, Destination("/a/21.5/Ulm", True)),
         ({"topic": "a/{retained}/{messageId}/{user}"}, {}, Destination("a/false/10/operator", True)),
-        ({"topic": "a/{mqtt.clientId}/{site}"}, {"properties": {"site": "x"}}, Destination("a/dev-1/x", True)),
+        ({"topic": "a/{mqtt.clientId}/{site}"}, {"users": {"site": "x"}}, Destination("a/dev-1/x", True)),
         ({"topic": "{responseTopic}/{correlationData}/{contentType}"},
          {"response_topic": "r", "correlation_data": b"\1", "content_type": "t"}, Destination("r/01/t", True)),
     ],
@@ -282,8 +283,8 @@ def test_destination(to: dict[str, str], fields: dict[str, Any], expected: Desti
         pytest.param({"to": {"queue": "{line}"}}, {"topic": "plant/a b/x/y"}, 2152, "'a b' is no name for a queue",
                      id="queue"),
         pytest.param({"to": {"queue": "{metric}"}}, {"topic": "plant/1/x/" + "y" * 49}, 2152, "1 to 48", id="queue, long"),
-        pytest.param({"to": {"topic": "a/{usr.x}"}}, {"properties": {"x": "#"}}, 2425, "it has # in it", id="topic"),
-        pytest.param({"to": {"topic": "{usr.x}"}}, {"properties": {"x": ""}}, 2425, "it is empty", id="topic, empty"),
+        pytest.param({"to": {"topic": "a/{usr.x}"}}, {"users": {"x": "#"}}, 2425, "it has # in it", id="topic"),
+        pytest.param({"to": {"topic": "{usr.x}"}}, {"users": {"x": ""}}, 2425, "it is empty", id="topic, empty"),
         pytest.param({"to": {"topic": "{text}"}}, {"payload": b"y" * 10241}, 2425, "10241 characters", id="topic, long"),
         pytest.param({"to": {"topic": "{usr.x}"}}, {}, 2471, "the message has no usr.x", id="no such property"),
         pytest.param({"to": {"topic": "{text}"}}, {"payload": b"\xff"}, 2119, "no text in CCSID 1208", id="no text"),

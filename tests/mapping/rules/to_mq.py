@@ -10,6 +10,7 @@ from bridge.config.mapping import ToMqMapping
 from bridge.mapping.rules.rule import ToMqRule, rule_of
 from bridge.telemetry.message import MappedMessage, Publication
 from bridge.wire.mq import RFH2, decode_chain
+from tests.support.publications import publication_of_fields
 
 TOPIC = "plant/line1/x/temp/max"
 
@@ -25,7 +26,7 @@ def publication(**fields: Any) -> Publication:
     standard: dict[str, Any] = {
         "topic": TOPIC, "payload": b"21.5", "qos": 1, "message_id": 10, "client_id": "dev-1", "user": b"operator"
     }  # fmt: skip
-    return Publication(**(standard | fields))
+    return publication_of_fields(**(standard | fields))
 
 
 def mapped(made: ToMqRule, **fields: Any) -> MappedMessage:

@@ -10,7 +10,7 @@ from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
-from bridge.telemetry.request import ReplyAddresses, is_request
+from bridge.telemetry.request import ReplyAddresses, is_request, with_request
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -80,9 +80,8 @@ def test_the_correl_id_of_the_answer(report: int, correl_id: bytes) -> None:
     """The client gives back its Correlation Data, and knows nothing of MQ."""
     md = request(MsgId=b"m" * 24, CorrelId=b"c" * 24, Report=report)
     publication = from_mq(Message(md, b"?"), topic="cmd", with_properties=True)
-    publication.ask(md, "$MQ/reply/x")
-    asked = publication.properties
-    assert asked is not None
+    asked = with_request(publication.properties, md, "$MQ/reply/x")
+    assert asked.response_topic == "$MQ/reply/x"
     replies = addresses()
     answer = Publish(
         replies.topic("dev", md), b"!", 1, False, False, 3, PublishProperties(correlation_data=asked.correlation_data)
@@ -100,10 +99,8 @@ def test_an_answer_that_asks_in_turn_is_a_request() -> None:
 
 
 def test_a_response_topic_that_the_application_gives_stays() -> None:
-    publication = from_mq(Message(request(), b"?"), topic="cmd", with_properties=True)
-    publication.properties = PublishProperties(response_topic="own", correlation_data=b"id")
-    publication.ask(request(MsgId=b"m" * 24), "$MQ/reply/x")
-    assert publication.properties == PublishProperties(response_topic="own", correlation_data=b"id")
+    own = PublishProperties(response_topic="own", correlation_data=b"id")
+    assert with_request(own, request(MsgId=b"m" * 24), "$MQ/reply/x") == own
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.headers import read_headers
+from bridge.telemetry.headers import Headers
 from bridge.telemetry.identity import ClientIdentity, user_identifier
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
@@ -306,7 +306,7 @@ def test_what_is_written_is_read_back(
     published = Publish(topic, payload, qos, False, False, message_id if qos else 0)
     message = to_mq(published, ClientIdentity(client_id, b""))
     data = message.data_as(retained=retained, user_data=user_data)
-    properties = read_headers(Message(message.md, data))
+    properties = Headers(Message(message.md, data))
     assert properties.topic == topic
     assert properties.body == payload
     assert properties.qos == qos

@@ -12,11 +12,10 @@ from bridge.mq.dead_letter import Selection
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried
 from bridge.mq.mqi import Connection
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import read_headers
-from bridge.telemetry.message import Message
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import Message, Unmappable
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
-from bridge.wire.mq import MalformedHeader
 from tests.mq.contract.backend_places import DEAD_LETTER_QUEUE
 from tests.mq.contract.backend_user import Bridge, publication, unit
 from tests.support.patience import until
@@ -41,12 +40,11 @@ def told(found: Transmission) -> tuple[Any, ...]:
         message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
     whose = (found.client_id, found.remote_queue, found.persistent)
     try:
-        said = read_headers(message)
-    except MalformedHeader:
+        said = Headers(message, discard_others=True)
+    except Unmappable:
         return *whose, message.md.Format, message.data
-    usr = [folder.NameValueData for folder in said.usr]
     mqps = (said.topic or found.topic, said.user_data or found.user_data, said.retained or found.retained)
-    return *whose, *mqps, dict(said.mqtt), usr, said.format, said.body
+    return *whose, *mqps, dict(said.folder("mqtt")), dict(said.folder("usr")), said.format, said.body
 
 
 REASONS = [

@@ -19,6 +19,7 @@ from tests.support.certificates import make, tls_settings
 from tests.support.fake_broker import FakeBroker, answer
 from tests.support.mosquitto import Mosquitto, Subscriber, publish
 from tests.support.patience import PATIENCE
+from tests.support.publications import publication_of_fields
 
 MosquittoFactory = Callable[..., Mosquitto]
 
@@ -54,7 +55,7 @@ def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory)
     port = mosquitto().port
     receiver = ready(link(port, "5", "in", topic_filter="#", qos=1))
     sender = ready(link(port, "5", "out"))
-    sent = Publication(
+    sent = publication_of_fields(
         topic="a/b",
         payload=b"\0\xff",
         qos=1,
@@ -64,7 +65,7 @@ def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory)
         response_topic="re/ply",
         correlation_data=b"\0\1",
         content_type="text/plain",
-        properties={"site": "Köln", "": "empty name"},
+        users={"site": "Köln", "": "empty name"},
         hops=("QM1/one", "QM2/two"),
     )
     sender.publish([sent])

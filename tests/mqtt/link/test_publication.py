@@ -11,24 +11,25 @@ from bridge.link.state import Limits, Refusal
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
-from bridge.telemetry.message import Publication, Received
+from bridge.telemetry.message import Publication, Received, with_values
+from tests.support.publications import publication_of_fields
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
 topic_names = st.text(st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), max_size=200)
 names = text.filter(lambda name: name not in (HOPS, CLIENT_ID))
 publications = st.builds(
-    Publication,
+    publication_of_fields,
     topic=topic_names.filter(bool),
     payload=st.binary(max_size=200),
     qos=st.integers(0, 2),
     retain=st.booleans(),
     client_id=text,
     expiry=st.none() | st.integers(0, 0xFFFFFFFF).map(float),
-    response_topic=topic_names,
-    correlation_data=st.binary(max_size=200),
-    content_type=text,
-    payload_format=st.none() | st.integers(0, 1),
-    properties=st.dictionaries(names, text, max_size=5),
+    response_topic=st.none() | topic_names,
+    correlation_data=st.none() | st.binary(max_size=200),
+    content_type=st.none() | text,
+    payload_format_indicator=st.none() | st.integers(0, 1),
+    user_property=st.lists(st.tuples(names, text), max_size=5).map(tuple),
     hops=st.lists(text.filter(lambda hop: hop and "," not in hop), max_size=3).map(tuple),
 )
 
@@ -63,11 +64,11 @@ def test_mqtt_3_1_1_has_no_properties(publication: Publication) -> None:
 
 
 def test_publishers_that_are_not_trusted_say_nothing_of_clients_and_mappings() -> None:
-    forged = Publication(
-        topic="t", payload=b"", client_id="boss", hops=("MQB1/orders",), properties={"site": "1"}, expiry=2.0
+    forged = publication_of_fields(
+        topic="t", payload=b"", client_id="boss", hops=("MQB1/orders",), users={"site": "1"}, expiry=2.0
     )
     read = received(sent(forged), "link", 1, False).publication
-    assert (read.client_id, read.hops, read.properties, read.expiry) == ("link", (), {"site": "1"}, 2.0)
+    assert (read.client_id, read.hops, read.user_properties, read.expiry) == ("link", (), {"site": "1"}, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +81,9 @@ def test_expiry_in_whole_seconds(expiry: float, seconds: int) -> None:
 
 def test_the_links_own_names_are_not_taken_from_the_properties() -> None:
     """A publication that carries them as properties of its own would tell two origins."""
-    publication = Publication(topic="t", payload=b"", client_id="c", properties={CLIENT_ID: "x", HOPS: "y", "z": "1"})
+    publication = publication_of_fields(topic="t", payload=b"", client_id="c", users={CLIENT_ID: "x", HOPS: "y", "z": "1"})
     assert to_properties(publication).user_property == (("z", "1"), (CLIENT_ID, "c"))
-    assert publication.properties[HOPS] == "y"
+    assert publication.user_properties[HOPS] == "y"
 
 
 @pytest.mark.parametrize(("hops", "mappings"), [("", ()), ("a/b", ("a/b",)), ("a/b,c/d", ("a/b", "c/d"))])
@@ -96,26 +97,24 @@ def test_of_a_name_that_comes_twice_the_last_counts_and_all_travel() -> None:
     pairs = (("a", "1"), ("b", "x"), ("a", "2"))
     said = PublishProperties(subscription_identifier=(1, 300), user_property=(*pairs, (HOPS, "q/m")))
     read = received(Publish("t", b"", properties=said), "link", 1, True).publication
-    assert (read.properties, read.client_id, read.hops) == ({"a": "2", "b": "x"}, "link", ("q/m",))
+    assert (read.user_properties, read.client_id, read.hops) == ({"a": "2", "b": "x"}, "link", ("q/m",))
     assert to_properties(read).user_property == (*pairs, (CLIENT_ID, "link"), (HOPS, "q/m"))
 
 
 @pytest.mark.parametrize(
-    ("properties", "pairs"),
+    ("values", "pairs"),
     [
         ({"a": "2", "b": "x"}, (("a", "1"), ("b", "x"), ("a", "2"))),
         ({"a": "3", "b": "x"}, (("b", "x"), ("a", "3"))),
-        ({"b": "x", "c": "y"}, (("b", "x"), ("c", "y"))),
-        ({}, ()),
+        ({"c": "y"}, (("a", "1"), ("b", "x"), ("a", "2"), ("c", "y"))),
+        ({}, (("a", "1"), ("b", "x"), ("a", "2"))),
     ],
 )
 def test_what_a_mapping_has_said_of_a_name_takes_the_place_of_all(
-    properties: dict[str, str], pairs: tuple[tuple[str, str], ...]
+    values: dict[str, str], pairs: tuple[tuple[str, str], ...]
 ) -> None:
-    read = Publication(
-        topic="t", payload=b"", properties=properties, user_property=(("a", "1"), ("b", "x"), ("a", "2"))
-    )
-    assert to_properties(read).user_property == pairs
+    assert with_values((("a", "1"), ("b", "x"), ("a", "2")), values) == pairs
+    assert with_values((("a", "1"), ("b", "x")), {"a": "3", "c": "y"}) == (("a", "3"), ("b", "x"), ("c", "y"))
 
 
 def test_a_topic_alias_is_refused() -> None:

@@ -23,6 +23,7 @@ from tests.support.fake_broker import (
     properties_of,
 )
 from tests.support.patience import PATIENCE
+from tests.support.publications import publication_of_fields
 
 
 def publications(number: int, qos: int) -> list[Publication]:
@@ -304,8 +305,8 @@ def test_refused_ones_of_exactly_once_are_not_in_flight(
         pytest.param({}, {"topic": "a/#"}, (0x90, "Topic Name invalid"), id="wildcard"),
         pytest.param({}, {"topic": ""}, (0x90, "Topic Name invalid"), id="no topic"),
         pytest.param({}, {"topic": "x" * 65536}, (0x90, "Topic Name invalid"), id="long topic"),
-        pytest.param({}, {"properties": {"a": "\0"}}, (0x80, "Unspecified error"), id="NUL in a property"),
-        pytest.param({}, {"properties": {"a": "\ud800"}}, (0x80, "Unspecified error"), id="surrogate in a property"),
+        pytest.param({}, {"users": {"a": "\0"}}, (0x80, "Unspecified error"), id="NUL in a property"),
+        pytest.param({}, {"users": {"a": "\ud800"}}, (0x80, "Unspecified error"), id="surrogate in a property"),
         pytest.param({}, {"correlation_data": b"x" * 65536}, (0x80, "Unspecified error"), id="long property"),
     ],
 )
@@ -318,7 +319,7 @@ def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
     refusal: tuple[int, str],
 ) -> None:
     sender, peer = connected(broker_5, link, properties=properties_of(PacketTypes.CONNACK, **granted))
-    refused = Publication(**{"topic": "t/1", "payload": b"", "qos": 1} | publication)
+    refused = publication_of_fields(**{"topic": "t/1", "payload": b"", "qos": 1} | publication)
     call = calls.submit(sender.publish, [*publications(1, 1), refused])
     ((_, mid),) = peer.published(1, 2)
     peer.send(answer(PUBACK, mid))

@@ -327,7 +327,7 @@ def test_mappings_and_what_they_refuse(bench: Bench, broker: Mosquitto) -> None:
     finally:
         client.stop(PATIENCE)
     assert (taken.publication.topic, taken.publication.payload) == ("devices/oven-7", b"on")
-    assert taken.publication.properties["mqbridge-msgid"] == (b"0" * 24).hex()
+    assert taken.publication.user_properties["mqbridge-msgid"] == (b"0" * 24).hex()
     assert bench.queues.depth(source) == 0
 
     letters = {letter_of(one)[1]: (letter_of(one)[0], one.md) for one in bench.queues.take(dead)}

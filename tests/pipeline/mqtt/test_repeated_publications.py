@@ -22,6 +22,7 @@ from bridge.pipeline.mqtt.repeated_publications import (
     digests_of,
 )
 from bridge.telemetry.message import Publication, Received
+from tests.support.publications import publication_of_fields
 
 BOUND = 30
 
@@ -136,10 +137,10 @@ def test_a_run_is_longer_than_all_that_was_allowed_while_it_lasted(before: int, 
 def digest(link: str = "link", **other: Any) -> bytes:
     fields: dict[str, Any] = {
         "topic": "t", "payload": b"p", "qos": 1, "retain": True, "message_id": 7, "client_id": "c", "expiry": 60,
-        "response_topic": "r", "correlation_data": b"d", "content_type": "t", "payload_format": 1,
-        "properties": {"a": "b"}, "hops": ("Q/m",),
+        "response_topic": "r", "correlation_data": b"d", "content_type": "t", "payload_format_indicator": 1,
+        "users": {"a": "b"}, "hops": ("Q/m",),
     }  # fmt: skip
-    publication = Publication(**fields | other)
+    publication = publication_of_fields(**fields | other)
     (found,) = digests_of(record_batch([Received(publication, 1, 7, False, 1)], "session", link, 0))
     return found
 
@@ -148,7 +149,7 @@ def digest(link: str = "link", **other: Any) -> bytes:
     "other",
     [
         {"topic": "u"}, {"payload": b"q"}, {"retain": False}, {"client_id": "e"}, {"response_topic": "s"},
-        {"correlation_data": b"e"}, {"content_type": ""}, {"payload_format": None}, {"properties": {"a": "c"}},
+        {"correlation_data": b"e"}, {"content_type": ""}, {"payload_format_indicator": None}, {"users": {"a": "c"}},
         {"hops": ()},
     ],
     ids=lambda other: next(iter(other)),

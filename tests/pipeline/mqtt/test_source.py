@@ -27,6 +27,7 @@ from tests.pipeline.mqtt.conftest import Clients, run, stream
 from tests.pipeline.mqtt.spooler import session_made
 from tests.support.mosquitto import Mosquitto
 from tests.support.patience import PATIENCE
+from tests.support.publications import publication_of_fields
 
 #: An observer with QoS 0: CONNECT of MQTT 3.1.1, client identifier "o"; SUBSCRIBE to "stops".
 CONNECT_AND_SUBSCRIBE = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01o\x82\x0a\0\x01\0\x05stops\0"
@@ -51,9 +52,10 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "all/#,other/+", maxMessagesPerTrigger=3)
     assert frame.schema.names == MQTT_SCHEMA.names
     session_made(mosquitto.port, tmp_path / "spool", "all/#", "other/+")
-    full = Publication(
+    full = publication_of_fields(
         topic="all/5", payload=b"\0\xff", qos=2, retain=True, client_id="sensor", expiry=1000.0, response_topic="re/ply",
-        correlation_data=b"\0\1", content_type="text/plain", payload_format=0, properties={"site": "Köln"}, hops=("QM1/one",),
+        correlation_data=b"\0\1", content_type="text/plain", payload_format_indicator=0, users={"site": "Köln"},
+        hops=("QM1/one",),
     )  # fmt: skip
     plain = [Publication(topic=f"all/{qos}", payload=b"%d" % qos, qos=qos) for qos in (1, 2)]
     clients("sender").publish_all(full, *plain, Publication(topic="other/x", payload=b"", qos=1))
@@ -182,10 +184,10 @@ def test_publications_go_from_topic_to_topic(
     frame = frame.drop("topic").withColumnRenamed("goal", "topic")
     session_made(mosquitto.port, tmp_path / "spool", "from/#")
     sent = [
-        Publication(
+        publication_of_fields(
             topic=f"from/{qos}", payload=b"\0\xff%d" % qos, qos=qos, retain=qos == 1, client_id="sensor", expiry=1000.0,
-            response_topic="re/ply", correlation_data=b"\0\1", content_type="text/plain", payload_format=qos - 1,
-            properties={"site": "Köln"}, hops=("QM1/one", "QM2/two"),
+            response_topic="re/ply", correlation_data=b"\0\1", content_type="text/plain", payload_format_indicator=qos - 1,
+            users={"site": "Köln"}, hops=("QM1/one", "QM2/two"),
         )
         for qos in (1, 2)
     ]  # fmt: skip
@@ -213,7 +215,7 @@ def test_rows_say_which_they_are(spark: SparkSession, mosquitto: Mosquitto, clie
     publish(frame, mosquitto.port, topic="identity", writeId="once")
     got = sorted(receiver.take_all(3), key=lambda one: one.payload)
     assert [(one.payload, one.qos) for one in got] == [(b"a", 0), (b"b", 1), (b"c", 2)]
-    assert [one.properties for one in got] == [
+    assert [one.user_properties for one in got] == [
         {ROW_PROPERTY: "once/0/0/0", MSG_ID_PROPERTY: "0102"},
         {ROW_PROPERTY: "once/0/0/1", "x": "1"},
         {ROW_PROPERTY: "once/0/0/2"},

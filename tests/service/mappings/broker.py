@@ -15,6 +15,7 @@ import msgspec
 
 from bridge.link.state import Limits, LinkLost, LinkPhase, LinkState, Refusal
 from bridge.telemetry.message import Publication, Received
+from tests.support.publications import publication_of_fields
 
 
 class Killed(SystemExit):
@@ -80,7 +81,9 @@ class Broker:
     def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, **fields: Any) -> None:
         """Publications for the bridge."""
         with self.changed:
-            self.outgoing.extend(Publication(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads)
+            self.outgoing.extend(
+                publication_of_fields(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads
+            )
             self.changed.notify_all()
 
     @property

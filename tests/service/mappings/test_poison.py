@@ -64,7 +64,7 @@ def send(scene: Scene, link: str) -> None:
         poison = body == POISON
         topic, only = ("t/OUT.X", {}) if poison else ("t/OUT", {"only": "OUT"})
         if link == "L":
-            scene.broker.send(body, topic=topic, properties=only)
+            scene.broker.send(body, topic=topic, users=only)
         else:
             od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
             properties = [Property(name=name, value=value) for name, value in only.items()]

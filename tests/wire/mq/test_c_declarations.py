@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
+from bridge.wire.mq.headers import MQDLH_LAYOUT, MQXQH_LAYOUT, RFH2_LAYOUT
 from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE_LAYOUT
-from bridge.wire.mq.mqxqh import MQXQH_LAYOUT
-from bridge.wire.mq.rfh2 import RFH2_LAYOUT
 from bridge.wire.mq.structure import Layout
 
 LONG = ctypes.c_int32

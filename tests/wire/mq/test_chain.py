@@ -24,7 +24,7 @@ from bridge.wire.mq import (
     encode_mqxqh,
     encode_rfh2,
 )
-from bridge.wire.mq.other_headers import OTHER_KINDS
+from bridge.wire.mq.headers import OTHER_KINDS
 
 BIG, LITTLE = 273, 546
 FORMATS: dict[type, bytes] = {RFH2: b"MQHRF2", MQXQH: b"MQXMIT", MQDLH: b"MQDEAD", MQMDE: b"MQHMDE"}

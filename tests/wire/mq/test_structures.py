@@ -25,9 +25,8 @@ from bridge.wire.mq import (
     encode_mqmde,
     encode_mqxqh,
 )
-from bridge.wire.mq.mqdlh import MQDLH_LAYOUT
+from bridge.wire.mq.headers import MQDLH_LAYOUT, MQXQH_LAYOUT
 from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE_LAYOUT
-from bridge.wire.mq.mqxqh import MQXQH_LAYOUT
 from bridge.wire.mq.structure import Layout
 
 ORDERS: tuple[ByteOrder, ...] = ("little", "big")

@@ -213,14 +213,8 @@ _FILTER_ERRORS = {
     MQCFSF: cmqcfc.MQRCCF_CFSF_PARM_ID_ERROR,
     MQCFBF: cmqcfc.MQRCCF_CFBF_PARM_ID_ERROR,
 }
-_ATTRIBUTE_PREFIXES = ("MQIA_", "MQCA_", "MQIACF_", "MQCACF_", "MQBACF_", "MQIACH_", "MQCACH_", "MQIAMO_")
-#: Every attribute that IBM MQ knows: a program may ask for one that this queue manager has not.
-_SELECTORS = frozenset(
-    value
-    for module in (cmqc, cmqcfc)
-    for name, value in vars(module).items()
-    if name.startswith(_ATTRIBUTE_PREFIXES) and isinstance(value, int)
-)
+#: The numbers that IBM MQ has for attributes of objects: a program may ask for one that this queue manager does not have.
+_ATTRIBUTES = (range(1, 4001), range(7001, 8001))
 
 
 def attributes(kind: str, shown: dict[str, Value]) -> Attributes:
@@ -247,7 +241,7 @@ def inquire(
     listed = request.integers(wanted)
     request.finish(filters=True)
     for number in listed or ():
-        if number not in _SELECTORS:
+        if not any(number in numbers for numbers in _ATTRIBUTES):
             raise PCFRefused(cmqc.MQRC_SELECTOR_ERROR, number, names=cmqcfc.MQIACF_SELECTOR)
     for one in request.filters:
         _check(one, known)

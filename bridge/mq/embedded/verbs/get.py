@@ -25,8 +25,8 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Header, MalformedHeader, byte_order_of
 from bridge.wire.mq.ccsid import CharacterSet, character_set, same_characters
-from bridge.wire.mq.chain import KIND_OF_FORMAT, Kind, described, descriptor_of
 from bridge.wire.mq.folder import UTF_16, Folder
+from bridge.wire.mq.headers import KIND_OF_FORMAT, Kind, described, descriptor_of
 from bridge.wire.mq.pcf import MQCFGR, MQCFSF, MQCFSL, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
 #: Properties come as an RFH2, whatever they are.

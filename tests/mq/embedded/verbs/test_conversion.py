@@ -9,7 +9,7 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Chain, Folder, decode_chain, encode_chain, encode_rfh2
-from bridge.wire.mq.chain import KIND_OF_FORMAT, described, descriptor_of
+from bridge.wire.mq.headers import KIND_OF_FORMAT, described, descriptor_of
 from bridge.wire.mq.pcf import MQCFGR, MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf
 
 
