@@ -13,33 +13,34 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
-from bridge.config.admin import TOKEN_FILE, AdminConfig
-from bridge.config.archive import ArchiveConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
-from bridge.config.channel_authentication import ChannelAuthenticationConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, Name
-from bridge.config.pipeline import PipelineConfig, PipelineName
+from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, TracesConfig
+from bridge.config.pipeline import PipelineConfig, PipelineName, SparkConfig
 from bridge.config.pipeline_flows import flow_clashes
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
-from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
+from bridge.config.problems import Clash
+from bridge.config.queue_manager import (
+    DEFAULT_TRANSMISSION_QUEUE,
+    EmbeddedQueueManagerConfig,
+    ListenerConfig,
+    QueueManagerConfig,
+)
 from bridge.config.references import (
-    Clash,
     link_clashes,
     otherwise_clashes,
     pipeline_clashes,
     queue_clashes,
     record_clashes,
 )
-from bridge.config.section import (
+from bridge.config.values import (
     FilePath,
     ObjectName,
     Section,
     Truth,
     without_empty,
 )
-from bridge.config.spark import SparkConfig
-from bridge.config.traces import TracesConfig
 
 PASSWORD_CACHE = "verified-passwords"
 """Name of the password cache in the data directory of an embedded queue manager."""

@@ -7,7 +7,7 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.config.references import Clash
+from bridge.config.problems import Clash
 
 #: Sections that say where a pipeline writes, and the queues that they name.
 _WRITTEN: Final = ("to", "late", "dead_letters")

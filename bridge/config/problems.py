@@ -10,8 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import Tag
 from pydantic_core import ErrorDetails
 
-from bridge.config.section import Section
-from bridge.config.values import listing
+from bridge.config.values import Section, listing
 
 Location = tuple[str | int, ...]
 """The way to a value: keys and indexes as pydantic gives them: `("channels", 0, "port")`; `()` is the whole file."""
@@ -36,6 +35,17 @@ class Problem:
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}:{self.column}"
         return ": ".join(filter(None, [place, self.key, f"expected {self.expected}, found {self.found}"]))
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Two parts of the file, each right by itself, that cannot stand together."""
+
+    location: Location
+    """The later of the two, like `("channels", 1, "name")`."""
+    expected: str
+    found: str | None = None
+    """None: what stands there."""
 
 
 class ConfigurationError(Exception):

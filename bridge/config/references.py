@@ -1,26 +1,14 @@
 """What one part of the file says of another: mappings and pipelines, and the links that they use."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, broker_host
-from bridge.config.problems import Location, suggestion
-from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.config.problems import Clash, Location, suggestion
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.config.values import listing
 
 _OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
-
-
-@dataclass(frozen=True)
-class Clash:
-    """Two parts of the file, each right by itself, that cannot stand together."""
-
-    location: Location
-    """The later of the two, like `("channels", 1, "name")`."""
-    expected: str
-    found: str | None = None
-    """None: what stands there."""
 
 
 def link_clashes(data: Mapping[str, Any]) -> list[Clash]:

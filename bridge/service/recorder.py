@@ -24,7 +24,7 @@ from bridge.archive.events import (
 )
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
-from bridge.config.archive import ArchiveConfig
+from bridge.config.operations import ArchiveConfig
 from bridge.mq.backend import ClientSubscription, Completion
 from bridge.service.observers import Observer
 from bridge.telemetry.session import ReceiveEffects, Session

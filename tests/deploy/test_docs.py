@@ -19,7 +19,7 @@ from bridge.cli.program import program
 from bridge.config import Configuration, load
 from bridge.config.channel import ChannelConfig
 from bridge.config.json_schema import json_schema
-from bridge.config.listener_tls import ListenerTlsConfig
+from bridge.config.tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
 from bridge.mapping.rules.errors import TemplateError
 from bridge.mapping.rules.template import WORDS, Template

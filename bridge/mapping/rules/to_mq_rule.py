@@ -10,8 +10,7 @@ from functools import partial
 
 import msgspec
 
-from bridge.config.attributes import STANDARD_PERSISTENCE
-from bridge.config.mapping import MessageAttributes, ToMqMapping
+from bridge.config.mapping import STANDARD_PERSISTENCE, MessageAttributes, ToMqMapping
 from bridge.mapping.payload import in_ccsid, target
 from bridge.mapping.rules.attribute import Attribute, located
 from bridge.mapping.rules.errors import RuleError

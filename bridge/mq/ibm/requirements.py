@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bridge.config import LOCAL, Configuration, IbmQueueManagerConfig, ToMqMapping
-from bridge.config.queues import (
+from bridge.config.queue_manager import (
     COMMAND_QUEUE,
     DEFAULT_TRANSMISSION_QUEUE,
     LOCK_QUEUE,
