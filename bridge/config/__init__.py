@@ -23,16 +23,8 @@ if TYPE_CHECKING:
         ToMqMapping,
         ToMqttMapping,
     )
-    from bridge.config.models import (
-        AuditLogConfig,
-        Configuration,
-        LimitsConfig,
-        LogConfig,
-        LogFormat,
-        LogLevel,
-        default_configuration,
-    )
-    from bridge.config.operations import AdminConfig
+    from bridge.config.models import Configuration, LimitsConfig, default_configuration
+    from bridge.config.operations import AdminConfig, AuditLogConfig, LogConfig, LogFormat, LogLevel
     from bridge.config.pipeline import ChangesConfig, Destination, PipelineConfig, PipelineDestination, PipelineSource
     from bridge.config.problems import Clash, ConfigurationError, Problem
     from bridge.config.queue_manager import (
@@ -99,7 +91,7 @@ __all__ = [
 # Each module is imported when a name of it is asked for: to run a bridge takes no YAML and no description of a file, and its
 # archive's process needs one section.
 _NAMES = {
-    "operations": ("AdminConfig",),
+    "operations": ("AdminConfig", "AuditLogConfig", "LogConfig", "LogFormat", "LogLevel"),
     "description": ("advice", "describe"),
     "document": ("StandardProfile", "load", "standard_profile"),
     "link": ("LOCAL", "LinkConfig"),
@@ -121,12 +113,8 @@ _NAMES = {
     "channel": ("ByteOrder", "ChannelConfig", "Protocol", "WebSocketConfig"),
     "tls": ("ClientTlsConfig", "ListenerTlsConfig"),
     "models": (
-        "AuditLogConfig",
         "Configuration",
         "LimitsConfig",
-        "LogConfig",
-        "LogFormat",
-        "LogLevel",
         "default_configuration",
     ),
     "pipeline": ("ChangesConfig", "Destination", "PipelineConfig", "PipelineDestination", "PipelineSource"),

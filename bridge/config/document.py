@@ -1,15 +1,19 @@
 """A configuration file with the mapping and pipeline files that it names: loaded, merged and checked."""
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
+from bridge.config.authentication import ChannelAuthenticationConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, MessageAttributes, Name, PublicationAttributes
-from bridge.config.models import Configuration, clashes
+from bridge.config.models import Configuration, LimitsConfig, clashes
+from bridge.config.operations import AdminConfig
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.problems import (
     Clash,
@@ -21,9 +25,10 @@ from bridge.config.problems import (
     place_of,
     quoted,
 )
+from bridge.config.queue_manager import QueueManagerConfig
 from bridge.config.source import Source
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import Section, without_empty
+from bridge.config.values import ObjectName, Section, without_empty
 from bridge.shipped import shipped_file
 
 _NAME = "mappings/standard.yaml"
@@ -137,6 +142,11 @@ class Collection:
         """
         source, written = self._written(location)
         return source.text_problem(written, position, expected, found)
+
+    def clash_problem(self, clash: Clash) -> Problem:
+        """Return the problem that two parts of the values clash, with its place in its file."""
+        problem = self.problem(clash.location, clash.expected, clash.found)
+        return replace(problem, found=f"{problem.found} again, {clash.again}") if clash.again else problem
 
     def in_order(self, problems: list[Problem]) -> list[Problem]:
         """Return `problems` file by file, as the files were read, and those of each file in the order of its lines."""
@@ -273,21 +283,30 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
     """
     collection = Collection(path)
     problems = list(collection.problems)
-    configuration: Configuration | None = None
     context = {"directory": path.absolute().parent}
+    configuration: Configuration | None = None
     try:
         configuration = Configuration.model_validate(collection.values, context=context)
+        mappings, links, found = configuration.mappings, configuration.links, []
     except ValidationError as error:
-        problems += _problems(collection, error)
+        details = error.errors(include_url=False, include_input=False)
+        problems += [_value_problem(collection, detail) for detail in details if detail["type"] != "clash"]
+        parts = RightParts(collection.values, context)
+        mappings, links = parts.mappings, parts.links
+        # pydantic looks for clashes only when every value is right by itself; the writer of the file wants to know now.
+        found = clashes(parts.configuration, parts.wrong)
     if examine is not None:
-        mappings, links = _right_ones(collection.values, context) if configuration is None else (
-            configuration.mappings,
-            configuration.links,
-        )
-        problems += [collection.problem(one.location, one.expected, one.found) for one in examine(mappings, links)]
+        found += examine(mappings, links)
+    problems += [collection.clash_problem(clash) for clash in found]
     if problems or configuration is None:
         raise ConfigurationError(collection.in_order(problems))
     return configuration
+
+
+def _value_problem(collection: Collection, detail: ErrorDetails) -> Problem:
+    location, is_key = place_of(detail, Configuration)
+    tell = collection.key_problem if is_key else collection.problem
+    return tell(location, expectation(detail, Configuration))
 
 
 #: The sections that say how to reach a running bridge and its queue manager.
@@ -309,27 +328,81 @@ def load_connection(path: Path) -> Configuration:
         raise ConfigurationError([source.problem(one, "a value that is valid") for one in found]) from error
 
 
-def _right_ones(data: Mapping[str, Any], context: Any) -> tuple[dict[str, AnyMapping], dict[str, LinkConfig]]:
-    """Return the mappings and links in `data` that are right by themselves, whatever else is wrong."""
+class RightParts:
+    """The parts of a file that are right by themselves, whatever else is wrong: to look for clashes between them."""
 
-    def right(section: str, kind: TypeAdapter[Any]) -> dict[str, Any]:
-        listed = data.get(section)
-        found = {}
+    def __init__(self, data: Mapping[str, Any], context: Mapping[str, Any]) -> None:
+        self._data, self._context = data, context
+        #: names by section that the file has, and `configuration` has not
+        self.wrong: dict[str, set[str]] = {}
+        #: mappings and links in which nothing is wrong
+        self.mappings: dict[str, AnyMapping] = {}
+        self.links: dict[str, LinkConfig] = {}
+        sections = [
+            *(self._alone(name, kind) for name, kind in (("queue_manager", QueueManagerConfig), ("admin", AdminConfig))),
+            *(self._alone(name, kind) for name, kind in (("limits", LimitsConfig), ("transmission_queue", ObjectName))),
+            {"links": self._named("links", dict[LinkName, LinkConfig], self.links)},
+            {"mappings": self._named("mappings", dict[Name, AnyMapping], self.mappings)},
+            {"pipelines": self._named("pipelines", dict[PipelineName, PipelineConfig], {})},
+            {"channel_authentication": self._records()},
+        ]
+        if isinstance(channels := data.get("channels"), list):
+            sections.append({"channels": [self._channel(value, index) for index, value in enumerate(channels)]})
+        #: what is wrong has its default in it, or stands in nobody's way
+        self.configuration = Configuration.model_construct(
+            **{name: value for section in sections for name, value in section.items()}
+        )
+
+    def _alone(self, name: str, kind: Any) -> dict[str, Any]:
+        value = self._data.get(name)
+        return {name: found[0]} if value is not None and (found := self._right(kind, value)) else {}
+
+    def _named(self, section: str, kind: Any, faultless: dict[str, Any]) -> dict[str, Any]:
+        """Return the parts of a section by name, and add those in which nothing is wrong to `faultless`."""
+        listed, found = self._data.get(section), {}
+        wrong = self.wrong.setdefault(section, set())
         for name, value in listed.items() if isinstance(listed, dict) else ():
-            with contextlib.suppress(ValidationError):  # told already, as part of the whole
-                found.update(kind.validate_python({name: value}, context=context))
+            right = self._right(kind, value, name)
+            if right is not None and not right[1]:
+                faultless[name] = right[0]
+            # A mapping that is perhaps not enabled may take nothing from others; of a link every key decides.
+            if right is None or "enabled" in right[1] or (right[1] and section == "links"):
+                wrong.add(name)
+            else:
+                found[name] = right[0]
         return found
 
-    return right("mappings", TypeAdapter(dict[Name, AnyMapping])), right("links", TypeAdapter(dict[LinkName, LinkConfig]))
+    def _channel(self, value: Any, index: int) -> ChannelConfig:
+        """Return a channel, or in its place one that has no name and no port."""
+        right = self._right(ChannelConfig, value)
+        channel, wrong = right if right is not None else (ChannelConfig(), {"name", "port"})
+        assert isinstance(channel, ChannelConfig)
+        update: dict[str, Any] = {"name": f"channels[{index}]"} if "name" in wrong else {}
+        return channel.model_copy(update=update | ({"port": 0} if wrong & {"address", "port"} else {}))
 
+    def _records(self) -> list[ChannelAuthenticationConfig]:
+        listed, found = self._data.get("channel_authentication"), []
+        for index, value in enumerate(listed if isinstance(listed, list) else []):
+            right = self._right(ChannelAuthenticationConfig, value)
+            nobody = ChannelAuthenticationConfig.model_construct(channel=f"[{index}]", type="BLOCKADDR")
+            found.append(right[0] if right is not None and not right[1] else nobody)
+        return found
 
-def _problems(collection: Collection, error: ValidationError) -> list[Problem]:
-    problems = []
-    for detail in error.errors(include_url=False, include_input=False):
-        if detail["type"] != "clash":
-            location, is_key = place_of(detail, Configuration)
-            tell = collection.key_problem if is_key else collection.problem
-            problems.append(tell(location, expectation(detail, Configuration)))
-    # pydantic looks for clashes only when every value is right by itself; the writer of the file wants to know now.
-    problems += [collection.problem(one.location, one.expected, one.found) for one in clashes(collection.values)]
-    return problems
+    def _right(self, kind: Any, value: Any, name: str | None = None) -> tuple[Any, set[str]] | None:
+        """Return what is right of a value, and its keys of which the values are not; None if nothing remains of it.
+
+        With a `name`, `kind` is that of the whole section in which the value has this name.
+        """
+        written, depth = (value, 0) if name is None else ({name: value}, 1)
+        try:
+            model = TypeAdapter(kind).validate_python(written, context=self._context)
+            return model if name is None else model[name], set()
+        except ValidationError as error:
+            ways = [place_of(detail, kind)[0] for detail in error.errors(include_url=False, include_input=False)]
+        if not isinstance(value, Mapping) or any(len(way) <= depth for way in ways):
+            return None
+        keys = {str(way[depth]) for way in ways}
+        if not keys <= value.keys():
+            return None
+        right = self._right(kind, {key: one for key, one in value.items() if key not in keys}, name)
+        return None if right is None else (right[0], right[1] | keys)

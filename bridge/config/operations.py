@@ -1,6 +1,6 @@
 """Operating the bridge: the admin port, the archive, the log, the audit log, and traces."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -9,6 +9,9 @@ from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
 from bridge.config.values import Address, FilePath, Port, Section, Truth, without_empty
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 TOKEN_FILE = "admin.tokens"
 """Name of the token file in the data directory of an embedded queue manager."""
@@ -141,3 +144,23 @@ class TracesConfig(Section):
         if self.headers_file is not None and place.scheme == "http" and not values.is_loopback(place.hostname or ""):
             raise values.refusal("https, because what is in headers_file would travel without TLS", "endpoint")
         return self
+
+
+class LogConfig(Section):
+    """The log, which goes to standard error."""
+
+    level: Annotated[LogLevel, values.choice(LogLevel)] = "info"
+    """The least severe entries that are written."""
+    format: Annotated[LogFormat, values.choice(LogFormat)] = "text"
+    """`text` for people, `json` for programs: one object to a line."""
+
+
+class AuditLogConfig(Section):
+    """The audit log: who came, as whom, what was refused and changed."""
+
+    file: FilePath | None = None
+    """The file, of JSON lines; None: none."""
+    size: Annotated[int, values.size(4096, 64 * values.GIB)] = 10 * values.MIB
+    """Bytes of the file, at most; then it is renamed (`.1`, `.2` ...) and another begun."""
+    files: Annotated[int, values.integer(2, 1000)] = 10
+    """How many of them there are, at most; the oldest is removed."""
