@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.config import ToMqMapping, ToMqttMapping, standard_profile
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
 from bridge.config.link import LOCAL, LinkConfig, broker_host
 from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.attribute import located
-from bridge.mapping.rules.overlap import name_pattern, overlaps, topic_levels
-from bridge.mapping.rules.template import Template
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.attributes import located
+from bridge.mapping.rules.template import Placeholder, Template
+from bridge.mapping.rules.topic_pattern import TopicPattern, overlaps
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
@@ -26,6 +25,8 @@ QUEUES = "queue"
 #: A message that came through more mappings than these goes through no further one.
 MOST_HOPS = 16
 _NO_FILTER = FilterConfig()
+#: Words whose value has no slash in it.
+_ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
 
 
 _NO_MARKS = "a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
@@ -215,3 +216,50 @@ def _place(link: str, links: Mapping[str, LinkConfig]) -> str:
     """Return one name for one broker, however many links lead there."""
     config = links.get(link)
     return link if config is None else f"{broker_host(config.host)}:{config.broker_port}"
+
+
+def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, ...]:
+    """Return the pattern of the topics that a template makes.
+
+    `one_level` are the captures that stand for a single level.
+    """
+    levels: list[str] = []
+    #: of the level at hand: its literal text, and whether a name is in it whose value is one level, or any number
+    literal, one, many = "", False, False
+    for piece in template.pieces:
+        if isinstance(piece, Placeholder):
+            if _is_one_level(piece, one_level):
+                one = True
+            else:
+                many = True
+            continue
+        first, *others = piece.split("/")
+        literal += first
+        for other in others:
+            levels += _level(literal, one, many)
+            literal, one, many = other, False, False
+    levels += _level(literal, one, many)
+    return tuple(levels)
+
+
+def name_pattern(template: Template) -> re.Pattern[str]:
+    """Return the pattern of the names that a template makes, of which nothing is known but their literal parts."""
+    return re.compile(
+        "".join(".*" if isinstance(piece, Placeholder) else re.escape(piece) for piece in template.pieces), re.DOTALL
+    )
+
+
+def _level(literal: str, one: bool, many: bool) -> tuple[str, ...]:
+    if many:
+        return ("+", "#")
+    return ("+",) if one else (literal,)
+
+
+def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:
+    result = placeholder.name in one_level or placeholder.name in _ONE_LEVEL_WORDS
+    for name, argument in placeholder.written:
+        if name == "mqname":  # which writes . for /
+            result = True
+        elif name == "text" or (argument is not None and "/" in argument):
+            result = False
+    return result

@@ -1,7 +1,7 @@
 """The cache of a rule: what it has made of one publication or message serves the next, with another payload.
 
 Devices publish to the same topics all day, and applications put the same kind of message. Whatever a rule looks at
-(`bridge.mapping.rules.used_fields`) is the same then: it is the key. So is all that the rule makes of it: of a publication
+(`bridge.mapping.rules.attributes`) is the same then: it is the key. So is all that the rule makes of it: of a publication
 destination, MQMD and RFH2, but for the digits of mqtt.msgid; of a message without headers everything but the payload.
 If a rule to MQ filters by JSON, or checks that the payload is JSON or text, it does so for each publication.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.used_fields import used_fields_of
+from bridge.mapping.rules.attributes import used_fields_of
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication
 from bridge.wire import cmqc

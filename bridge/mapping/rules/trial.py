@@ -10,8 +10,7 @@ import msgspec
 
 from bridge.config import LOCAL, Configuration, LinkConfig, ToMqMapping
 from bridge.mapping.message_view import MessageView
-from bridge.mapping.rules.guarantee import published_qos, received_qos
-from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.rules.topic_pattern import TopicPattern
 from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
 

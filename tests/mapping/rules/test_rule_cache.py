@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules import rule_cache
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule
 from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
