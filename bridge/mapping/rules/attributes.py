@@ -1,16 +1,22 @@
-"""The attributes of mappings: templates read when a rule is made, filled and checked for each message."""
+"""The attributes of mappings that are templates: read and checked by the table of `bridge.config.mapping`.
+
+A rule reads them when it is made, and fills them for each message. Which fields of a message they use, the table says, too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
-from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.link import LOCAL
+from bridge.config.mapping import Attribute, Check, ToMqMapping, ToMqttMapping, templates_of
 from bridge.mapping.rules.scope import PUBLICATION_NAMES
-from bridge.mapping.rules.template import MD_FIELDS, WORDS, RuleError, Scope, Template, TemplateError
+from bridge.mapping.rules.template import MD_FIELDS, WORDS, RuleError, Scope, TemplateError, template_of
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 from bridge.telemetry.headers import MQTT_LENGTH, is_mqtt_string
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH
@@ -18,15 +24,16 @@ from bridge.telemetry.message import Unmappable
 from bridge.telemetry.request import is_object_name
 from bridge.wire import cmqc
 
+AnyMapping = ToMqMapping | ToMqttMapping
+
 #: Folders of names that people write for fields of a JSON payload; no message has them.
 _PAYLOAD_FOLDERS = ("$", "payload")
 
-Result = TypeVar("Result")
 Made = TypeVar("Made")
 
 
-class Attribute(Generic[Result]):
-    """A template, and what it has to come out as.
+class CheckedTemplate:
+    """A template, and what it has to come out as: read when a rule is made, filled and checked for each message.
 
     `captures` are the names that the mapping's source has; `of_publication` says that messages are publications, which
     have no MQMD. Raises RuleError, also for a template without names whose text is not what it has to be.
@@ -36,37 +43,60 @@ class Attribute(Generic[Result]):
 
     def __init__(
         self,
-        where: str,
+        location: tuple[str, ...],
         text: str,
-        check: Callable[[str], Result],
+        check: Callable[[str], Any],
         captures: Collection[str] = (),
         *,
         of_publication: bool = False,
     ) -> None:
-        self.template = located(where, Template, text)
+        self.template = located(location, template_of, text)
         self._check = check
-        self._constant: Result | None = None
+        self._constant: Any = None
         for name in sorted(self.template.names):
-            located(where, check_known, name, captures, of_publication)
+            located(location, check_known, name, captures, of_publication)
         if self.template.literal is not None:
             try:
                 self._constant = check(self.template.literal)
             except Unmappable as error:
-                located(where, _refuse, str(error))
+                located(location, _refuse, str(error))
 
-    def of(self, scope: Scope) -> Result:
+    def of(self, scope: Scope) -> Any:
         """Return the value of the attribute for a message, or raise Unmappable."""
         if self._constant is not None:
             return self._constant
         return self._check(self.template.render(scope))
 
 
-def located(where: str, make: Callable[..., Made], *arguments: object) -> Made:
+def read_templates(config: AnyMapping, captures: Collection[str]) -> dict[str, dict[str, CheckedTemplate]]:
+    """Return the templates of a mapping by the part of the message that they set, and the field of it. Raises RuleError.
+
+    Properties, and members of a payload, are by their names.
+    """
+    parts: dict[str, dict[str, CheckedTemplate]] = defaultdict(dict)
+    for location, attribute, text in templates_of(config):
+        template = checked_template(config, captures, location, attribute, text)
+        parts[attribute.target.part][attribute.target.field or location[-1]] = template
+    return parts
+
+
+def checked_template(
+    config: AnyMapping, captures: Collection[str], location: tuple[str, ...], attribute: Attribute, text: str
+) -> CheckedTemplate:
+    """Return a template of a mapping with its check. Raises RuleError."""
+    assert attribute.target.check is not None  # that is part of the table
+    check = CHECKS[attribute.target.check]
+    if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and config.destination.link == LOCAL:
+        check = topic_string  # a local client is a subscriber to an MQ topic
+    return CheckedTemplate(location, text, check, captures, of_publication=isinstance(config, ToMqMapping))
+
+
+def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
     """Return the result of `make`, and add to a RuleError that it raises where in the mapping the error is."""
     try:
         return make(*arguments)
     except RuleError as error:
-        error.where = error.where or where
+        error.location = error.location or location
         raise
 
 
@@ -180,6 +210,25 @@ def _cut(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:100]!r} and {len(text) - 100} characters more"
 
 
+#: What a template has to come out as -> the function that checks it, and returns the value of the field.
+CHECKS: Mapping[Check, Callable[[str], Any]] = {
+    "queue": queue_name,
+    "queue manager": queue_manager_name,
+    "reply queue": lambda text: queue_name(text, "reply queue", cmqc.MQRC_MISSING_REPLY_TO_Q).encode(),
+    "reply queue manager": lambda text: queue_name(
+        text, "queue manager to reply to", cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR
+    ).encode(),
+    "topic string": topic_string,
+    "topic name": topic_name,
+    "MsgId": partial(identifier, field="MsgId", reason=cmqc.MQRC_MSG_ID_ERROR),
+    "CorrelId": partial(identifier, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR),
+    "UserIdentifier": user_identifier,
+    "Correlation Data": correlation,
+    "Content Type": partial(mqtt_string, what="Content Type"),
+    "User Property": partial(mqtt_string, what="value of a user property"),
+    "text": str,
+}
+
 #: Fields of an MQMD that every rule to MQTT looks at.
 _MD_ALWAYS = frozenset(
     ("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId")
@@ -204,10 +253,9 @@ class UsedFields(msgspec.Struct, frozen=True):
     md: frozenset[str] = _MD_ALWAYS
 
 
-def used_fields_of(config: ToMqMapping | ToMqttMapping) -> UsedFields:
-    """Return the fields of a message that a mapping uses."""
-    templates = _to_mq(config) if isinstance(config, ToMqMapping) else _to_mqtt(config)
-    names = set(config.filter.properties).union(*(Template(text).names for text in templates if text is not None))
+def used_fields_of(config: AnyMapping) -> UsedFields:
+    """Return the fields of a message that a mapping uses: those that its filter and its templates name."""
+    names = set(config.filter.properties).union(*(template_of(text).names for _, _, text in templates_of(config)))
     least, most = config.filter.min_size, config.filter.max_size
     # Of message properties, which stand beside a message without an MQRFH2, each has its own value.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
@@ -218,19 +266,3 @@ def used_fields_of(config: ToMqMapping | ToMqttMapping) -> UsedFields:
         message_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},
     )
-
-
-def _to_mq(config: ToMqMapping) -> Iterator[str | None]:
-    to, attributes = config.destination, config.attributes
-    yield from (to.queue, to.queue_manager, to.topic)
-    yield from (attributes.msg_id, attributes.correl_id, attributes.reply_to_queue, attributes.reply_to_queue_manager)
-    yield attributes.user_identifier
-    yield from attributes.properties.values()
-
-
-def _to_mqtt(config: ToMqttMapping) -> Iterable[str | None]:
-    attributes = config.attributes
-    yield config.destination.mqtt
-    yield from (attributes.response_topic, attributes.correlation_data, attributes.content_type)
-    yield from attributes.properties.values()
-    yield from config.payload.object.values()

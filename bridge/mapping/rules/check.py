@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from bridge.config import LOCAL, AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
-from bridge.config.mapping import FilterConfig
+from bridge.config.mapping import FilterConfig, templates_of
 from bridge.config.values import listing
-from bridge.mapping.rules.attributes import Attribute, located
+from bridge.mapping.rules.attributes import checked_template, located
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.loops import Loop, loops
 from bridge.mapping.rules.rule import GUARANTEED_QOS, published_qos, rule_of
@@ -20,17 +20,15 @@ from bridge.mapping.rules.template import (
     PatternError,
     Placeholder,
     RuleError,
-    Template,
     TemplateError,
+    template_of,
 )
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
 #: A queue manager's name, which the checks of a file do not depend on.
 _ANY = "QM"
 _EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
-#: Keys below which stand names that the writer of the file chose; they may have dots.
-_FREE_KEYS = ("properties", "object")
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
@@ -62,16 +60,16 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
     faulty = False
     to_mq = isinstance(mapping, ToMqMapping)
     captures: tuple[str, ...] | None = ()
-    for where, text in _patterns(mapping):
+    for location, text in _patterns(mapping):
         try:
-            captures = located(where, TopicPattern, text).names
+            captures = located(location, pattern_of, text).names
         except RuleError as error:
             faulty, captures = True, None
             yield error
     if captures is not None:  # else there is no telling which names there are
-        for where, text in _templates(mapping):
+        for where, attribute, text in templates_of(mapping):
             try:
-                Attribute(where, text, str, captures, of_publication=to_mq)
+                checked_template(mapping, captures, where, attribute, text)
             except RuleError as error:
                 faulty = True
                 yield error
@@ -88,46 +86,17 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
             yield error
 
 
-def _patterns(mapping: AnyMapping) -> Iterator[tuple[str, str]]:
+def _patterns(mapping: AnyMapping) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(mapping, ToMqMapping):
-        yield "from.mqtt", mapping.source.mqtt
+        yield ("from", "mqtt"), mapping.source.mqtt
     elif mapping.source.topic is not None:
-        yield "from.topic", mapping.source.topic
-
-
-def _templates(mapping: AnyMapping) -> Iterator[tuple[str, str]]:
-    """Yield the place of each template in a mapping, and its text."""
-    attributes = mapping.attributes
-    keys: tuple[str, ...]
-    if isinstance(mapping, ToMqMapping):
-        to: tuple[str, ...] = ("queue", "queue_manager", "topic")
-        keys = ("msg_id", "correl_id", "reply_to_queue", "reply_to_queue_manager", "user_identifier")
-    else:
-        to = ("mqtt",)
-        keys = ("response_topic", "correlation_data", "content_type")
-    for section, owner, names in (("to", mapping.destination, to), ("attributes", attributes, keys)):
-        for key in names:
-            if (text := getattr(owner, key)) is not None:
-                yield f"{section}.{key}", text
-    for name, text in attributes.properties.items():
-        yield f"attributes.properties.{name}", text
-    for name, text in mapping.payload.object.items():
-        yield f"payload.object.{name}", text
+        yield ("from", "topic"), mapping.source.topic
 
 
 def _clash(name: str, error: RuleError) -> Clash:
     expected = _EXPECTED.get(type(error), "what goes with the rest of the mapping")
     place = f" at its character {error.column}" if error.column is not None else ""
-    return Clash(("mappings", name, *_steps(error.where)), f"{expected} without this mistake{place}: {error.sentence}")
-
-
-def _steps(where: str) -> tuple[str, ...]:
-    """Return the keys in a dotted place of a mapping."""
-    steps = where.split(".") if where else []
-    for key in _FREE_KEYS:
-        if key in steps[:2] and len(steps) > 3:
-            return (*steps[:2], ".".join(steps[2:]))
-    return tuple(steps)
+    return Clash(("mappings", name, *error.location), f"{expected} without this mistake{place}: {error.sentence}")
 
 
 def _refused(loop: Loop, last: AnyMapping) -> Clash:
@@ -174,9 +143,9 @@ def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for name, mapping in mappings.items():
         if isinstance(mapping, ToMqMapping):
-            key = TopicPattern(mapping.source.mqtt).filter, mapping.source.link
+            key = pattern_of(mapping.source.mqtt).filter, mapping.source.link
         elif mapping.source.topic is not None:
-            key = TopicPattern(mapping.source.topic).filter, ""
+            key = pattern_of(mapping.source.topic).filter, ""
         else:
             continue
         if mapping.enabled:
@@ -222,7 +191,7 @@ def _old(link: LinkConfig | None) -> bool:
 
 def _impossible_queue(text: str | None) -> Iterator[str]:
     """Yield a sentence if no name that the template of a queue makes is a name of a queue."""
-    literal = "".join(piece for piece in Template(text or "").pieces if isinstance(piece, str))
+    literal = "".join(piece for piece in template_of(text or "").pieces if isinstance(piece, str))
     if literal and not is_object_name(literal):
         yield (
             f"to.queue always contains {literal!r}, and no queue has such a name (1 to 48 of the characters A-Z a-z 0-9 . _"
@@ -246,14 +215,14 @@ def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
 
 
 def _names_without_default(text: str | None) -> Iterator[str]:
-    for piece in Template(text or "").pieces:
+    for piece in template_of(text or "").pieces:
         if isinstance(piece, Placeholder) and all(name != _DEFAULT for name, _ in piece.written):
             yield piece.name
 
 
 def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
     """Yield a sentence for each name that only a message property can have: without it the message goes nowhere."""
-    captures = TopicPattern(source).names if source is not None else ()
+    captures = pattern_of(source).names if source is not None else ()
     for name in _names_without_default(destination):
         if "." not in name and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.attributes import check_known, located
 from bridge.mapping.rules.template import check_name
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
 
 
@@ -44,16 +44,16 @@ class Filter:
         if config.min_size is not None or config.max_size is not None:
             tests.append(_of_size(config.min_size or 0, config.max_size))
         for name, wanted in config.properties.items():
-            where = f"filter.properties.{name}"
-            located(where, check_name, name)
-            located(where, check_known, name, captures, of_publication)
+            location = ("filter", "properties", name)
+            located(location, check_name, name)
+            located(location, check_known, name, captures, of_publication)
             tests.append(_of_property(name, wanted))
         if config.json_path is not None:
             # Few mappings have one, and what it needs takes longer to import than the rest of a mapping.
             from bridge.mapping.rules.json_filter import json_test
 
             # last, for it costs the most
-            self._payload_test = located("filter.json", json_test, config.json_path)
+            self._payload_test = located(("filter", "json"), json_test, config.json_path)
             tests.append(self._payload_test)
         self._tests = tuple(tests)
 
@@ -129,7 +129,7 @@ class Routes:
         self._routes = []
         for name, config in mappings.items():
             to_mq = isinstance(config, ToMqMapping)
-            pattern = TopicPattern((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
+            pattern = pattern_of((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
             filter_ = Filter(config.filter, pattern.names, of_publication=to_mq)
             self._routes.append((name, pattern, filter_, config.payload.ccsid))
 

@@ -15,8 +15,8 @@ import msgspec
 from bridge.config.link import LOCAL, LinkConfig, broker_host
 from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.attributes import located
-from bridge.mapping.rules.template import Placeholder, Template
-from bridge.mapping.rules.topic_pattern import TopicPattern, overlaps
+from bridge.mapping.rules.template import Placeholder, Template, template_of
+from bridge.mapping.rules.topic_pattern import TopicPattern, overlaps, pattern_of
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
@@ -65,24 +65,24 @@ class _Node:
         self._queue: str | None = None
         self._pattern: TopicPattern | None = None
         if isinstance(config, ToMqMapping):
-            self._pattern = located("from.mqtt", TopicPattern, config.source.mqtt)
+            self._pattern = located(("from", "mqtt"), pattern_of, config.source.mqtt)
             self.source = _place(link, links)
             self._read_mq(config, origin)
             return
         if config.source.queue is not None:
             self.source, self._queue = QUEUES, config.source.queue
         else:
-            self._pattern = located("from.topic", TopicPattern, config.source.topic or "")
+            self._pattern = located(("from", "topic"), pattern_of, config.source.topic or "")
             self.source = LOCAL
         self.destination: str | None = _place(link, links)
-        self._template = located("to.mqtt", Template, config.destination.mqtt)
+        self._template = located(("to", "mqtt"), template_of, config.destination.mqtt)
 
     def _read_mq(self, config: ToMqMapping, origin: str) -> None:
         to = config.destination
         if to.topic is not None:
-            self.destination, self._template = LOCAL, located("to.topic", Template, to.topic)
+            self.destination, self._template = LOCAL, located(("to", "topic"), template_of, to.topic)
             return
-        self._template = located("to.queue", Template, to.queue or "")
+        self._template = located(("to", "queue"), template_of, to.queue or "")
         # What is put to a queue of another queue manager, or to a client, is taken by no mapping of this one.
         self.destination = QUEUES if to.queue_manager in (None, origin) else None
 

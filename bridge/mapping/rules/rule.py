@@ -6,9 +6,8 @@ manager's name); the bridge runs rules, and so do Spark's workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -21,23 +20,12 @@ from bridge.config.mapping import (
 )
 from bridge.mapping.envelope import Envelope
 from bridge.mapping.payload import in_ccsid, json_object, target, utf_8
-from bridge.mapping.rules.attributes import (
-    Attribute,
-    correlation,
-    identifier,
-    located,
-    mqtt_string,
-    queue_manager_name,
-    queue_name,
-    topic_name,
-    topic_string,
-    user_identifier,
-)
+from bridge.mapping.rules.attributes import located, read_templates
 from bridge.mapping.rules.filter import Filter, Routes
 from bridge.mapping.rules.rule_cache import MessageRuleCache, PublicationRuleCache
 from bridge.mapping.rules.scope import MessageScope, PublicationScope
 from bridge.mapping.rules.template import RuleError, Scope
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.topic_pattern import pattern_of
 from bridge.telemetry.headers import (
     body_format,
     correl_id_of,
@@ -98,12 +86,12 @@ class ToMqRule:
     def __init__(self, name: str, config: ToMqMapping, origin: str) -> None:
         self.name, self.config, self.origin = name, config, origin
         self._mark = mark_of(origin, name)
-        self._pattern = located("from.mqtt", TopicPattern, config.source.mqtt)
+        self._pattern = located(("from", "mqtt"), pattern_of, config.source.mqtt)
         #: MQTT filter to subscribe to
         self.source_filter = self._pattern.filter
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
         self._routes = Routes(config.routes)
-        self._read_destination()
+        self._read_templates(config)
         self._read_payload()
         self._read_attributes(config.attributes)
         self._cache = PublicationRuleCache(config)
@@ -112,15 +100,14 @@ class ToMqRule:
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
         return ToMqRule, (self.name, self.config, self.origin)
 
-    def _read_destination(self) -> None:
-        to = self.config.destination
-        attribute = partial(Attribute, captures=self._pattern.names, of_publication=True)
-        self._queue = attribute("to.queue", to.queue, queue_name) if to.queue is not None else None
-        self._topic = attribute("to.topic", to.topic, topic_string) if to.topic is not None else None
-        self._queue_manager = (
-            attribute("to.queue_manager", to.queue_manager, queue_manager_name) if to.queue_manager is not None else None
-        )
-        self._requests_queue = to.requests_queue
+    def _read_templates(self, config: ToMqMapping) -> None:
+        templates = read_templates(config, self._pattern.names)
+        self._object = templates["object"]
+        #: fields of the MQMD that differ from message to message
+        self._fields = templates["MQMD"]
+        self._user = self._fields.pop("UserIdentifier", None)
+        self._properties = templates["usr"]
+        self._requests_queue = config.destination.requests_queue
 
     def _read_payload(self) -> None:
         payload = self.config.payload
@@ -130,7 +117,7 @@ class ToMqRule:
             try:
                 target(self._ccsid)
             except Unmappable as error:
-                raise RuleError.at("payload.ccsid", str(error)) from error
+                raise RuleError.at(("payload", "ccsid"), str(error)) from error
 
     def _read_attributes(self, attributes: MessageAttributes) -> None:
         words = attributes.persistence
@@ -149,24 +136,6 @@ class ToMqRule:
         if "format" in attributes.model_fields_set:
             self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
         self._rfh2 = attributes.rfh2
-        text = partial(Attribute, captures=self._pattern.names, of_publication=True)
-        where = "attributes."
-        self._user: Attribute[bytes] | None = None
-        if attributes.user_identifier is not None:
-            self._user = text(where + "user_identifier", attributes.user_identifier, user_identifier)
-        #: fields of the MQMD that differ from message to message
-        self._fields: dict[str, Attribute[bytes]] = {}
-        for field, written, check in (
-            ("MsgId", attributes.msg_id, partial(identifier, field="MsgId", reason=cmqc.MQRC_MSG_ID_ERROR)),
-            ("CorrelId", attributes.correl_id, partial(identifier, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR)),
-            ("ReplyToQ", attributes.reply_to_queue, _reply_queue),
-            ("ReplyToQMgr", attributes.reply_to_queue_manager, _reply_queue_manager),
-        ):
-            if written is not None:
-                self._fields[field] = text(where + _KEYS[field], written, check)
-        self._properties = {
-            name: text(f"{where}properties.{name}", template, str) for name, template in attributes.properties.items()
-        }
 
     def map(self, publication: Publication) -> MappedMessage | None:
         """Return the message to put, None where the mapping does not take the publication, or raise Unmappable."""
@@ -264,11 +233,10 @@ class ToMqRule:
         return KeptRequest(self._requests_queue, Message(md, header))
 
     def _destination(self, scope: Scope) -> Destination:
-        if self._topic is not None:
-            return Destination(self._topic.of(scope), True)
-        assert self._queue is not None  # one of them is given
-        queue_manager = self._queue_manager.of(scope) if self._queue_manager is not None else ""
-        return Destination(self._queue.of(scope), False, queue_manager)
+        names = {field: template.of(scope) for field, template in self._object.items()}
+        if "ObjectString" in names:
+            return Destination(names["ObjectString"], True)
+        return Destination(names["ObjectName"], False, names.get("ObjectQMgrName", ""))
 
     def _is_retained(self, publication: Publication) -> bool:
         return publication.retain if self._retained == "as-published" else self._retained == "always"
@@ -287,28 +255,6 @@ class ToMqRule:
         return publication.properties | {name: attribute.of(scope) for name, attribute in self._properties.items()}
 
 
-#: MQMD field -> its key in the mapping
-_KEYS = {
-    "MsgId": "msg_id",
-    "CorrelId": "correl_id",
-    "ReplyToQ": "reply_to_queue",
-    "ReplyToQMgr": "reply_to_queue_manager",
-}
-
-
-def _reply_queue(text: str) -> bytes:
-    return queue_name(text, "reply queue", cmqc.MQRC_MISSING_REPLY_TO_Q).encode()
-
-
-def _reply_queue_manager(text: str) -> bytes:
-    return queue_name(text, "queue manager to reply to", cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR).encode()
-
-
-Result = TypeVar("Result")
-
-_PERSISTENCE = {"not-persistent": cmqc.MQPER_NOT_PERSISTENT, "persistent": cmqc.MQPER_PERSISTENT}
-
-
 class ToMqttRule:
     """One mapping to MQTT, as a function of messages. Raises RuleError.
 
@@ -325,15 +271,16 @@ class ToMqttRule:
         self.queue = source.queue
         #: the queue with what is kept of requests that its messages answer; None: they answer none
         self.requests_queue = source.requests_queue
-        self._pattern = located("from.topic", TopicPattern, source.topic) if source.topic is not None else None
+        self._pattern = located(("from", "topic"), pattern_of, source.topic) if source.topic is not None else None
         #: filter of that subscription
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         self._captures = self._pattern.names if self._pattern is not None else ()
         self._filter = Filter(config.filter, self._captures)
         self._routes = Routes(config.routes)
-        # A local client is a subscriber to an MQ topic.
-        check = topic_string if config.destination.link == "local" else topic_name
-        self._topic = self._attribute("to.mqtt", config.destination.mqtt, check)
+        templates = read_templates(config, self._captures)
+        #: fields of the publication -> templates; without one the integration tables say what the field is
+        self._fields = templates["publication"]
+        self._properties, self._object = templates["usr"], templates["payload"]
         self._read_payload()
         self._read_attributes(config.attributes)
         self._cache = MessageRuleCache(config)
@@ -344,31 +291,18 @@ class ToMqttRule:
     def _read_payload(self) -> None:
         payload = self.config.payload
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
-            raise RuleError.at("payload.ccsid", f"CCSID {payload.ccsid} is not known here")
+            raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid = payload.type, payload.ccsid
-        self._object = {
-            member: self._attribute(f"payload.object.{member}", template, str)
-            for member, template in payload.object.items()
-        }
 
     def _read_attributes(self, attributes: PublicationAttributes) -> None:
         qos = attributes.qos
         self._qos = qos if isinstance(qos, int) else None
         self._qos_by_persistence = (
-            {} if isinstance(qos, int) else {_PERSISTENCE[persistence]: one for persistence, one in qos.items()}
+            {} if isinstance(qos, int) else {PERSISTENCE[persistence]: one for persistence, one in qos.items()}
         )
         self._retained = attributes.retained
         self._expiry_as_published = attributes.expiry == "as-published"
         self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
-        self._response_topic = self._optional("response_topic", attributes.response_topic, topic_name)
-        self._correlation_data = self._optional("correlation_data", attributes.correlation_data, correlation)
-        text = partial(mqtt_string, what="Content Type")
-        self._content_type = self._optional("content_type", attributes.content_type, text)
-        text = partial(mqtt_string, what="value of a user property")
-        self._properties = {
-            name: self._attribute(f"attributes.properties.{name}", template, text)
-            for name, template in attributes.properties.items()
-        }
 
     def map(
         self, message: Message, *, topic: str | None = None, request: Message | None = None
@@ -423,33 +357,29 @@ class ToMqttRule:
         retained = envelope.retained if self._retained == "as-published" else self._retained == "always"
         mqtt = envelope.properties("mqtt")
         properties = dict(envelope.properties("usr"))
-        for name, attribute in self._properties.items():
-            properties[name] = attribute.of(scope)
+        for name, template in self._properties.items():
+            properties[name] = template.of(scope)
+        fields = {field: template.of(scope) for field, template in self._fields.items()}
+        if "response_topic" not in fields:  # an answer asks for none itself
+            fields["response_topic"] = "" if envelope.is_answer else envelope.response_topic
+        if "correlation_data" not in fields:
+            fields["correlation_data"] = envelope.correlation_data
+        if "content_type" not in fields:
+            fields["content_type"] = mqtt.get("contentType", "")
         return Publication(
-            topic=self._topic.of(scope),
+            **fields,
             payload=self._payload(scope, retained),
             qos=qos,
             retain=retained,
             client_id=mqtt.get("clientId", ""),
             user=envelope.user,
             expiry=envelope.expiry if self._expiry_as_published else self._expiry,
-            response_topic=self._asks_at(scope),
-            correlation_data=(
-                envelope.correlation_data if self._correlation_data is None else self._correlation_data.of(scope)
-            ),
-            content_type=mqtt.get("contentType", "") if self._content_type is None else self._content_type.of(scope),
             # What the mapping has converted is UTF-8, and so is JSON.
             payload_format=envelope.payload_format if self._payload_type == "bytes" else 1,
             properties=properties,
             user_property=user_property_in(mqtt.get("userProperties"), envelope.properties("usr")),
             hops=(*envelope.hops, self._mark),
         )
-
-    def _asks_at(self, scope: MessageScope) -> str:
-        """Return the Response Topic; an answer asks for none itself."""
-        if self._response_topic is not None:
-            return self._response_topic.of(scope)
-        return "" if scope.envelope.is_answer else scope.envelope.response_topic
 
     def _payload(self, scope: MessageScope, retained: bool) -> bytes:
         body = scope.envelope.body
@@ -461,14 +391,6 @@ class ToMqttRule:
             _ = scope.document  # raises Unmappable for what is none
         return utf_8(body, scope.ccsid, scope.envelope.encoding)
 
-    def _attribute(self, where: str, text: str, check: Callable[[str], Result]) -> Attribute[Result]:
-        return Attribute(where, text, check, self._captures)
-
-    def _optional(self, key: str, text: str | None, check: Callable[[str], Result]) -> Attribute[Result] | None:
-        return None if text is None else self._attribute(f"attributes.{key}", text, check)
-
-
-__all__ = ["Rule", "ToMqRule", "ToMqttRule", "rule_of"]
 
 Rule = ToMqRule | ToMqttRule
 

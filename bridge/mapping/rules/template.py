@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from bridge.telemetry.message import Unmappable
@@ -20,22 +20,27 @@ from bridge.wire.mq import MQMD
 class RuleError(ValueError):
     """A mapping cannot be made a rule. The text is a sentence for the person who wrote it.
 
-    `column` counts from 1 in the text that is wrong; None where no single place is. `where` is the part of the mapping
-    ("to.queue"), once the rule has said it.
+    `column` counts from 1 in the text that is wrong; None if no single place is. `location` leads to the part of the mapping
+    that is wrong (`("to", "queue")`); it is empty until the rule adds it.
     """
 
     def __init__(self, sentence: str, column: int | None = None) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.column = column
-        self.where = ""
+        self.location: tuple[str, ...] = ()
 
     @classmethod
-    def at(cls, where: str, sentence: str) -> RuleError:
+    def at(cls, location: tuple[str, ...], sentence: str) -> RuleError:
         """Make the error of a part of the mapping."""
         error = cls(sentence)
-        error.where = where
+        error.location = location
         return error
+
+    @property
+    def where(self) -> str:
+        """The part of the mapping, as a dotted path; "" if it is unknown."""
+        return ".".join(self.location)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -168,6 +173,12 @@ class Template:
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
+
+
+@lru_cache(4096)
+def template_of(text: str) -> Template:
+    """Return the template that is parsed from a text, once for all who look at it. Raises TemplateError."""
+    return Template(text)
 
 
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bridge.mapping.rules.template import PatternError
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
@@ -119,6 +120,12 @@ class TopicPattern:
 
     def __repr__(self) -> str:
         return f"TopicPattern({self.text!r})"
+
+
+@lru_cache(4096)
+def pattern_of(text: str) -> TopicPattern:
+    """Return the pattern that is parsed from a text, once for all who look at it. Raises PatternError."""
+    return TopicPattern(text)
 
 
 def _level(level: str, column: int) -> tuple[str, str]:

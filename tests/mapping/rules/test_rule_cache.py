@@ -166,5 +166,5 @@ def test_a_cache_of_messages_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
     for number in range(30):
         topic = f"a/{number}/{'x' * 10_000}"
         assert rule.map(Message(MQMD(), b"1"), topic=topic) == rule._map(Message(MQMD(), b"1"), topic, None)
-        entries.append(len(rule._cache._publications))
+        entries.append(len(rule._cache._entries))
     assert 1 < max(entries) <= 100_000 // 20_000
