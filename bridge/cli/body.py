@@ -8,7 +8,7 @@ import msgspec
 
 from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.output import note
-from bridge.mapping.rules.attributes import identifier, queue_name
+from bridge.mapping.rules.rendered import identifier, queue_name
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -5,29 +5,31 @@ A rule reads them when it is made, and fills them for each message. Which fields
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import msgspec
 
 from bridge.config.link import LOCAL
-from bridge.config.mapping import Attribute, Check, ToMqMapping, ToMqttMapping, templates_of
+from bridge.config.mapping import Attribute, ToMqMapping, ToMqttMapping, templates_of
+from bridge.mapping.rules.rendered import CHECKS, topic_string
 from bridge.mapping.rules.scope import PUBLICATION_NAMES
 from bridge.mapping.rules.template import MD_FIELDS, WORDS, RuleError, Scope, TemplateError, template_of
-from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
-from bridge.telemetry.headers import MQTT_LENGTH, is_mqtt_string
-from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH
 from bridge.telemetry.message import Unmappable
-from bridge.telemetry.request import is_object_name
-from bridge.wire import cmqc
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
 #: Folders of names that people write for fields of a JSON payload; no message has them.
 _PAYLOAD_FOLDERS = ("$", "payload")
+
+#: Fields of an MQMD that every rule to MQTT looks at.
+_MD_ALWAYS = frozenset(
+    ("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId")
+)
+#: Bytes of a payload, more than there ever are.
+_LONGEST = 2**40
+_MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
 Made = TypeVar("Made")
 
@@ -124,118 +126,6 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
 
 def _refuse(why: str) -> None:
     raise TemplateError(why)
-
-
-#: ObjectQMgrName may be a client identifier, whose characters are its client's choice (MQTT-3.1.3-5).
-_QUEUE_MANAGER_LENGTH = 48
-_WILDCARD = re.compile(r"[+#\0]")
-_HEXADECIMAL = re.compile(r"[0-9A-Fa-f]{48}")
-_IDENTIFIER_LENGTH = 24
-
-
-def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NAME_ERROR) -> str:
-    """Check and return the name of a queue: 1 to 48 of MQ's characters."""
-    if not is_object_name(text):
-        rule = "1 to 48 of the characters A-Z a-z 0-9 . _ / %"
-        raise Unmappable(reason, f"{_cut(text)} is no name for a {what}, which has {rule}")
-    return text
-
-
-def queue_manager_name(text: str) -> str:
-    """Check and return the name of a queue manager, or a client identifier: 1 to 48 bytes."""
-    if not text or "\0" in text or len(text.encode()) > _QUEUE_MANAGER_LENGTH:
-        why = f"{_cut(text)} is no name for a queue manager or client, which has 1 to {_QUEUE_MANAGER_LENGTH} bytes"
-        raise Unmappable(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, why)
-    return text
-
-
-def topic_string(text: str) -> str:
-    """Check and return a topic string to publish to on MQ."""
-    if not text or _WILDCARD.search(text):
-        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
-    if len(text) > MQ_TOPIC_STR_LENGTH:
-        why = f"{_cut(text)} is no topic string: it has {len(text)} characters, of {MQ_TOPIC_STR_LENGTH} at most"
-        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
-    return text
-
-
-def topic_name(text: str) -> str:
-    """Check and return a topic name to publish to on MQTT (MQTT-3.3.2-2, MQTT-4.7.3)."""
-    if not text or _WILDCARD.search(text):
-        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
-    return mqtt_string(text, "topic name", cmqc.MQRC_TOPIC_STRING_ERROR)
-
-
-def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
-    """Check and return text that fits a UTF-8 string of MQTT."""
-    if not is_mqtt_string(text):
-        why = f"{_cut(text)} is no {what}, which has at most {MQTT_LENGTH} bytes and no U+0000"
-        raise Unmappable(reason, why)
-    return text
-
-
-def identifier(text: str, field: str, reason: int) -> bytes:
-    """Return the bytes of a MsgId or CorrelId: from 48 hexadecimal digits, or from text of at most 24 bytes."""
-    if _HEXADECIMAL.fullmatch(text):
-        return bytes.fromhex(text)
-    encoded = text.encode()
-    if len(encoded) > _IDENTIFIER_LENGTH:
-        rule = f"48 hexadecimal digits, or text of at most {_IDENTIFIER_LENGTH} bytes"
-        raise Unmappable(reason, f"{_cut(text)} is no {field}, which is {rule}")
-    return encoded.ljust(_IDENTIFIER_LENGTH, b"\0")
-
-
-def correlation(text: str) -> bytes:
-    """Return the bytes of Correlation Data: from hexadecimal digits of a CorrelId, or from text."""
-    if _HEXADECIMAL.fullmatch(text):
-        return bytes.fromhex(text)
-    return mqtt_string(text, "Correlation Data").encode()
-
-
-def user_identifier(text: str) -> bytes:
-    """Return the bytes of MQMD.UserIdentifier: at most 12."""
-    encoded = text.encode()
-    if len(encoded) > USER_IDENTIFIER_LENGTH or b"\0" in encoded:
-        why = f"{_cut(text)} is no UserIdentifier, which has at most {USER_IDENTIFIER_LENGTH} bytes"
-        raise Unmappable(cmqc.MQRC_MD_ERROR, why)
-    return encoded.rstrip(b" ")
-
-
-def _topic_fault(text: str) -> str:
-    found = _WILDCARD.search(text)
-    return "it is empty" if found is None else f"it has {'U+0000' if found[0] == chr(0) else found[0]} in it"
-
-
-def _cut(text: str) -> str:
-    return repr(text) if len(text) <= 100 else f"{text[:100]!r} and {len(text) - 100} characters more"
-
-
-#: What a template has to come out as -> the function that checks it, and returns the value of the field.
-CHECKS: Mapping[Check, Callable[[str], Any]] = {
-    "queue": queue_name,
-    "queue manager": queue_manager_name,
-    "reply queue": lambda text: queue_name(text, "reply queue", cmqc.MQRC_MISSING_REPLY_TO_Q).encode(),
-    "reply queue manager": lambda text: queue_name(
-        text, "queue manager to reply to", cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR
-    ).encode(),
-    "topic string": topic_string,
-    "topic name": topic_name,
-    "MsgId": partial(identifier, field="MsgId", reason=cmqc.MQRC_MSG_ID_ERROR),
-    "CorrelId": partial(identifier, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR),
-    "UserIdentifier": user_identifier,
-    "Correlation Data": correlation,
-    "Content Type": partial(mqtt_string, what="Content Type"),
-    "User Property": partial(mqtt_string, what="value of a user property"),
-    "text": str,
-}
-
-#: Fields of an MQMD that every rule to MQTT looks at.
-_MD_ALWAYS = frozenset(
-    ("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId")
-)
-#: Bytes of a payload, more than there ever are.
-_LONGEST = 2**40
-_MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
 
 class UsedFields(msgspec.Struct, frozen=True):

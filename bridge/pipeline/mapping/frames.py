@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from bridge.config import ToMqMapping, ToMqttMapping, load
-from bridge.mapping.rules.attributes import queue_name, topic_name, topic_string
+from bridge.mapping.rules.rendered import queue_name, topic_name, topic_string
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mapping import publications

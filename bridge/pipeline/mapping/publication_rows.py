@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.attributes import user_identifier
+from bridge.mapping.rules.rendered import user_identifier
 from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.mapping.envelope import publication_of
-from bridge.mapping.rules.attributes import topic_name, topic_string
+from bridge.mapping.rules.rendered import topic_name, topic_string
 from bridge.telemetry.conversion import message_of
 from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication
