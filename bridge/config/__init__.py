@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from bridge.config.authentication import ChannelAuthenticationConfig
     from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
     from bridge.config.description import advice, describe
-    from bridge.config.document import StandardProfile, load, standard_profile
+    from bridge.config.document import StandardProfile, load
     from bridge.config.link import LOCAL, LinkConfig
     from bridge.config.mapping import (
         AnyMapping,
@@ -85,7 +85,6 @@ __all__ = [
     "default_configuration",
     "describe",
     "load",
-    "standard_profile",
 ]
 
 # Each module is imported when a name of it is asked for: to run a bridge takes no YAML and no description of a file, and its
@@ -93,7 +92,7 @@ __all__ = [
 _NAMES = {
     "operations": ("AdminConfig", "AuditLogConfig", "LogConfig", "LogFormat", "LogLevel"),
     "description": ("advice", "describe"),
-    "document": ("StandardProfile", "load", "standard_profile"),
+    "document": ("StandardProfile", "load"),
     "link": ("LOCAL", "LinkConfig"),
     "mapping": (
         "AnyMapping",
