@@ -1,5 +1,7 @@
 """A configuration file with the mapping and pipeline files that it names: loaded, merged and checked."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
