@@ -18,7 +18,7 @@ import msgspec
 from bridge.archive.events import together
 
 if TYPE_CHECKING:
-    from bridge.config.archive import ArchiveConfig
+    from bridge.config.operations import ArchiveConfig
 
 #: What runs in it.
 MODULE: Final = "bridge.archive.process"

@@ -32,7 +32,7 @@ from bridge.archive.open_sessions import OpenSessions
 from bridge.archive.writer import ROW_BYTES, prepare
 
 if TYPE_CHECKING:
-    from bridge.config.archive import ArchiveConfig
+    from bridge.config.operations import ArchiveConfig
 
 log = logging.getLogger(__name__)
 

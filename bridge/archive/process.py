@@ -21,7 +21,7 @@ import msgspec
 from bridge.archive.child import LENGTH, Report
 from bridge.archive.events import events_of
 from bridge.archive.writer import ArchiveWriter
-from bridge.config.archive import ArchiveConfig
+from bridge.config.operations import ArchiveConfig
 
 log = logging.getLogger(__name__)
 

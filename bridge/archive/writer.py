@@ -31,7 +31,7 @@ from bridge.archive.events import (
 from bridge.archive.open_sessions import OpenSessions
 from bridge.archive.rows import Rows
 from bridge.archive.schema import Direction, Outcome, Row, row
-from bridge.config.archive import ArchiveConfig
+from bridge.config.operations import ArchiveConfig
 from bridge.extras import install
 
 if TYPE_CHECKING:

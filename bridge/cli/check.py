@@ -77,8 +77,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     from bridge.cli.requirements import lacking_at_queue_manager
     from bridge.cli.surroundings import expiring, lacking, long_user_names, undefined_queues, unreachable
     from bridge.config import ConfigurationError, advice, describe
-    from bridge.mapping.rules.check import loops_of
-    from bridge.mapping.rules.check_warnings import warnings_of
+    from bridge.mapping.rules.check import loops_of, warnings_of
 
     findings = Findings(str(config))
     try:

@@ -21,7 +21,7 @@ from bridge.cli.output import note, write
 
 if TYPE_CHECKING:
     from bridge.config import Configuration, PipelineConfig
-    from bridge.config.spark import SparkConfig
+    from bridge.config.pipeline import SparkConfig
     from bridge.pipeline.flow.environment import PipelineEnvironment
     from bridge.pipeline.flow.plan import Plan
 
@@ -53,7 +53,7 @@ Once = Annotated[bool, typer.Option("--once", help="End when all that is there i
 
 def list_(config: options.ConfigurationFile = None) -> None:
     """Say what the pipelines read and write, and how often."""
-    from bridge.config.pipeline_description import describe_pipeline
+    from bridge.config.description import describe_pipeline
 
     _, configuration = configuration_of(config)
     for name, one in configuration.pipelines.items():
@@ -77,7 +77,7 @@ def check(
     Exit status 2 when there are mistakes; each is one line on standard error: file, line, column, key, what was expected
     and what was found.
     """
-    from bridge.config.spark import is_remote
+    from bridge.config.pipeline import is_remote
 
     file, configuration = configuration_of(config)
     chosen = chosen_of(configuration, names)
@@ -190,7 +190,7 @@ def environment_of(
 
 def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None, jars: str | None) -> dict[str, str]:
     """Return the settings of Spark that the file and the command line say; the command line wins, of lists both count."""
-    from bridge.config.spark import PACKAGE, is_secret
+    from bridge.config.pipeline import PACKAGE, is_secret
 
     found = dict(spark.conf)
     for one in conf or ():
@@ -262,7 +262,7 @@ def check_all(
     spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment
 ) -> list[Plan]:
     """Return the plans of the chosen pipelines. Raises Failure with all mistakes, each with its place in the file."""
-    from bridge.config.collection import Collection
+    from bridge.config.document import Collection
     from bridge.pipeline.flow.mistake import Mistake
     from bridge.pipeline.flow.plan import plan
     from bridge.pipeline.flow.shared_archives import archive_mistakes

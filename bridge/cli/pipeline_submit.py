@@ -61,7 +61,7 @@ def submit(
     cluster, for which the configuration file and the checkpoints are below a directory of `spark.shared`.
     """  # fmt: skip
     file, configuration = pipeline.configuration_of(config)
-    from bridge.config.spark import is_remote
+    from bridge.config.pipeline import is_remote
     from bridge.pipeline.archived_environment import ArchivedEnvironment
     from bridge.pipeline.java import find_java
     from bridge.pipeline.session import UNPACKED

@@ -71,7 +71,7 @@ def configured(
             )
         changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
     configuration = base.model_copy(update=changes)
-    if port is not None and (found := clashes(configuration.model_dump(by_alias=True, exclude_none=True))):
+    if port is not None and (found := clashes(configuration)):
         text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
         raise Failure(f"--port {port}: {text}", WRONG_USAGE)
     return configuration

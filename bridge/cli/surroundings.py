@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         LinkConfig,
         ListenerConfig,
     )
-    from bridge.config.traces import TracesConfig
+    from bridge.config.operations import TracesConfig
 
 
 #: A queue definition in MQSC.

@@ -4,14 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridge.config.admin import AdminConfig
+    from bridge.config.authentication import ChannelAuthenticationConfig
     from bridge.config.channel import ByteOrder, ChannelConfig, Protocol, WebSocketConfig
-    from bridge.config.channel_authentication import ChannelAuthenticationConfig
-    from bridge.config.client_tls import ClientTlsConfig
     from bridge.config.description import advice, describe
-    from bridge.config.document import load
+    from bridge.config.document import StandardProfile, load
     from bridge.config.link import LOCAL, LinkConfig
-    from bridge.config.listener_tls import ListenerTlsConfig
     from bridge.config.mapping import (
         AnyMapping,
         FilterConfig,
@@ -26,18 +23,10 @@ if TYPE_CHECKING:
         ToMqMapping,
         ToMqttMapping,
     )
-    from bridge.config.models import (
-        AuditLogConfig,
-        Configuration,
-        LimitsConfig,
-        LogConfig,
-        LogFormat,
-        LogLevel,
-        default_configuration,
-    )
-    from bridge.config.pipeline import ChangesConfig, PipelineConfig, PipelineSource
-    from bridge.config.pipeline_destinations import Destination, PipelineDestination
-    from bridge.config.problems import ConfigurationError, Problem
+    from bridge.config.models import Configuration, LimitsConfig, default_configuration
+    from bridge.config.operations import AdminConfig, AuditLogConfig, LogConfig, LogFormat, LogLevel
+    from bridge.config.pipeline import ChangesConfig, Destination, PipelineConfig, PipelineDestination, PipelineSource
+    from bridge.config.problems import Clash, ConfigurationError, Problem
     from bridge.config.queue_manager import (
         BatchConfig,
         EmbeddedQueueManagerConfig,
@@ -46,8 +35,7 @@ if TYPE_CHECKING:
         QueueManagerConfig,
         TlsConfig,
     )
-    from bridge.config.references import Clash
-    from bridge.config.standard import StandardProfile, standard_profile
+    from bridge.config.tls import ClientTlsConfig, ListenerTlsConfig
 
 __all__ = [
     "LOCAL",
@@ -97,15 +85,14 @@ __all__ = [
     "default_configuration",
     "describe",
     "load",
-    "standard_profile",
 ]
 
 # Each module is imported when a name of it is asked for: to run a bridge takes no YAML and no description of a file, and its
 # archive's process needs one section.
 _NAMES = {
-    "admin": ("AdminConfig",),
+    "operations": ("AdminConfig", "AuditLogConfig", "LogConfig", "LogFormat", "LogLevel"),
     "description": ("advice", "describe"),
-    "document": ("load",),
+    "document": ("StandardProfile", "load"),
     "link": ("LOCAL", "LinkConfig"),
     "mapping": (
         "AnyMapping",
@@ -121,22 +108,16 @@ _NAMES = {
         "ToMqMapping",
         "ToMqttMapping",
     ),
-    "channel_authentication": ("ChannelAuthenticationConfig",),
+    "authentication": ("ChannelAuthenticationConfig",),
     "channel": ("ByteOrder", "ChannelConfig", "Protocol", "WebSocketConfig"),
-    "client_tls": ("ClientTlsConfig",),
-    "listener_tls": ("ListenerTlsConfig",),
+    "tls": ("ClientTlsConfig", "ListenerTlsConfig"),
     "models": (
-        "AuditLogConfig",
         "Configuration",
         "LimitsConfig",
-        "LogConfig",
-        "LogFormat",
-        "LogLevel",
         "default_configuration",
     ),
-    "pipeline": ("ChangesConfig", "PipelineConfig", "PipelineSource"),
-    "pipeline_destinations": ("Destination", "PipelineDestination"),
-    "problems": ("ConfigurationError", "Problem"),
+    "pipeline": ("ChangesConfig", "Destination", "PipelineConfig", "PipelineDestination", "PipelineSource"),
+    "problems": ("Clash", "ConfigurationError", "Problem"),
     "queue_manager": (
         "BatchConfig",
         "EmbeddedQueueManagerConfig",
@@ -145,8 +126,6 @@ _NAMES = {
         "QueueManagerConfig",
         "TlsConfig",
     ),
-    "references": ("Clash",),
-    "standard": ("StandardProfile", "standard_profile"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -1,12 +1,237 @@
-"""How the clients of a channel show who they are: its list of authentication methods."""
+"""How clients authenticate: the methods of a channel, and channel authentication records with their patterns.
 
+The patterns are those of IBM MQ: addresses ("Generic IP addresses") and distinguished names ("IBM MQ rules for SSLPEER
+values").
+"""
+
+import ipaddress
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
-from bridge.config.section import FilePath, Section, Truth
+from bridge.config.values import FilePath, Section, Truth, UserName, without_empty
+
+_MAPPED: Final = re.compile(r"::ffff:([0-9.*-]+)", re.IGNORECASE)
+_NUMBERS: Final = {10: re.compile(r"0|[1-9][0-9]{0,2}"), 16: re.compile(r"[0-9A-Fa-f]{1,4}")}
+
+
+class _Part(NamedTuple):
+    low: int
+    high: int
+    #: it is for one part or more
+    many: bool = False
+
+
+class AddressPattern:
+    """The addresses of one pattern."""
+
+    def __init__(self, text: str) -> None:
+        """Read a pattern. Raises ValueError, with words for a person."""
+        #: any client, also one that has no address: on a Unix socket
+        self._is_any = text == "*"
+        if mapped := _MAPPED.fullmatch(text):
+            text = mapped[1]
+        self._version = 6 if ":" in text else 4
+        self._base, self._count = (16, 8) if self._version == 6 else (10, 4)
+        self._last = 0xFFFF if self._version == 6 else 0xFF
+        self._parts = self._read(text)
+
+    def _read(self, text: str) -> list[_Part]:
+        words = _without_double_colon(text) if self._version == 6 else text.split(".")
+        parts = [self._part(word, text) for word in words]
+        wild = [part for part in parts if part.many]
+        if len(parts) > self._count or (len(parts) < self._count and not wild):
+            raise ValueError(f"an IPv{self._version} address has {self._count} parts, and {text} has {len(parts)}")
+        if len(parts) > 1 and parts[-1].many and parts[-2].many:
+            raise ValueError(f"no * beside the one at the end of {text}, which is for all parts that follow")
+        if self._version == 6 and parts[:6] == [_Part(0, 0)] * 5 + [_Part(0xFFFF, 0xFFFF)]:
+            raise ValueError(f"an IPv4 address, which {text} is mapped into IPv6, as such")
+        return parts
+
+    def _part(self, word: str, text: str) -> _Part:
+        if word == "*":
+            return _Part(0, self._last, many=True)
+        low, hyphen, high = word.partition("-")
+        number = _NUMBERS[self._base]
+        if not number.fullmatch(low) or (hyphen and not number.fullmatch(high)):
+            raise ValueError(f"a number, a range of them or * as each part of {text}, which {word!r} is not")
+        first, last = int(low, self._base), int(high or low, self._base)
+        if last > self._last:
+            raise ValueError(f"parts of at most {self._last} in {text}")
+        if hyphen and first >= last:
+            raise ValueError(f"the lower number first in range {word} of {text}")
+        return _Part(first, last)
+
+    def matches(self, address: str) -> bool:
+        """Return whether an IP address is one of these; "" is that of a client on a Unix socket."""
+        if self._is_any:
+            return True
+        try:
+            there = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        there = getattr(there, "ipv4_mapped", None) or there
+        if there.version != self._version:
+            return False
+        size = 16 // self._count if self._version == 6 else 1
+        packed = there.packed
+        numbers = [int.from_bytes(packed[at : at + size]) for at in range(0, len(packed), size)]
+        return self._match(0, numbers)
+
+    def _match(self, begin: int, numbers: list[int]) -> bool:
+        """Return whether the parts from one on are for these numbers. It goes as deep as there are parts: eight at most."""
+        for index in range(begin, len(self._parts)):
+            part = self._parts[index]
+            if part.many:
+                rest = len(self._parts) - index - 1
+                return any(self._match(index + 1, numbers[taken:]) for taken in range(1, len(numbers) - rest + 1))
+            if not numbers or not part.low <= numbers[0] <= part.high:
+                return False
+            numbers = numbers[1:]
+        return not numbers
+
+    @property
+    def specificity(self) -> tuple[int, ...]:
+        """Return a key by which the pattern is the greater that admits fewer addresses, from the first part on."""
+        if self._is_any:
+            return (-0x1_0000,)
+        more = self._count - len(self._parts)
+        found: list[int] = []
+        for part in self._parts:
+            spread = 1
+            if part.many:
+                spread, more = 1 + more, 0
+            found += [part.low - part.high] * spread
+        return tuple(found)
+
+
+@lru_cache(1_000)
+def address_pattern(text: str) -> AddressPattern:
+    """Return what a pattern stands for. Raises ValueError, with words for a person."""
+    return AddressPattern(text)
+
+
+def _without_double_colon(text: str) -> list[str]:
+    """Return the parts of an IPv6 pattern, those that `::` leaves out among them. Raises ValueError."""
+    left, double, right = text.partition("::")
+    if not double:
+        return text.split(":")
+    if "*" in text:
+        raise ValueError(f"either :: or * in {text}, for it is not clear which parts each is for")
+    before, behind = (side.split(":") if side else [] for side in (left, right))
+    missing = 8 - len(before) - len(behind)
+    if missing < 1:
+        raise ValueError(f"fewer than eight parts beside the :: of {text}")
+    return [*before, *["0"] * missing, *behind]
+
+
+#: Types of attribute that a pattern may ask for, and the other names that each has there or in certificates.
+ATTRIBUTES: Final = {
+    "SERIALNUMBER": (),
+    "MAIL": ("E", "EMAILADDRESS"),
+    "UID": ("USERID",),
+    "CN": ("COMMONNAME",),
+    "T": ("TITLE",),
+    "OU": ("ORGANIZATIONALUNITNAME",),
+    "DC": ("DOMAINCOMPONENT",),
+    "O": ("ORGANIZATIONNAME",),
+    "STREET": ("STREETADDRESS",),
+    "L": ("LOCALITYNAME",),
+    "ST": ("SP", "S", "STATEORPROVINCENAME"),
+    "PC": ("POSTALCODE",),
+    "C": ("COUNTRYNAME",),
+    "UNSTRUCTUREDNAME": (),
+    "UNSTRUCTUREDADDRESS": (),
+    "DNQ": ("DNQUALIFIER",),
+}
+_NAMES: Final = {other: name for name, others in ATTRIBUTES.items() for other in (name, *others)}
+#: Stands for an asterisk that is one, with a backslash before it; nothing that is read has it.
+_ASTERISK: Final = "\0"
+
+
+@lru_cache(1_000)
+def name_pattern(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the attributes that a pattern asks for, each with its value. Raises ValueError, with words for a person."""
+    found = _read(text)
+    if not found:
+        raise ValueError("a distinguished name such as CN=pump*,O=Example")
+    for key, value in found:
+        if key not in ATTRIBUTES:
+            raise ValueError(f"one of {', '.join(ATTRIBUTES)} before = in {key or value!r}")
+        if not value:
+            raise ValueError(f"a value behind {key}=")
+        if "*" in value[1:-1]:
+            raise ValueError(f"* at the beginning or the end of {key}={value}, or \\* for an asterisk")
+    return tuple(found)
+
+
+def matches_name(pattern: str, name: str) -> bool:
+    """Return whether a distinguished name has what a pattern asks for, in any order.
+
+    A value may begin and end with `*`; of an attribute that stands in the pattern several times each has to be there, in
+    their order. A pattern that is none matches nobody.
+    """
+    try:
+        wanted = name_pattern(pattern)
+    except ValueError:
+        return False
+    there = _read(name)
+    positions: dict[str, int] = {}
+    for key, value in wanted:
+        values = [one for other, one in there if other == key]
+        index = positions.get(key, 0)
+        while index < len(values) and not _value_matches(value, values[index]):
+            index += 1
+        if index == len(values):
+            return False
+        positions[key] = index + 1
+    return True
+
+
+def _value_matches(wanted: str, value: str) -> bool:
+    wanted, value = wanted.lower(), value.replace(_ASTERISK, "*").lower()
+    begins, ends = wanted.startswith("*"), wanted.endswith("*")
+    middle = wanted[begins : len(wanted) - (ends and len(wanted) > begins)].replace(_ASTERISK, "*")
+    if begins and ends:
+        return middle in value
+    if begins:
+        return value.endswith(middle)
+    return value.startswith(middle) if ends else value == middle
+
+
+def _read(name: str) -> list[tuple[str, str]]:
+    """Return the attributes of a distinguished name, of which a comma or a semicolon is between two.
+
+    In a value they have a backslash before them, or quotes around it. What has no `=` comes with no type.
+    """
+    found: list[tuple[str, str]] = []
+    part, quoted, escaped = "", False, False
+    for character in name + ",":
+        if escaped:
+            part, escaped = part + (_ASTERISK if character == "*" else character), False
+        elif character == "\\":
+            escaped = True
+        elif character == '"':
+            quoted = not quoted
+        elif character in ",;" and not quoted:
+            key, equals, value = part.partition("=")
+            found.append((_type(key), value.strip()) if equals else ("", part.strip()))
+            part = ""
+        else:
+            part += character
+    if quoted or escaped:
+        found.append(("", part))
+    return found
+
+
+def _type(key: str) -> str:
+    key = key.strip().upper()
+    return _NAMES.get(key, key)
+
 
 _FILED = "no password in this file, because too many read it (name a file that the bridge alone may read)"
 _TEXT = values.text(r"[^\x00-\x1f]{1,1024}", "text of 1 to 1024 characters")
@@ -172,3 +397,87 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
             raise values.refusal(expected, index, "method")
         seen[kind] = one.method
     return methods
+
+
+RecordType = Literal["ADDRESSMAP", "USERMAP", "SSLPEERMAP", "BLOCKUSER", "BLOCKADDR"]
+UserSource = Literal["MAP", "CHANNEL", "NOACCESS"]
+
+_PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one with * behind it")
+_ADDRESS = values.read_by(
+    address_pattern,
+    r"[0-9A-Fa-f.:*-]{1,64}",
+    "an IP address, in which a part may be * or a range such as 1-5 (no host name)",
+)
+_DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
+
+#: What a record of each type has beside channel, type, description and warn.
+_OF_MAPS = ("user_source", "mcauser")
+KEYS: dict[str, tuple[str, ...]] = {
+    "ADDRESSMAP": ("address", *_OF_MAPS),
+    "USERMAP": ("client_user", "address", *_OF_MAPS),
+    "SSLPEERMAP": ("ssl_peer", "ssl_cert_issuer", "address", *_OF_MAPS),
+    "BLOCKUSER": ("user_list",),
+    "BLOCKADDR": ("address_list",),
+}
+_NEEDED = {
+    "ADDRESSMAP": ("address",),
+    "USERMAP": ("client_user",),
+    "SSLPEERMAP": ("ssl_peer",),
+    "BLOCKUSER": ("user_list",),
+    "BLOCKADDR": ("address_list",),
+}
+
+
+class ChannelAuthenticationConfig(Section):
+    """A channel authentication record (MQ: SET CHLAUTH)."""
+
+    channel: Annotated[str, _PROFILE] = "*"
+    """The channel that it is for, or those whose names begin so (`PLAIN.*`)."""
+    type: Annotated[RecordType, values.choice(RecordType)]
+    """What it goes by: the client's address, its user name, its certificate; or what it keeps out: users, addresses."""
+    address: Annotated[str, _ADDRESS] | None = None
+    """The client's IP address, in which a part may be * or a range."""
+    client_user: Annotated[str, values.text(r"[!-~]{1,64}", "a user name of 1 to 64 characters without blanks")] | None = None
+    """The user that the client says, or has shown, that it is (MQ: CLNTUSER)."""
+    ssl_peer: Annotated[str, _DN] | None = None
+    """What the distinguished name of its certificate has to have: attributes in any order, * at the ends of values."""
+    ssl_cert_issuer: Annotated[str, _DN] | None = None
+    """The same of who issued that certificate."""
+    user_source: Annotated[UserSource, values.choice(UserSource)] = "MAP"
+    """MAP: the client acts as `mcauser`; CHANNEL: as the channel has it; NOACCESS: it is refused (MQ: USERSRC)."""
+    mcauser: UserName | None = None
+    """The user that the client acts as."""
+    user_list: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name, or *MQADMIN")]] = Field(default=[])
+    """Users that are refused; *MQADMIN stands for those with privileges."""
+    address_list: list[Annotated[str, _ADDRESS]] = Field(default=[])
+    """Addresses that are refused, in the form of `address`."""
+    warn: Truth = False
+    """Whether a client that it would refuse is let in, and the log says so."""
+    description: str = ""
+    """What it is for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_list(cls, data: Any) -> Any:
+        return without_empty(data, "user_list", "address_list")
+
+    @model_validator(mode="after")
+    def _of_its_type(self) -> Self:
+        allowed = {"channel", "type", "warn", "description", *KEYS[self.type]}
+        if other := sorted(self.model_fields_set - allowed):
+            raise values.refusal(f"no {other[0]} in a record of type {self.type}", other[0])
+        for key in _NEEDED[self.type]:
+            if not getattr(self, key):
+                raise values.refusal(f"{key} in a record of type {self.type}", "type")
+        if "mcauser" in KEYS[self.type] and (self.user_source == "MAP") != (self.mcauser is not None):
+            expected = "mcauser, which user_source MAP maps to" if self.mcauser is None else "user_source MAP beside mcauser"
+            raise values.refusal(expected, "type" if self.mcauser is None else "user_source")
+        if self.type == "BLOCKADDR" and self.channel != "*":
+            raise values.refusal("channel '*' in a record of type BLOCKADDR", "channel")
+        return self
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return what no two records have in common, as MQ's SET CHLAUTH has it."""
+        by = (self.address, self.client_user, self.ssl_peer, self.ssl_cert_issuer)
+        return (self.channel, self.type, *(one or "" for one in by))

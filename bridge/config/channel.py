@@ -7,8 +7,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
-from bridge.config.listener_tls import ListenerTlsConfig
-from bridge.config.section import Address, ChannelName, FilePath, Port, Section, Truth, UserName, without_empty
+from bridge.config.tls import ListenerTlsConfig
+from bridge.config.values import Address, ChannelName, FilePath, Port, Section, Truth, UserName, without_empty
 
 Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, in the words of MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`:

@@ -1,17 +1,42 @@
-"""What a configuration makes the bridge do, in plain words."""
+"""A configuration in plain words, for `mqbridge check`: what it makes the bridge do."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 from bridge.config import values
-from bridge.config.admin import AdminConfig
-from bridge.config.archive import ArchiveConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
-from bridge.config.channel_authentication import ChannelAuthenticationConfig
-from bridge.config.mapping_description import describe_link, describe_mapping
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.mapping import (
+    AnyMapping,
+    FilterConfig,
+    FilterValue,
+    MappingBatchConfig,
+    MessageAttributes,
+    MqDestination,
+    MqSource,
+    MqttDestination,
+    MqttSource,
+    PublicationAttributes,
+    TextPayload,
+    ToMqMapping,
+    ToMqttMapping,
+)
 from bridge.config.models import Configuration
-from bridge.config.pipeline_description import describe_pipeline, describe_spark
+from bridge.config.operations import AdminConfig, ArchiveConfig, TracesConfig
+from bridge.config.pipeline import (
+    AVAILABLE_NOW,
+    Destination,
+    MqFlow,
+    PipelineConfig,
+    PipelineDestination,
+    PipelineSource,
+    SparkConfig,
+)
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
-from bridge.config.traces import TracesConfig
 
 _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
 
@@ -237,3 +262,214 @@ def _asked(channel: ChannelConfig) -> str:
 
 def _endpoint(address: str, port: int) -> str:
     return values.endpoint(address, port) if port else f"any free port of {address}"
+
+
+def describe_link(name: str, link: LinkConfig) -> str:
+    """Return a line on what a link connects to, and how; never a password."""
+    parts = [f"link {name}: MQTT {link.version} at {values.endpoint(link.host, link.broker_port)}", _link_tls(link)]
+    if link.user is not None:
+        parts.append(f"as user {link.user}, {_link_password(link)}")
+    parts.append(f"{link.session} session {link.client_id!r}")
+    parts.append(f"at most {_counted(link.in_flight, 'publication')} in flight")
+    if not link.trusted:
+        parts.append("properties of other bridges not believed")
+    return ", ".join(parts)
+
+
+def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
+    """Return a line on what a mapping moves from where to where, and below it what is not as by default."""
+    state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
+    to = _side(mapping.destination).removesuffix(",")
+    lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
+    conditions = _conditions(mapping.filter)
+    lines += [f"  only messages with {condition}" for condition in conditions]
+    if conditions and isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None:
+        others = "go to the dead-letter queue" if mapping.filter.others == "dead-letter" else "are discarded"
+        lines.append(f"  the others {others}")
+    if mapping.otherwise:
+        lines.append(f"  only messages that no filter of {values.listing(mapping.otherwise, 'and')} accepts")
+    if isinstance(mapping, ToMqMapping) and mapping.order == "strict":
+        lines.append("  a full destination queue holds up all its messages (order: strict)")
+    if mapping.payload != TextPayload():
+        lines.append(f"  {_payload(mapping.payload, isinstance(mapping, ToMqMapping))}")
+    lines += [f"  {key} {shown}" for key, shown in _own_attributes(mapping.attributes)]
+    if mapping.batch != MappingBatchConfig():
+        batch = mapping.batch
+        lines.append(
+            f"  units of work of at most {_counted(batch.messages, 'message')}, {values.size_text(batch.size)},"
+            f" {values.duration_text(batch.time)}"
+        )
+    if mapping.backouts != type(mapping).model_fields["backouts"].default:
+        lines.append(f"  to the dead-letter queue after {_counted(mapping.backouts, 'backout')}")
+    return lines
+
+
+def _side(side: MqttSource | MqSource | MqttDestination | MqDestination) -> str:
+    if isinstance(side, MqttSource | MqttDestination):
+        where = "the bridge's own clients" if side.link == LOCAL else f"link {side.link}"
+        return f"MQTT topic {side.mqtt} of {where}"
+    if side.topic is not None:
+        return f"MQ topic {side.topic}"
+    manager = side.queue_manager if isinstance(side, MqDestination) else None
+    at = f" at queue manager {manager}" if manager is not None else ""
+    kept = "whose requests are kept on" if isinstance(side, MqDestination) else "with answers to the requests kept on"
+    requests = f", {kept} queue {side.requests_queue}," if side.requests_queue is not None else ""
+    return f"queue {side.queue}{at}{requests}"
+
+
+def _conditions(wanted: FilterConfig) -> list[str]:
+    conditions = []
+    if wanted.qos is not None:
+        conditions.append(f"QoS {values.listing([str(one) for one in wanted.qos], 'or')}")
+    if wanted.retained is not None:
+        conditions.append("the retained flag" if wanted.retained else "no retained flag")
+    if wanted.min_size is not None:
+        conditions.append(f"a payload of at least {values.size_text(wanted.min_size)}")
+    if wanted.max_size is not None:
+        conditions.append(f"a payload of at most {values.size_text(wanted.max_size)}")
+    conditions += [_property(name, value) for name, value in wanted.properties.items()]
+    if wanted.json_path is not None:
+        conditions.append(f"a JSON payload where {wanted.json_path}")
+    return conditions
+
+
+def _property(name: str, value: FilterValue) -> str:
+    if value is None:
+        return f"no property {name}"
+    listed = value if isinstance(value, list) else [value]
+    return f"property {name} = {values.listing([_shown(one) for one in listed], 'or')}"
+
+
+def _payload(payload: TextPayload, to_mq: bool) -> str:
+    if payload.object:
+        members = values.listing([f"{name}: {template}" for name, template in payload.object.items()], "and")
+        return f"payload: a JSON object with {members}"
+    if payload.type == "bytes":
+        return "payload: bytes as they are"
+    if payload.ccsid is not None:
+        mq = f"CCSID {payload.ccsid}"
+    else:
+        mq = "UTF-8 (CCSID 1208)" if to_mq else "the CCSID that the message has"
+    what = "text" if payload.type == "text" else "JSON"
+    return f"payload: {what}, from UTF-8 to {mq}" if to_mq else f"payload: {what}, from {mq} to UTF-8"
+
+
+def _own_attributes(attributes: MessageAttributes | PublicationAttributes) -> list[tuple[str, str]]:
+    """Return the attributes that are not as in the standard profile."""
+    standard = type(attributes)()
+    names = [name for name in type(attributes).model_fields if getattr(attributes, name) != getattr(standard, name)]
+    return [(name, _attribute(name, getattr(attributes, name))) for name in names]
+
+
+def _attribute(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return values.listing([f"{key}: {_shown(one)}" for key, one in value.items()], "and")
+    return values.duration_text(value) if name == "expiry" and isinstance(value, float) else _shown(value)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _link_tls(link: LinkConfig) -> str:
+    if link.tls is None:
+        return "no TLS"
+    trust = str(link.tls.ca_file) if link.tls.ca_file is not None else "what this machine trusts"
+    parts = [f"TLS that trusts {trust}"]
+    if link.tls.certificate_file is not None:
+        parts.append(f"certificate {link.tls.certificate_file}")
+    if not link.tls.check_host_name:
+        parts.append("WHOSE HOST NAME IS NOT CHECKED")
+    return ", ".join(parts)
+
+
+def _link_password(link: LinkConfig) -> str:
+    if link.password_file is not None:
+        return f"password in {link.password_file}"
+    if link.password_variable is not None:
+        return f"password in the environment variable {link.password_variable}"
+    return "no password"
+
+
+_PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue says"}
+
+
+def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
+    """Return a line on what a pipeline reads and writes, and how often, and below it what is not as by default."""
+    state = "" if pipeline.enabled else " (not enabled)"
+    if pipeline.destination is None:
+        to = f"by mapping {pipeline.mapping}"
+    else:
+        to = f"to {' and '.join(_destinations(pipeline.destination))}"
+    lines = [f"pipeline {name}{state}: from {_source(pipeline.source)} {to}, {_trigger(pipeline.trigger)}"]
+    mq = None if pipeline.destination is None else pipeline.destination.mq
+    if mq is not None and mq.persistence != "persistent":
+        lines.append(f"  messages are {_PERSISTENCE[mq.persistence]}")
+    if pipeline.payload != "json":
+        lines.append(f"  payloads are {pipeline.payload}")
+    lines += [f"  table {table} is {path}" for table, path in pipeline.tables.items()]
+    if pipeline.changes is not None:
+        what = values.listing(pipeline.changes.of, "and") if pipeline.changes.of else "rows"
+        lines.append(f"  only changes of {what} by {values.listing(pipeline.changes.key, 'and')}")
+    if pipeline.late is not None:
+        lines.append(f"  what comes late goes to {' and '.join(_destinations(pipeline.late))}")
+    letters = pipeline.dead_letters
+    if letters.queue_name is not None or letters.kinds:
+        lines.append(f"  bad payloads go to {letters.queue_name or ' and '.join(_destinations(letters))}")
+    return lines
+
+
+def describe_spark(spark: SparkConfig) -> list[str]:
+    """Return a line on where pipelines run, where that is said, and below it what their tasks use there."""
+    if spark == SparkConfig():
+        return []
+    lines = [f"pipelines run on Spark at {spark.master or 'this machine'}"]
+    if spark.listener is not None:
+        lines.append(f"  workers reach the queue manager at {spark.listener}")
+    if spark.user is not None:
+        lines.append(f"  as user {spark.user}, password in {spark.password_file} on each of them")
+    if spark.conf:
+        lines.append(f"  with {', '.join(f'{name}={value}' for name, value in spark.conf.items())}")
+    if brought := [*spark.packages, *map(str, spark.jars)]:
+        lines.append(f"  with {values.listing(brought, 'and')}")
+    if spark.shared:
+        lines.append(f"  workers have {values.listing(list(map(str, spark.shared)), 'and')}, too")
+    return lines
+
+
+def _source(source: PipelineSource) -> str:
+    if source.mq is not None:
+        return _flow(source.mq)
+    return f"archive {source.archive}" if source.archive is not None else f"MQTT {source.mqtt}{_at(source.link)}"
+
+
+def _flow(mq: MqFlow) -> str:
+    return f"queue {mq.queue}" if mq.queue is not None else f"topic {mq.topic}"
+
+
+def _destinations(to: Destination) -> Iterator[str]:
+    if to.mq is not None:
+        name = to.mq.queue or to.mq.topic
+        yield f"{'queue' if to.mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
+    if to.mqtt is not None:
+        yield f"MQTT {to.mqtt}{_at(to.link)} (at least once)"
+    if to.archive is not None:
+        compact = to.compact if isinstance(to, PipelineDestination) else None
+        compacted = "" if compact is None else f" (compacted every {values.duration_text(compact)})"
+        yield f"archive {to.archive}{compacted}"
+    if to.format is not None:
+        yield f"{to.format}{f' {to.path}' if to.path else ''} (at least once)"
+
+
+def _at(link: str) -> str:
+    return "" if link == LOCAL else f" at link {link}"
+
+
+def _trigger(trigger: float | str) -> str:
+    if trigger == AVAILABLE_NOW:
+        return "until all that is there is done"
+    return f"every {values.duration_text(float(trigger))}" if trigger else "batch after batch"

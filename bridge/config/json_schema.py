@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from bridge.config.collection import MappingFile
+from bridge.config.document import MappingFile
 from bridge.config.mapping import PayloadType, TextPayload
 from bridge.config.models import Configuration
-from bridge.config.section import Section
+from bridge.config.values import Section
 
 # How a value that is one of several kinds tells which: tags of the kinds -> (the condition of the first, the others').
 _CONDITIONS: dict[frozenset[str], tuple[str, JsonSchemaValue]] = {

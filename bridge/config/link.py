@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from bridge.config import values
-from bridge.config.client_tls import ClientTlsConfig
-from bridge.config.section import Address, FilePath, Section, Truth
+from bridge.config.tls import ClientTlsConfig
+from bridge.config.values import Address, FilePath, Section, Truth
 
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 

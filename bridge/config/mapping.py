@@ -4,20 +4,192 @@ Both directions have one shape: `from`, `to`, and what happens in between. Which
 mapping has. What is left out is as the standard profile says (integration tables; `mappings/standard.yaml`).
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
 
 from bridge.config import values
-from bridge.config.attributes import MessageAttributes as MessageAttributes
-from bridge.config.attributes import PersistenceWord as PersistenceWord
-from bridge.config.attributes import PublicationAttributes as PublicationAttributes
-from bridge.config.attributes import Retained as Retained
-from bridge.config.attributes import TemplateText as TemplateText
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
-from bridge.config.section import ObjectName, Section, Truth, without_empty
+from bridge.config.values import ObjectName, Section, Truth, without_empty
+
+Retained = Literal["as-published", "never", "always"]
+PersistenceWord = Literal["not-persistent", "persistent", "as-queue"]
+ExpiryWord = Literal["unlimited", "as-published"]
+
+_TEMPLATE = values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.{line|upper}")
+TemplateText = Annotated[str, _TEMPLATE]
+"""A template; `bridge.mapping.rules.template` reads it, and says what is wrong with it."""
+Check = Literal[
+    "queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "MsgId", "CorrelId",
+    "UserIdentifier", "Correlation Data", "Content Type", "User Property", "text",
+]  # fmt: skip
+"""What a template has to come out as; `bridge.mapping.rules.attributes` has the functions."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an attribute of a mapping sets, and what its templates have to come out as.
+
+    Each attribute below has one. Together they are the table of attributes: what a rule parses and checks, which fields
+    it uses (the rule cache relies on it), the JSON Schema and the reference page follow from it.
+    """
+
+    part: Literal["object", "MQMD", "options", "RFH2", "usr", "publication", "payload"]
+    """The part of the message: `object` is the MQOD, `options` are the MQPMO, `usr` are message or User Properties."""
+    field: str = ""
+    """The field of it; "" for the part as a whole."""
+    check: Check | None = None
+    """None: the attribute is a literal, which its model checks."""
+
+
+Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")], TemplateText]
+"""Name of a property -> template of its value."""
+
+STANDARD_PERSISTENCE: dict[Literal["0", "1", "2"], PersistenceWord] = {
+    "0": "not-persistent",
+    "1": "persistent",
+    "2": "persistent",
+}
+"""MQMD.Persistence of a publication by its QoS (integration tables, "Persistence")."""
+STANDARD_QOS: dict[Literal["persistent", "not-persistent"], int] = {"persistent": 2, "not-persistent": 0}
+"""QoS of a message by MQMD.Persistence (integration tables, "QoS")."""
+
+_QOS = values.integer(0, 2)
+_PERSISTENCE = values.choice(PersistenceWord)
+
+
+def _one_or_each(data: Any) -> str:
+    return "each" if isinstance(data, Mapping) else "one"
+
+
+class MessageAttributes(Section):
+    """What the MQ message of a publication is like."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "qos": "no qos, because the message of a publication has none (write persistence:, which may say it for each QoS)",
+        "response_topic": "no Response Topic in a mapping to MQ (write reply_to_queue:)",
+        "correlation_data": "no Correlation Data in a mapping to MQ (write correl_id:)",
+        "content_type": "no Content Type in a mapping to MQ (write format:, or a property of your own in properties:)",
+    }
+
+    persistence: Annotated[
+        Annotated[
+            PersistenceWord,
+            values.choice(PersistenceWord, " (or a mapping from QoS to one of these, such as {0: not-persistent})"),
+            Tag("one"),
+        ]
+        | Annotated[
+            dict[
+                Annotated[Literal["0", "1", "2"], values.choice(Literal["0", "1", "2"])],
+                Annotated[PersistenceWord, _PERSISTENCE],
+            ],
+            AfterValidator(lambda given: STANDARD_PERSISTENCE | given),
+            Tag("each"),
+        ],
+        Discriminator(_one_or_each),
+        Target("MQMD", "Persistence"),
+    ] = Field(default_factory=STANDARD_PERSISTENCE.copy)
+    """MQMD.Persistence: one for all, or by QoS; a QoS that is left out has the one of the standard profile."""
+    priority: Annotated[
+        int | Literal["as-queue"],
+        values.one_of(values.integer(0, 9), values.choice(Literal["as-queue"])),
+        Target("MQMD", "Priority"),
+    ] = "as-queue"
+    """MQMD.Priority."""
+    expiry: Annotated[
+        float | ExpiryWord,
+        values.one_of(values.duration(0.1, 100_000_000), values.choice(ExpiryWord)),
+        Target("MQMD", "Expiry"),
+    ] = "as-published"
+    """MQMD.Expiry in seconds; `as-published` is the Message Expiry Interval of MQTT 5, and unlimited without one."""
+    retained: Annotated[Retained, values.choice(Retained), Target("options", "MQPMO_RETAIN")] = "as-published"
+    """Whether the message is put as a retained publication (MQPMO_RETAIN; for a queue, mqps.Ret)."""
+    format: Annotated[
+        str, values.text(r"[ -~]{1,8}", "none, string or an MQ format of 1 to 8 characters"), Target("RFH2", "Format")
+    ] = "none"
+    """Format of the body: `none` (MQFMT_NONE), `string` (MQFMT_STRING), or a format's own name."""
+    rfh2: Annotated[Truth, Target("RFH2")] = True
+    """Whether an RFH2 stands before the body. Without, the same travels as message properties."""
+    msg_id: Annotated[TemplateText | None, Target("MQMD", "MsgId", "MsgId")] = None
+    """Template of MQMD.MsgId: 48 hexadecimal digits, or text of at most 24 bytes; None: the queue manager makes one."""
+    correl_id: Annotated[TemplateText | None, Target("MQMD", "CorrelId", "CorrelId")] = None
+    """Template of MQMD.CorrelId, as MsgId; None: the Correlation Data of MQTT 5 where there are any."""
+    reply_to_queue: Annotated[TemplateText | None, Target("MQMD", "ReplyToQ", "reply queue")] = None
+    """Template of MQMD.ReplyToQ; with one the message is a request (MQMT_REQUEST)."""
+    reply_to_queue_manager: Annotated[TemplateText | None, Target("MQMD", "ReplyToQMgr", "reply queue manager")] = None
+    """Template of MQMD.ReplyToQMgr."""
+    user_identifier: Annotated[TemplateText | None, Target("MQMD", "UserIdentifier", "UserIdentifier")] = None
+    """Template of MQMD.UserIdentifier; None: the client's identity (from a link: the bridge's own)."""
+    properties: Annotated[Properties, Target("usr", check="text")] = Field(default_factory=dict)
+    """More message properties: name in the usr folder -> template."""
+
+
+class PublicationAttributes(Section):
+    """What the MQTT publication of a message is like."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "persistence": "no persistence, because a publication has none (write qos:, which may say it for persistent and"
+        " not-persistent)",
+        "priority": "no priority, because MQTT has none",
+        "format": "no format, because a publication has none (write payload:, and for MQTT 5 content_type:)",
+        "rfh2": "no rfh2, because a publication has no headers (write properties: for those of MQTT 5)",
+        "msg_id": "no msg_id, because a publication has none (write properties: {name: '{md.MsgId}'})",
+        "correl_id": "no correl_id in a mapping to MQTT (write correlation_data:)",
+        "reply_to_queue": "no reply_to_queue in a mapping to MQTT (write response_topic:)",
+        "reply_to_queue_manager": "no reply_to_queue_manager in a mapping to MQTT (write response_topic:)",
+        "user_identifier": "no user_identifier, because a publication has none (write properties: {name:"
+        " '{md.UserIdentifier}'})",
+    }
+
+    qos: Annotated[
+        Annotated[
+            int,
+            values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"),
+            Tag("one"),
+        ]
+        | Annotated[
+            dict[
+                Annotated[Literal["persistent", "not-persistent"], values.choice(Literal["persistent", "not-persistent"])],
+                Annotated[int, _QOS],
+            ],
+            AfterValidator(lambda given: STANDARD_QOS | given),
+            Tag("each"),
+        ],
+        Discriminator(_one_or_each),
+        Target("publication", "qos"),
+    ] = Field(default_factory=STANDARD_QOS.copy)
+    """QoS: one for all, or by MQMD.Persistence (what is left out is as in the standard profile). A message that a client
+    published keeps its own (mqtt.qos)."""
+    retained: Annotated[Retained, values.choice(Retained), Target("publication", "retain")] = "as-published"
+    """Whether it is published with RETAIN."""
+    expiry: Annotated[
+        float | ExpiryWord,
+        values.one_of(values.duration(1, 100_000_000), values.choice(ExpiryWord)),
+        Target("publication", "expiry"),
+    ] = "as-published"
+    """Message Expiry Interval (MQTT 5) in seconds; `as-published` is what is left of MQMD.Expiry."""
+    response_topic: Annotated[TemplateText | None, Target("publication", "response_topic", "topic name")] = None
+    """Template of the Response Topic (MQTT 5)."""
+    correlation_data: Annotated[TemplateText | None, Target("publication", "correlation_data", "Correlation Data")] = None
+    """Template of the Correlation Data (MQTT 5); None: MQMD.CorrelId where it is not zeros."""
+    content_type: Annotated[TemplateText | None, Target("publication", "content_type", "Content Type")] = None
+    """Template of the Content Type (MQTT 5)."""
+    properties: Annotated[Properties, Target("usr", check="User Property")] = Field(default_factory=dict)
+    """More user properties (MQTT 5; usr folder for local clients): name -> template."""
+
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
 PayloadType = Literal["bytes", "text", "json"]
@@ -84,11 +256,11 @@ class MqDestination(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = {"link": _NO_LINK}
 
-    queue: TemplateText | None = None
+    queue: Annotated[TemplateText | None, Target("object", "ObjectName", "queue")] = None
     """Template of the name of a queue."""
-    queue_manager: TemplateText | None = None
+    queue_manager: Annotated[TemplateText | None, Target("object", "ObjectQMgrName", "queue manager")] = None
     """Template of the name of its queue manager (ObjectQMgrName); None: this one. A client identifier is one, too."""
-    topic: TemplateText | None = None
+    topic: Annotated[TemplateText | None, Target("object", "ObjectString", "topic string")] = None
     """Template of a topic string."""
     requests_queue: ObjectName | None = None
     """For requests, which are publications with a Response Topic (MQTT 5): the queue that keeps that and the Correlation
@@ -111,7 +283,7 @@ class MqttDestination(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = _MQTT_SIDE
 
-    mqtt: TemplateText
+    mqtt: Annotated[TemplateText, Target("publication", "topic", "topic name")]
     """Template of a topic name."""
     link: LinkReference = LOCAL
     """The link to the broker; `local` are the bridge's own clients."""
@@ -126,7 +298,7 @@ class TextPayload(Section):
     """`bytes` as they are; `text` between UTF-8 (MQTT) and a CCSID (MQ); `json` as text, which has to be JSON."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
     """CCSID of the text on the MQ side. To MQ None is 1208 (UTF-8); from MQ None is what the message itself says."""
-    object: dict[str, TemplateText] = Field(default_factory=dict)
+    object: Annotated[dict[str, TemplateText], Target("payload", check="text")] = Field(default_factory=dict)
     """Only with `json`, to MQTT: the members of the JSON object to publish; `{text}` is the message's text."""
 
     @model_validator(mode="before")
@@ -369,3 +541,52 @@ AnyMapping = Annotated[
     BeforeValidator(_one_side_mqtt),
 ]
 """A mapping; which side has `mqtt` says in which direction."""
+
+
+class Attribute(NamedTuple):
+    """An attribute that mappings of one direction have."""
+
+    keys: tuple[str, str]
+    """Its keys in a mapping: `("attributes", "msg_id")`."""
+    target: Target
+    is_template: bool
+    """Whether it is a template, or templates by name; else it is a literal."""
+
+
+@cache
+def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[Attribute, ...]:
+    """Return the table of the attributes of a direction, as the models have it.
+
+    Raises TypeError for a template whose target, or whose check, is missing.
+    """
+    found = []
+    for section in ("destination", "attributes", "payload"):
+        outer = direction.model_fields[section]
+        assert isinstance(outer.annotation, type) and issubclass(outer.annotation, Section)
+        for name, field in outer.annotation.model_fields.items():
+            target = next((one for one in field.metadata if isinstance(one, Target)), None)
+            is_template = _has_template((field.annotation, *field.metadata))
+            if is_template and (target is None or target.check is None):
+                raise TypeError(f"{outer.annotation.__name__}.{name} is a template without a Target that has a check")
+            if target is not None:
+                found.append(Attribute((outer.alias or section, field.alias or name), target, is_template))
+    return tuple(found)
+
+
+def _has_template(kind: object) -> bool:
+    """Return whether a template is part of a type, or among several types."""
+    return kind is _TEMPLATE or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
+
+
+def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[str, ...], Attribute, str]]:
+    """Yield the place of each template in a mapping, such as `("to", "queue")`, its attribute, and its text."""
+    for attribute in attributes_of(type(mapping)):
+        if not attribute.is_template:
+            continue
+        section, key = attribute.keys
+        written = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
+        if isinstance(written, dict):
+            for name, text in written.items():
+                yield (*attribute.keys, name), attribute, text
+        elif written is not None:
+            yield attribute.keys, attribute, written

@@ -5,7 +5,8 @@ and bind no port. Constructing one with a wrong value raises `pydantic.Validatio
 expected; `bridge.config.load` raises `ConfigurationError` instead, with the place in the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from os.path import normpath
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,33 +14,28 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge.config import values
-from bridge.config.admin import TOKEN_FILE, AdminConfig
-from bridge.config.archive import ArchiveConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
-from bridge.config.channel_authentication import ChannelAuthenticationConfig
-from bridge.config.link import LinkConfig, LinkName
-from bridge.config.mapping import AnyMapping, Name
-from bridge.config.pipeline import PipelineConfig, PipelineName
-from bridge.config.pipeline_flows import flow_clashes
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig, QueueManagerConfig
-from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
-from bridge.config.references import (
-    Clash,
-    link_clashes,
-    otherwise_clashes,
-    pipeline_clashes,
-    queue_clashes,
-    record_clashes,
+from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, LinkName, broker_host
+from bridge.config.mapping import AnyMapping, FilterConfig, Name, ToMqMapping, ToMqttMapping
+from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
+from bridge.config.pipeline import (
+    DeadLetterConfig,
+    Destination,
+    PipelineConfig,
+    PipelineName,
+    PipelineSource,
+    SparkConfig,
 )
-from bridge.config.section import (
-    FilePath,
-    ObjectName,
-    Section,
-    Truth,
-    without_empty,
+from bridge.config.problems import Clash, Location, suggestion
+from bridge.config.queue_manager import (
+    DEFAULT_TRANSMISSION_QUEUE,
+    MAPPING_STATE_QUEUE,
+    STATE_QUEUE,
+    EmbeddedQueueManagerConfig,
+    QueueManagerConfig,
 )
-from bridge.config.spark import SparkConfig
-from bridge.config.traces import TracesConfig
+from bridge.config.values import FilePath, ObjectName, Section, Truth, without_empty
 
 PASSWORD_CACHE = "verified-passwords"
 """Name of the password cache in the data directory of an embedded queue manager."""
@@ -47,8 +43,6 @@ PASSWORD_CACHE = "verified-passwords"
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
 
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
 WhenFull = Literal["refuse", "drop-oldest", "dead-letter"]
 
 
@@ -114,26 +108,6 @@ class LimitsConfig(Section):
     get theirs again after they reconnect (MQTT 3.1.1, section 4.4)."""
     shutdown_timeout: Annotated[float, values.duration(0)] = 10.0
     """Seconds that a stopping bridge waits for what is under way."""
-
-
-class LogConfig(Section):
-    """The log, which goes to standard error."""
-
-    level: Annotated[LogLevel, values.choice(LogLevel)] = "info"
-    """The least severe entries that are written."""
-    format: Annotated[LogFormat, values.choice(LogFormat)] = "text"
-    """`text` for people, `json` for programs: one object to a line."""
-
-
-class AuditLogConfig(Section):
-    """The audit log: who came, as whom, what was refused and changed."""
-
-    file: FilePath | None = None
-    """The file, of JSON lines; None: none."""
-    size: Annotated[int, values.size(4096, 64 * values.GIB)] = 10 * values.MIB
-    """Bytes of the file, at most; then it is renamed (`.1`, `.2` ...) and another begun."""
-    files: Annotated[int, values.integer(2, 1000)] = 10
-    """How many of them there are, at most; the oldest is removed."""
 
 
 class PasswordCacheConfig(Section):
@@ -216,16 +190,12 @@ class Configuration(Section):
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
-        found = clashes(self.model_dump(by_alias=True, exclude_none=True))
-        if found:
+        if found := clashes(self):
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
-            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences})
+            raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": found})
         for mapping in self.mappings.values():
             mapping.resolve(self.mappings)
         return self
-
-
-_FREE = "an address and port where nothing else in this file listens"
 
 
 def default_configuration() -> Configuration:
@@ -233,57 +203,295 @@ def default_configuration() -> Configuration:
     return Configuration()
 
 
-def clashes(data: Mapping[str, Any]) -> list[Clash]:
-    """Return the clashes in `data` (plain values of a file) between parts that are right by themselves.
+# Clashes ---------------------------------------------------------------------------------------------------------------
+
+Names = Mapping[str, Collection[str]]
+"""Section -> names that the file has in it, also of parts that are wrong by themselves."""
+
+_FREE = "an address and port where nothing else in this file listens"
+_OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
+#: Where a pipeline writes: key of its section -> its attribute.
+_WRITTEN = {"to": "destination", "late": "late", "dead_letters": "dead_letters"}
+
+
+def clashes(configuration: Configuration, wrong: Names | None = None) -> list[Clash]:
+    """Return the clashes between parts of a configuration that are right by themselves.
 
     They are the channels that share a name, the listeners that share address and port, and the mappings and pipelines
-    that do not go with each other, their link or queue manager.
-
-    The function takes plain values rather than models, and passes over what is not of the right type, so that a file
-    with other mistakes is told of its clashes at the same time.
+    that do not go with each other, their link or queue manager. `wrong` are the names of parts that the configuration
+    lacks because they are wrong by themselves: a reference to one of these is no clash.
     """
-    listed = data.get("channels")
-    names: dict[str, int] = {}
+    wrong = wrong or {}
+    return [
+        *_listener_clashes(configuration),
+        *_limit_clashes(configuration),
+        *_record_clashes(configuration),
+        *_link_clashes(configuration, wrong),
+        *_queue_clashes(configuration),
+        *_otherwise_clashes(configuration, wrong),
+        *_pipeline_clashes(configuration, wrong),
+        *_flow_clashes(configuration),
+    ]
+
+
+def _listener_clashes(configuration: Configuration) -> Iterator[Clash]:
+    queue_manager, admin = configuration.queue_manager, configuration.admin
     endpoints: dict[tuple[str, int], str] = {}
-    found: list[Clash] = []
-    queue_manager = data.get("queue_manager")
-    listener = queue_manager.get("listener") if isinstance(queue_manager, Mapping) else None
-    if isinstance(listener, Mapping) and (bound := _endpoint(listener, ListenerConfig())):
-        endpoints[bound] = "queue_manager.listener"
-    admin = data.get("admin")
-    if isinstance(admin, Mapping) and (bound := _endpoint(admin, AdminConfig())):
-        if bound in endpoints:
+    listener = queue_manager.listener if isinstance(queue_manager, EmbeddedQueueManagerConfig) else None
+    if listener is not None and listener.port:
+        endpoints[values.same_address(listener.address), listener.port] = "queue_manager.listener"
+    if admin.port:
+        bound = values.same_address(admin.address), admin.port
+        if endpoints.setdefault(bound, "admin") != "admin":
             again = f"{values.endpoint(*bound)} again, where queue_manager.listener listens"
-            found.append(Clash(("admin", "port"), _FREE, again))
+            yield Clash(("admin", "port"), _FREE, again)
         endpoints[bound] = "admin"
-    for index, channel in enumerate(listed if isinstance(listed, list) else []):
-        if not isinstance(channel, Mapping):
-            continue
-        name = channel.get("name", ChannelConfig().name)
-        if isinstance(name, str) and names.setdefault(name, index) != index:
-            again = f"{name!r} again, which is the name of channels[{names[name]}]"
-            found.append(Clash(("channels", index, "name"), "a name that no other channel has", again))
-        bound = _endpoint(channel, ChannelConfig())
-        owner = f"channels[{index}]"
-        if bound and endpoints.setdefault(bound, owner) != owner:
+    names: dict[str, int] = {}
+    for index, channel in enumerate(configuration.channels):
+        if names.setdefault(channel.name, index) != index:
+            again = f"{channel.name!r} again, which is the name of channels[{names[channel.name]}]"
+            yield Clash(("channels", index, "name"), "a name that no other channel has", again)
+        bound, owner = (values.same_address(channel.address), channel.port), f"channels[{index}]"
+        if channel.port and endpoints.setdefault(bound, owner) != owner:
             again = f"{values.endpoint(*bound)} again, where {endpoints[bound]} listens"
-            found.append(Clash(("channels", index, "port"), _FREE, again))
-    limits, queue_manager = data.get("limits"), data.get("queue_manager")
-    refuses = isinstance(limits, Mapping) and limits.get("waiting_full") == "refuse"
-    if refuses and isinstance(queue_manager, Mapping) and queue_manager.get("type") == "ibm":
+            yield Clash(("channels", index, "port"), _FREE, again)
+
+
+def _limit_clashes(configuration: Configuration) -> Iterator[Clash]:
+    if configuration.limits.waiting_full == "refuse" and configuration.queue_manager.type == "ibm":
         expected = "drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but for MAXDEPTH)"
-        found.append(Clash(("limits", "waiting_full"), expected))
-    found += record_clashes(data)
-    found += link_clashes(data) + queue_clashes(data) + otherwise_clashes(data)
-    return found + pipeline_clashes(data) + flow_clashes(data)
+        yield Clash(("limits", "waiting_full"), expected)
 
 
-def _endpoint(section: Mapping[str, Any], defaults: ListenerConfig | ChannelConfig | AdminConfig) -> tuple[str, int] | None:
-    """Return address and port where `section` listens.
+def _record_clashes(configuration: Configuration) -> Iterator[Clash]:
+    """Yield the channel authentication records that are for the same clients as another."""
+    seen: dict[tuple[str, ...], int] = {}
+    for index, record in enumerate(configuration.channel_authentication):
+        if seen.setdefault(record.key, index) != index:
+            again = f"{record.type} again, as in channel_authentication[{seen[record.key]}]"
+            expected = "a record that is for others than the one before it"
+            yield Clash(("channel_authentication", index, "type"), expected, again)
 
-    Returns None if they are not known, or mean any free port (which clashes with nothing).
+
+def _link_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
+    """Yield the clashes of mappings with their links."""
+    links = configuration.links
+    sessions: dict[tuple[str, int, str], str] = {}
+    for name, mapping in configuration.mappings.items():
+        side, end = ("from", mapping.source) if isinstance(mapping, ToMqMapping) else ("to", mapping.destination)
+        place: Location = ("mappings", name, side, "link")
+        if end.link not in links:
+            yield from _unknown_link(place, end.link, links, wrong)
+            continue
+        session = _session(links[end.link], links[end.link].client_id, name)
+        if sessions.setdefault(session, name) != name:
+            again = f"{session[-1]!r} again, with which mapping {sessions[session]} connects to the same broker"
+            expected = f"a link whose client_id is another for each mapping (write {MAPPING_PLACE} into it)"
+            yield Clash(place, expected, again)
+        yield from _unfit(name, mapping, end.link, links[end.link])
+
+
+def _unknown_link(place: Location, name: str, links: Mapping[str, LinkConfig], wrong: Names) -> Iterator[Clash]:
+    if name == LOCAL or name in wrong.get("links", ()):
+        return
+    known = "there is none under links:, and local are the bridge's own clients"
+    if links:
+        known = suggestion(name, links) or f"{values.listing([*links, LOCAL], 'or')}"
+    yield Clash(place, f"the name of a link ({known})")
+
+
+def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> Iterator[Clash]:
+    """Yield a clash for each thing that a mapping asks for and its link cannot do."""
+    place: Location = ("mappings", name)
+    if mapping.guarantee == "exactly-once" and link.session != "durable":
+        yield Clash(
+            (*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session"
+        )
+    if isinstance(mapping, ToMqMapping):
+        return
+    qos, place = mapping.attributes.qos, (*place, "attributes")
+    where = (*place, "qos") if isinstance(qos, int) else (*place, "qos", "persistent")
+    if mapping.guarantee == "exactly-once" and (qos if isinstance(qos, int) else qos["persistent"]) < 2:
+        yield Clash(where, f"2, because guarantee exactly-once needs QoS 2 on link {link_name}")
+    for key in _OF_MQTT_5 if link.version == "3.1.1" else ():
+        if getattr(mapping.attributes, key) not in (None, {}, "as-published", "unlimited"):
+            yield Clash((*place, key), f"none, because link {link_name} is MQTT 3.1.1, which has no such thing")
+
+
+def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
+    """Yield the clashes of mappings that name a queue which is not for them.
+
+    The queues that the bridge keeps for itself are for no mapping; and only one enabled mapping takes from a queue, for
+    the queue is opened for exclusive input.
     """
-    address, port = section.get("address", defaults.address), section.get("port", defaults.port)
-    if not isinstance(address, str) or not isinstance(port, int) or port == 0:
-        return None
-    return values.same_address(address), port
+    own = {
+        STATE_QUEUE: "where it keeps the sessions of its clients",
+        MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
+        configuration.transmission_queue: "where messages for its own clients wait",
+    }
+    takers: dict[str, str] = {}
+    for name, mapping in configuration.mappings.items():
+        side, end = ("to", mapping.destination) if isinstance(mapping, ToMqMapping) else ("from", mapping.source)
+        # A queue of that name at another queue manager is not the bridge's.
+        if getattr(end, "queue_manager", None) is None:
+            for key in ("queue", "requests_queue"):
+                if (queue := getattr(end, key)) in own:
+                    kept = f"{queue!r}, {own[queue]}"
+                    yield Clash(("mappings", name, side, key), "a queue that the bridge does not use itself", kept)
+        if isinstance(mapping, ToMqMapping) or not mapping.enabled:
+            continue
+        taken = mapping.source.queue
+        if taken is not None and taken not in own and takers.setdefault(taken, name) != name:
+            again = f"{taken!r} again, from which mapping {takers[taken]} takes"
+            yield Clash(
+                ("mappings", name, "from", "queue"), "a queue that no other enabled mapping takes from", again
+            )
+
+
+def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
+    """Yield the names below `otherwise` that are not names of mappings of the same source."""
+    mappings = configuration.mappings
+    for name, mapping in mappings.items():
+        for index, other in enumerate(mapping.otherwise):
+            place: Location = ("mappings", name, "otherwise", index)
+            if other not in mappings:
+                if other not in wrong.get("mappings", ()):
+                    known = suggestion(other, mappings) or values.listing([one for one in mappings if one != name], "or")
+                    yield Clash(place, f"the name of a mapping ({known})")
+            elif other == name or mappings[other].otherwise:
+                yield Clash(place, "a mapping without otherwise", f"{other!r}")
+            elif _source_kind(mappings[other]) != _source_kind(mapping):
+                sentence = "a mapping of the same source (mqtt: of the same link, or topic:)"
+                yield Clash(place, sentence, f"{other!r}")
+
+
+def _source_kind(mapping: AnyMapping) -> tuple[str, str | None]:
+    if isinstance(mapping, ToMqMapping):
+        return "mqtt", mapping.source.link
+    return ("topic", "") if mapping.source.topic is not None else ("queue", mapping.source.queue)
+
+
+def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
+    """Yield the clashes of pipelines with the rest of the file.
+
+    Such a pipeline names a link or mapping that does not exist or does not fit, shares a session or a directory, or has no
+    directory for its checkpoint.
+    """
+    links, on_ibm = configuration.links, configuration.queue_manager.type == "ibm"
+    directories: dict[Path, str] = {}
+    sessions: dict[tuple[str, int, str], str] = {}
+    for name, pipeline in configuration.pipelines.items():
+        sides: dict[str, PipelineSource | Destination] = {"from": pipeline.source, **_destinations(pipeline)}
+        for side, end in sides.items():
+            if end.mqtt is None:
+                continue
+            place: Location = ("pipelines", name, side, "link")
+            if end.link not in links:
+                yield from _unknown_link(place, end.link, links, wrong)
+            elif MAPPING_PLACE not in links[end.link].client_id:
+                yield Clash(
+                    place,
+                    f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself",
+                )
+        if pipeline.mapping is not None:
+            yield from _mapping_clashes(configuration, name, pipeline, pipeline.mapping, wrong)
+        yield from _session_clashes(links, name, pipeline.source, sessions)
+        place = ("pipelines", name, "checkpoint")
+        if pipeline.checkpoint is None and on_ibm:
+            yield Clash(place, "a directory, because IBM MQ has no data directory here")
+        elif pipeline.checkpoint is not None and directories.setdefault(pipeline.checkpoint, name) != name:
+            again = f"which is that of pipeline {directories[pipeline.checkpoint]}"
+            yield Clash(place, "a directory that no other pipeline has", again=again)
+
+
+def _destinations(pipeline: PipelineConfig) -> dict[str, Destination]:
+    """Return the sections that say where a pipeline writes, by key."""
+    return {key: section for key, name in _WRITTEN.items() if (section := getattr(pipeline, name)) is not None}
+
+
+def _session_clashes(
+    links: Mapping[str, LinkConfig], name: str, source: PipelineSource, sessions: dict[tuple[str, int, str], str]
+) -> Iterator[Clash]:
+    """Yield a clash if another pipeline has the session at the broker that this one names; `sessions` grows."""
+    key = next((key for key in source.options if key.replace("_", "").lower() == "clientid"), None)
+    if key is None or source.mqtt is None or source.link not in links or MAPPING_PLACE in source.options[key]:
+        return
+    client_id = source.options[key]
+    session = _session(links[source.link], client_id, name)
+    if sessions.setdefault(session, name) != name:
+        again = f"{client_id!r} again, with which pipeline {sessions[session]} connects to the same broker"
+        yield Clash(("pipelines", name, "from", "options", key), "a client identifier that no other pipeline has", again)
+
+
+def _mapping_clashes(
+    configuration: Configuration, name: str, pipeline: PipelineConfig, used: str, wrong: Names
+) -> Iterator[Clash]:
+    """Yield a clash for each thing that is wrong with the mapping that a pipeline uses."""
+    mappings, place = configuration.mappings, ("pipelines", name, "mapping")
+    if used not in mappings:
+        if used not in wrong.get("mappings", ()):
+            known = (suggestion(used, mappings) or values.listing(list(mappings), "or")) if mappings else "there is none"
+            yield Clash(place, f"the name of a mapping ({known})")
+        return
+    mapping = mappings[used]
+    if pipeline.source.mqtt is not None and not isinstance(mapping, ToMqMapping):
+        yield Clash(place, "a mapping from MQTT to MQ, because the pipeline reads mqtt:", f"{used!r}, which is to MQTT")
+    elif pipeline.source.mq is not None and isinstance(mapping, ToMqMapping):
+        yield Clash(place, "a mapping from MQ to MQTT, because the pipeline reads mq:", f"{used!r}, which is to MQ")
+    elif isinstance(mapping, ToMqttMapping) and mapping.source.requests_queue is not None:
+        sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
+        yield Clash(place, sentence, f"{used!r}")
+    elif isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None and _dead_letters_others(mapping):
+        sentence = "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
+        yield Clash(place, sentence, f"{used!r}")
+    if mapping.enabled:
+        sentence = f"false, because pipeline {name} uses the mapping, and the service would move the same messages"
+        yield Clash(("mappings", used, "enabled"), sentence)
+
+
+def _dead_letters_others(mapping: ToMqttMapping) -> bool:
+    """Return whether a mapping has a filter, and dead-letters what that does not take."""
+    return mapping.filter.others != "discard" and mapping.filter != FilterConfig(others=mapping.filter.others)
+
+
+def _session(link: LinkConfig, client_id: str, user: str) -> tuple[str, int, str]:
+    """Return the key by which a broker tells sessions apart: the broker itself, and the client identifier."""
+    return broker_host(link.host), link.broker_port, client_id.replace(MAPPING_PLACE, user)
+
+
+def _flow_clashes(configuration: Configuration) -> Iterator[Clash]:
+    """Yield the clashes of pipelines over a queue or a directory.
+
+    Only one enabled pipeline reads a queue, because what is read is removed, unless it browses; and none writes where it
+    reads, or compacts an archive that one streams, because files made again would be new rows for it.
+    """
+    readers: dict[str, str] = {}
+    for name, pipeline in configuration.pipelines.items():
+        source, destination = pipeline.source, pipeline.destination
+        queue = source.mq.queue if source.mq is not None else None
+        takes = queue is not None and pipeline.enabled and source.options.get("browse", "").lower() != "true"
+        if takes and queue is not None and readers.setdefault(queue, name) != name:
+            expected, again = "a queue that no other enabled pipeline reads", f"which pipeline {readers[queue]} reads"
+            yield Clash(("pipelines", name, "from", "mq", "queue"), expected, f"{queue!r} again, {again}")
+        yield from _circles(name, pipeline)
+        if destination is None or destination.archive is None or destination.compact is None:
+            continue
+        for other, config in configuration.pipelines.items():
+            read = config.source.archive
+            if read is not None and Path(normpath(destination.archive)).is_relative_to(normpath(read)):
+                again = f"an archive that pipeline {other} streams, for which files that are made anew would have new rows"
+                yield Clash(("pipelines", name, "to", "compact"), "no compact", again)
+
+
+def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:
+    """Yield a clash for each place that a pipeline reads and writes, so that it would never come to an end."""
+    source = pipeline.source
+    for key, section in _destinations(pipeline).items():
+        for what in ("queue", "topic"):
+            read = getattr(source.mq, what) if source.mq is not None else None
+            if read is not None and section.mq is not None and getattr(section.mq, what) == read:
+                yield Clash(("pipelines", name, key, "mq", what), f"another {what} than the one that it reads")
+            if what == "queue" and read is not None and isinstance(section, DeadLetterConfig) and section.queue == read:
+                yield Clash(("pipelines", name, key, "queue"), "another queue than the one that it reads")
+        if source.archive is not None and section.archive == source.archive:
+            yield Clash(("pipelines", name, key, "archive"), "another directory than the one that it reads")

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import Tag
 from pydantic_core import ErrorDetails
 
-from bridge.config.section import Section
-from bridge.config.values import listing
+from bridge.config.values import Section, listing
 
 Location = tuple[str | int, ...]
 """The way to a value: keys and indexes as pydantic gives them: `("channels", 0, "port")`; `()` is the whole file."""
@@ -36,6 +35,19 @@ class Problem:
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}:{self.column}"
         return ": ".join(filter(None, [place, self.key, f"expected {self.expected}, found {self.found}"]))
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Two parts of the file, each right by itself, that cannot stand together."""
+
+    location: Location
+    """The later of the two, like `("channels", 1, "name")`."""
+    expected: str
+    found: str | None = None
+    """None: what stands there."""
+    again: str = ""
+    """If what stands there also stands elsewhere: where, as a clause that follows "again,"."""
 
 
 class ConfigurationError(Exception):
@@ -96,7 +108,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
-def place_of(error: ErrorDetails, root: type[Section]) -> tuple[Location, bool]:
+def place_of(error: ErrorDetails, root: Any) -> tuple[Location, bool]:
     """Return the location in the file that `error` is about, and whether the key there is meant rather than its value."""
     if error["type"] == "extra_forbidden":
         return (*_way(error["loc"][:-1], root).written, error["loc"][-1]), True
@@ -118,14 +130,13 @@ class _Way:
     """Whether the last key itself is meant, not its value."""
 
 
-def _way(location: Location, root: type[Section]) -> _Way:
+def _way(location: Location, root: Any) -> _Way:
     """Return pydantic's `location` as the file has it, and the model that describes the mapping there.
 
     pydantic has steps of its own: the tag of the model, where a value is one of several, and `[key]` where the key of a
     mapping with free keys is meant. Which step is which only the types along the way tell.
     """
-    kind: Any = root
-    model = root
+    kind = model = root
     written: list[str | int] = []
     free_key = False
     for step in location:

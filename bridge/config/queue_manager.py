@@ -1,4 +1,4 @@
-"""The queue manager that the bridge serves: the embedded one, or one of IBM MQ."""
+"""The queue manager that the bridge serves, embedded or IBM MQ: its options, password, and the queues of the bridge."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,24 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
-from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once
-from bridge.config.distinguished_name import name_pattern
-from bridge.config.listener_tls import ListenerTlsConfig
-from bridge.config.password import PASSWORD_VARIABLE
-from bridge.config.section import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
+from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once, name_pattern
+from bridge.config.tls import ListenerTlsConfig
+from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
+
+#: Messages for the bridge's MQTT clients, where `transmission_queue` names no other.
+DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+#: The sessions of its clients.
+STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
+#: Open for exclusive input by the bridge that is active. No message is put to it.
+LOCK_QUEUE = "SYSTEM.MQTT.BRIDGE.LOCK"
+#: How far mappings and pipelines have come.
+MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
+#: PCF commands are put to it; the queue manager defines it.
+COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
+
+
+PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
+"""The environment variable that has the password of a queue manager's user, unless the file names another, or a file."""
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
@@ -373,3 +386,31 @@ QueueManagerConfig = Annotated[
     ),
 ]
 """The queue manager that the bridge serves. Without a `type` it is the embedded one."""
+
+
+class NoPassword(OSError):
+    """A password cannot be had; the message says whose, and where it was looked for. It never holds the password."""
+
+
+def read_password(whose: str, file: Path | None, variable: str | None, environment: Mapping[str, str]) -> str:
+    """Return the first line of `file` if a file is given, else the value of the environment variable `variable`.
+
+    `whose` begins the message of NoPassword, which is raised where neither gives a password: "user mqbridge".
+    """
+    if file is not None:
+        try:
+            password = file.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+        except OSError as error:
+            raise NoPassword(f"no password for {whose}: password_file {file}: {error.strerror or error}") from error
+        except UnicodeDecodeError:
+            # Its own text shows the bytes that it found.
+            raise NoPassword(f"no password for {whose}: password_file {file} is no text in UTF-8") from None
+        place = f"the first line of password_file {file} is empty"
+    elif variable is not None:
+        password = environment.get(variable, "")
+        place = f"there is no password_file, and the environment variable {variable} is not set"
+    else:
+        password, place = "", "neither password_file nor password_variable is given"
+    if not password:
+        raise NoPassword(f"no password for {whose}: {place}")
+    return password

@@ -5,16 +5,60 @@ positions, to refuse duplicate keys (PyYAML lets the last one win), and to read 
 YAML 1.1 `01414` is octal and `12:30` is base 60).
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
 from bridge.config.problems import ConfigurationError, Location, Problem, dotted, quoted
-from bridge.config.text_place import place_in
 from bridge.config.values import MIB, size_text
+
+# A character of a text as the file has it: an escape of a text in double quotes, a doubled single quote, or itself.
+_DOUBLE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|.", re.DOTALL)
+_SINGLE = re.compile(r"''|.", re.DOTALL)
+_ANY = re.compile(r".", re.DOTALL)
+#: Escapes of blanks and line ends, which count as white space on both sides.
+_BLANK_ESCAPES = {"\\n", "\\t", "\\r", "\\ ", "\\\n", "\\_", "\\N", "\\L", "\\P", "\\x20", "\\x09", "\\x0A", "\\x0a"}
+
+
+def place_in(file: str, node: yaml.ScalarNode, position: int) -> tuple[int, int]:
+    """Return line and column, from 1, of the character at `position` of a scalar's text.
+
+    For a `position` beyond the text, return those of its end.
+
+    YAML indents and folds lines, but leaves all characters that are no white space as they are and in order. So what stands
+    before `position` without its white space stands before the place, too.
+    """
+    text: str = node.value
+    before = sum(not one.isspace() for one in text[:position])
+    places = list(_characters(file, node))
+    if before and (position >= len(text) or text[position].isspace()):
+        index, length = places[before - 1]
+        return _line_and_column(file, index + length)
+    return _line_and_column(file, places[before][0])
+
+
+def _characters(file: str, node: yaml.ScalarNode) -> Iterator[tuple[int, int]]:
+    """Yield the place in the file of each character of a scalar that is no white space, and its length there."""
+    start, end = node.start_mark.index, node.end_mark.index
+    kind = _ANY
+    if node.style in ("|", ">"):
+        start = file.index("\n", start) + 1  # behind the header, which may have a comment
+    elif node.style is not None:
+        kind = _DOUBLE if node.style == '"' else _SINGLE
+        start, end = start + 1, end - 1
+    for match in kind.finditer(file, start, end):
+        if not match[0].isspace() and match[0] not in _BLANK_ESCAPES:
+            yield match.start(), len(match[0])
+
+
+def _line_and_column(file: str, index: int) -> tuple[int, int]:
+    return file.count("\n", 0, index) + 1, index - file.rfind("\n", 0, index)
+
 
 MAX_BYTES = MIB
 """Longest file that is read."""
@@ -28,6 +72,7 @@ _NOTHING = {"", "~", "null"}
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9](?:_?[0-9]){0,99})")
 _FRACTION = re.compile(r"[-+]?(?:[0-9]{1,99}\.[0-9]{0,99}|\.[0-9]{1,99})(?:[eE][-+]?[0-9]{1,3})?")
 _MERGE = "<<"
+_YAML_TAG = "tag:yaml.org,2002:"
 
 # How PyYAML says what is wrong -> (what was expected, what was found). The first that matches is taken.
 _SYNTAX = [
@@ -46,6 +91,41 @@ _SYNTAX = [
     (r"found duplicate anchor '(?P<c>[^']*)'.*", "each anchor once", "another &{c}"),
     (r"second occurrence", "each anchor once", "it again"),
 ]
+
+
+class _Composer(yaml.SafeLoader):
+    """PyYAML's composer, which looks at each event before it builds something of it: size, depth, tags, documents."""
+
+    def __init__(self, text: str, source: Source) -> None:
+        super().__init__(text)
+        self._source = source
+        self._count = self._depth = 0
+
+    def get_event(self) -> Any:
+        """Return the next event. Raises ConfigurationError."""
+        event = super().get_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.NodeEvent):
+            self._count += 1
+            if self._count > MAX_NODES:
+                self._source.refuse(*_place(event.start_mark), f"at most {MAX_NODES} values in the file", "more")
+            if tag := getattr(event, "tag", None):
+                self._source.tell(_place(event.start_mark), "", "a value without a tag", tag.replace(_YAML_TAG, "!!"))
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                self._source.refuse(*_place(event.start_mark), f"at most {MAX_DEPTH} levels of nesting", "more")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._depth -= 1
+        return event
+
+    def get_single_node(self) -> Any:
+        """Return the node of the only document; None for a text that has none. Raises ConfigurationError."""
+        self.get_event()  # the start of the stream
+        root = None if self.check_event(yaml.StreamEndEvent) else self.compose_document()
+        if not self.check_event(yaml.StreamEndEvent):
+            start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            self._source.refuse(*_place(start), "one document in the file", "a second, after '---'")
+        return root
 
 
 class Source:
@@ -69,15 +149,14 @@ class Source:
             text = _only(text, sections)
         self._text = text
         try:
-            self._inspect(text)
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            root = _Composer(text, self).get_single_node()
         except yaml.MarkedYAMLError as error:
             self._refuse_syntax(error)
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
-            self._refuse(*_end(before), "characters that can be printed", f"U+{ord(text[error.position]):04X}")
+            self.refuse(*_end(before), "characters that can be printed", f"U+{ord(text[error.position]):04X}")
         except (ValueError, OverflowError):  # PyYAML's own slip, for instance of "\\U00110000"
-            self._refuse(None, None, "YAML", "an escape or a number in it that stands for nothing")
+            self.refuse(None, None, "YAML", "an escape or a number in it that stands for nothing")
         if root is not None and not _is_nothing(root):
             if not isinstance(root, yaml.MappingNode):
                 self._refuse_node(root, "a mapping (lines of 'key: value')", _shown(root))
@@ -122,15 +201,15 @@ class Source:
             with self.file.open("rb") as stream:
                 data = stream.read(MAX_BYTES + 1)
         except FileNotFoundError:
-            self._refuse(None, None, "a configuration file", "no file of this name")
+            self.refuse(None, None, "a configuration file", "no file of this name")
         except IsADirectoryError:
-            self._refuse(None, None, "a configuration file", "a directory")
+            self.refuse(None, None, "a configuration file", "a directory")
         except PermissionError:
-            self._refuse(None, None, "a configuration file that this user may read", "that permission is denied")
+            self.refuse(None, None, "a configuration file that this user may read", "that permission is denied")
         except OSError as error:
-            self._refuse(None, None, "a configuration file that can be read", f"the error {error.strerror!r}")
+            self.refuse(None, None, "a configuration file that can be read", f"the error {error.strerror!r}")
         if len(data) > MAX_BYTES:
-            self._refuse(None, None, f"a file of at most {size_text(MAX_BYTES)}", "a longer one")
+            self.refuse(None, None, f"a file of at most {size_text(MAX_BYTES)}", "a longer one")
         return data
 
     def _decoded(self, data: bytes) -> str:
@@ -138,30 +217,7 @@ class Source:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
             before = error.object[: error.start].decode("utf-8")
-            self._refuse(*_end(before), "text in UTF-8", f"the byte 0x{error.object[error.start]:02X}")
-
-    def _inspect(self, text: str) -> None:
-        """Look at the text event by event before anything is built of it: size, depth, tags, second documents."""
-        count = depth = documents = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            place = _place(event.start_mark)
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    self._refuse(*place, "one document in the file", "a second, after '---'")
-            elif isinstance(event, yaml.NodeEvent):
-                count += 1
-                if count > MAX_NODES:
-                    self._refuse(*place, f"at most {MAX_NODES} values in the file", "more")
-                if tag := getattr(event, "tag", None):
-                    short = tag.replace("tag:yaml.org,2002:", "!!")
-                    self.problems.append(Problem(self.file, *place, "", "a value without a tag", short))
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > MAX_DEPTH:
-                    self._refuse(*place, f"at most {MAX_DEPTH} levels of nesting", "more")
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
+            self.refuse(*_end(before), "text in UTF-8", f"the byte 0x{error.object[error.start]:02X}")
 
     def _value(self, node: yaml.Node, location: Location, depth: int) -> Any:
         self._nodes[location] = node
@@ -185,12 +241,12 @@ class Source:
             place = _place(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
                 found = _shown(key_node)
-                self.problems.append(Problem(self.file, *place, dotted(location), "a key that is text", found))
+                self.tell(place, dotted(location), "a key that is text", found)
                 continue
             key: str = key_node.value
             if key in first:
                 found = f"it again, after line {first[key]}"
-                self.problems.append(Problem(self.file, *place, dotted((*location, key)), "each key once", found))
+                self.tell(place, dotted((*location, key)), "each key once", found)
                 continue
             first[key] = place[0]
             if not _is_merge(key_node):
@@ -219,7 +275,7 @@ class Source:
             self._refuse_node(node, f"at most {MAX_DEPTH} levels of nesting, aliases written out", "more")
 
     def _refuse_node(self, node: yaml.Node, expected: str, found: str) -> NoReturn:
-        self._refuse(*_place(node.start_mark), expected, found)
+        self.refuse(*_place(node.start_mark), expected, found)
 
     def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
         said = error.problem or "something else"
@@ -228,10 +284,15 @@ class Source:
         for pattern, expected, found in _SYNTAX:
             if match := re.fullmatch(pattern, said, re.DOTALL):
                 words = match.groupdict()
-                self._refuse(*place, expected.format(**words), found.format(**words))
-        self._refuse(*place, "YAML", f"what is not: {said}")
+                self.refuse(*place, expected.format(**words), found.format(**words))
+        self.refuse(*place, "YAML", f"what is not: {said}")
 
-    def _refuse(self, line: int | None, column: int | None, expected: str, found: str) -> NoReturn:
+    def tell(self, place: tuple[int, int], key: str, expected: str, found: str) -> None:
+        """Add a mistake that the values do not show."""
+        self.problems.append(Problem(self.file, *place, key, expected, found))
+
+    def refuse(self, line: int | None, column: int | None, expected: str, found: str) -> NoReturn:
+        """Raise ConfigurationError: nothing further can be told of the file."""
         raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found)])
 
 

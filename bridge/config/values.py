@@ -8,13 +8,13 @@ the validators here run before them and leave them nothing to refuse.
 import ipaddress
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BeforeValidator, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 KIB = 1024
@@ -408,3 +408,36 @@ def _is_connection(name: str) -> bool:
     if match is None or not 0 < int(match[2]) <= 65535:
         return False
     return _ip(match[1]) is not None or _is_host_name(match[1])
+
+
+# "Rules for naming IBM MQ objects": up to 48 characters of this set, up to 20 for a channel. Case matters.
+_OBJECT_NAME = text(r"[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %")
+_CHANNEL_NAME = text(r"[A-Za-z0-9._/%]{1,20}", "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %")
+_USER_NAME = text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters without blanks")
+
+ObjectName = Annotated[str, _OBJECT_NAME]
+ChannelName = Annotated[str, _CHANNEL_NAME]
+UserName = Annotated[str, _USER_NAME]
+Address = Annotated[str, address()]
+Port = Annotated[int, integer(0, 65535)]
+Truth = Annotated[bool, truth()]
+FilePath = Annotated[Path, path()]
+
+
+class Section(BaseModel):
+    """A mapping of the YAML file: it cannot be changed once read, and every key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    REFUSED: ClassVar[Mapping[str, str]] = {}
+    """Keys that somebody may well write here, and must not: what is expected instead of each."""
+
+
+def without_empty(data: Any, *keys: str) -> Any:
+    """Return `data` without those of `keys` that have no value.
+
+    A heading whose lines are all commented out means defaults.
+    """
+    if not isinstance(data, Mapping):
+        return data
+    return {key: value for key, value in data.items() if value is not None or key not in keys}

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from bridge.administration.requests import ListMappings, PauseMapping, ResumeMapping
 from bridge.config import Configuration, ToMqMapping
-from bridge.config.mapping_description import describe_mapping
+from bridge.config.description import describe_mapping
 from bridge.console.access import Who
 from bridge.console.console import Console, Done
 from bridge.console.problem import Problem

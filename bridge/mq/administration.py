@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, MQError
 from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc, cmqcfc

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from bridge.administration.histogram import Histogram
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.record import ReceivedRecord, StateKey, StateRecord

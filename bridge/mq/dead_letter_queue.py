@@ -15,7 +15,7 @@ from itertools import islice
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
 from bridge.mq.administration import Administration
 from bridge.mq.dead_letter import (
     Letter,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

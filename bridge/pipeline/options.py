@@ -16,7 +16,7 @@ from bridge.pipeline.errors import OptionError
 from bridge.pipeline.foreign_options import COMMON, reason_against
 
 if TYPE_CHECKING:
-    from bridge.config.section import Section
+    from bridge.config.values import Section
 
 Model = TypeVar("Model", bound="Section")
 

@@ -12,7 +12,6 @@ from unicodedata import category
 
 import msgspec
 
-from bridge.config.admin import AdminConfig
 from bridge.config.authentication import (
     AuthenticationConfig,
     CertificateAuthenticationConfig,
@@ -24,6 +23,7 @@ from bridge.config.authentication import (
     ScramAuthenticationConfig,
 )
 from bridge.config.channel import ChannelConfig
+from bridge.config.operations import AdminConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.security.authenticator import (
     AUTHENTICATOR_GROUP,

@@ -14,10 +14,8 @@ from typing import Final
 
 import msgspec
 
-from bridge.config.address_pattern import address_pattern
+from bridge.config.authentication import ChannelAuthenticationConfig, address_pattern, matches_name, name_pattern
 from bridge.config.channel import ChannelConfig
-from bridge.config.channel_authentication import ChannelAuthenticationConfig
-from bridge.config.distinguished_name import matches_name, name_pattern
 from bridge.security.privileged import as_mq_has_it
 
 #: Kind of the rows in which a queue manager keeps records.

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.config.client_tls import ClientTlsConfig
-from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS, ListenerTlsConfig
-from bridge.config.password import NoPassword, read_password
+from bridge.config.queue_manager import NoPassword, read_password
+from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS, ClientTlsConfig, ListenerTlsConfig
 from bridge.security.authenticator import Certificate
 
 log = logging.getLogger(__name__)

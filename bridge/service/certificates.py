@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
-from bridge.config.listener_tls import ListenerTlsConfig
+from bridge.config.tls import ListenerTlsConfig
 
 log = logging.getLogger(__name__)
 

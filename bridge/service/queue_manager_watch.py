@@ -13,7 +13,7 @@ from typing import Final
 
 from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
-from bridge.config.queues import MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.mqi import MQError
 from bridge.service.diverted_messages import DivertedMessages

@@ -12,7 +12,7 @@ from bridge.archive.event_queue import EventQueue
 from bridge.archive.events import encode, now_us
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
-from bridge.config.archive import ArchiveConfig
+from bridge.config.operations import ArchiveConfig
 from bridge.service.events import (
     Acknowledged,
     ClientConnected,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from bridge.config import ChannelConfig, Configuration
-from bridge.config.section import Section
+from bridge.config.values import Section
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 
-from bridge.config.listener_tls import ListenerTlsConfig
+from bridge.config.tls import ListenerTlsConfig
 from bridge.security.tls import TlsError, context_of
 from tests.support.bridge_process import BridgeProcess
 from tests.support.certificate_authority import Authority

@@ -26,7 +26,7 @@ from bridge.archive.events import (
     now_us,
 )
 from bridge.archive.writer import LOCK, ROW_BYTES
-from bridge.config.archive import ArchiveConfig, RollConfig
+from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.support.archive import read
 from tests.support.line_process import suspend
 from tests.support.patience import PATIENCE, until
@@ -209,7 +209,7 @@ import sys, time
 from pathlib import Path
 from bridge.archive.events import Published, Started, encode, now_us
 from bridge.archive.event_queue import EventQueue
-from bridge.config.archive import ArchiveConfig
+from bridge.config.operations import ArchiveConfig
 queue = EventQueue(ArchiveConfig(directory=Path(sys.argv[1])))
 producer = queue.producer()
 producer.keep(Started(now_us()))

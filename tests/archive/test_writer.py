@@ -16,7 +16,7 @@ from bridge.archive import writer as writer_module
 from bridge.archive.directory import files
 from bridge.archive.events import Connected, Ended, Event, Gap, Published, Started, Stopped, Subscribed
 from bridge.archive.writer import ArchiveError, ArchiveWriter
-from bridge.config.archive import ArchiveConfig, RollConfig
+from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.support.archive import at, read
 
 #: Settings under which nothing is due before a test says so.

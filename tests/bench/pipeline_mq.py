@@ -14,7 +14,7 @@ from functools import partial
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.batch import get_many
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError

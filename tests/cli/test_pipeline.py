@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.cli.pipeline import settings_of
-from bridge.config.spark import SparkConfig
+from bridge.config.pipeline import SparkConfig
 from tests.cli.conftest import Invoke
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from bridge.config.address_pattern import address_pattern
+from bridge.config.authentication import address_pattern
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration, ConfigurationError, describe, load
-from bridge.config.archive import ArchiveConfig, RollConfig
+from bridge.config.operations import ArchiveConfig, RollConfig
 
 
 def archive_of(tmp_path: Path, *lines: str) -> ArchiveConfig:

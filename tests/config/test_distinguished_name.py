@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config.distinguished_name import matches_name, name_pattern
+from bridge.config.authentication import matches_name, name_pattern
 
 PUMP = (
     "CN=pump-7,OU=plant,OU=west,O=Example\\, Inc,ST=Here,EMAILADDRESS=pump@example.org,TITLE=pump,UID=p7,C=DE,"

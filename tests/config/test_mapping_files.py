@@ -15,8 +15,8 @@ from bridge.config import (
     LinkConfig,
     StandardProfile,
     load,
-    standard_profile,
 )
+from bridge.config.source import Source
 
 A = "{from: {mqtt: a}, to: {queue: A}}"
 B = "{from: {queue: B}, to: {mqtt: b}}"
@@ -187,11 +187,13 @@ def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
     ]
 
 
+STANDARD = Path(__file__).parents[2] / "mappings" / "standard.yaml"
+
+
 def test_the_standard_profile_is_what_the_models_have() -> None:
-    assert standard_profile() == StandardProfile()
+    assert StandardProfile.model_validate(Source(STANDARD).values["standard"]) == StandardProfile()
 
 
 def test_the_standard_profile_may_lie_among_mapping_files(tmp_path: Path) -> None:
-    shipped = Path(__file__).parents[2] / "mappings" / "standard.yaml"
-    file = written(tmp_path, bridge=f"mappings: [{shipped}]")
+    file = written(tmp_path, bridge=f"mappings: [{STANDARD}]")
     assert load(file) == Configuration()

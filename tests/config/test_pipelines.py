@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from bridge.config import ConfigurationError, PipelineConfig, describe, load
-from bridge.config.collection import Collection
-from bridge.config.text_place import place_in
+from bridge.config.document import Collection
+from bridge.config.source import place_in
 
 ROOT = Path(__file__).parents[2]
 #: What every pipeline needs.

@@ -21,8 +21,7 @@ from bridge.config import (
     default_configuration,
     load,
 )
-from bridge.config.authentication import METHODS
-from bridge.config.channel_authentication import KEYS
+from bridge.config.authentication import KEYS, METHODS
 from bridge.config.mapping import MappingConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

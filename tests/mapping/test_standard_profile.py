@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bridge.config import ToMqMapping, ToMqttMapping, standard_profile
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.config import StandardProfile, ToMqMapping, ToMqttMapping
+from bridge.config.source import Source
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
@@ -17,7 +18,8 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, decode_chain
 
-PROFILE = standard_profile()
+FILE = Path(__file__).parents[2] / "mappings" / "standard.yaml"
+PROFILE = StandardProfile.model_validate(Source(FILE).values["standard"])
 #: Seed 004, table 1 and table 4, in MQ's numbers.
 WORDS = {"not-persistent": 0, "persistent": 1}
 

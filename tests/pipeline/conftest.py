@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
 from bridge.pipeline.session import session

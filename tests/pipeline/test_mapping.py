@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from bridge.config import ToMqMapping, ToMqttMapping
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.rendered import user_identifier
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.pipeline.mapping.messages import Messages
 from bridge.pipeline.mapping.publications import Publications

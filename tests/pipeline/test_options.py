@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.config import IbmQueueManagerConfig
-from bridge.config.listener_tls import ListenerTlsConfig
 from bridge.config.queue_manager import ListenerConfig
+from bridge.config.tls import ListenerTlsConfig
 from bridge.mq.mqi import MQError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mq.queue_manager import QueueManagerOptions

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bridge.config import ChannelAuthenticationConfig
-from bridge.config.address_pattern import address_pattern
-from bridge.config.distinguished_name import matches_name
+from bridge.config.authentication import address_pattern, matches_name
 from bridge.security.channel_authentication import (
     ChannelAuthenticationRecords,
     Connecting,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config.archive import ArchiveConfig
+from bridge.config.operations import ArchiveConfig
 from bridge.mqtt.packets import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from bridge.service.recorder import Recorder
 from bridge.wire import cmqc

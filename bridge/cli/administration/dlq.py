@@ -138,7 +138,7 @@ def retry(
 
     Exit status 1 if a message returned to the dead-letter queue or stayed there, or if there was none.
     """
-    from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE
+    from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
     from bridge.mq.dead_letter_queue import Outcome, sources_of
 
     selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)

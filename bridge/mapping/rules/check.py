@@ -1,4 +1,4 @@
-"""What is wrong with the mappings of a configuration that only their meaning shows: templates, filters, loops.
+"""Mistakes and warnings in mappings that only their meaning shows: templates, filters, loops, QoS.
 
 `bridge.config.load` takes `problems` to tell them with file, line and column; it cannot see what mappings mean itself.
 """
@@ -7,19 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from bridge.config import AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping
-from bridge.mapping.rules.attribute import Attribute, located
-from bridge.mapping.rules.errors import FilterError, PatternError, RuleError, TemplateError
+from bridge.config import LOCAL, AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import FilterConfig, templates_of
+from bridge.config.values import listing
+from bridge.mapping.rules.attributes import checked_template, located
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.loops import Loop, loops
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.rule import GUARANTEED_QOS, published_qos, rule_of
+from bridge.mapping.rules.template import (
+    WORDS,
+    FilterError,
+    PatternError,
+    Placeholder,
+    RuleError,
+    TemplateError,
+    template_of,
+)
+from bridge.mapping.rules.topic_pattern import pattern_of
+from bridge.telemetry.request import is_object_name
 
 #: A queue manager's name, which the checks of a file do not depend on.
 _ANY = "QM"
 _EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
-#: Keys below which stand names that the writer of the file chose; they may have dots.
-_FREE_KEYS = ("properties", "object")
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
@@ -51,16 +60,16 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
     faulty = False
     to_mq = isinstance(mapping, ToMqMapping)
     captures: tuple[str, ...] | None = ()
-    for where, text in _patterns(mapping):
+    for location, text in _patterns(mapping):
         try:
-            captures = located(where, TopicPattern, text).names
+            captures = located(location, pattern_of, text).names
         except RuleError as error:
             faulty, captures = True, None
             yield error
     if captures is not None:  # else there is no telling which names there are
-        for where, text in _templates(mapping):
+        for where, attribute, text in templates_of(mapping):
             try:
-                Attribute(where, text, str, captures, of_publication=to_mq)
+                checked_template(mapping, captures, where, attribute, text)
             except RuleError as error:
                 faulty = True
                 yield error
@@ -77,46 +86,17 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
             yield error
 
 
-def _patterns(mapping: AnyMapping) -> Iterator[tuple[str, str]]:
+def _patterns(mapping: AnyMapping) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(mapping, ToMqMapping):
-        yield "from.mqtt", mapping.source.mqtt
+        yield ("from", "mqtt"), mapping.source.mqtt
     elif mapping.source.topic is not None:
-        yield "from.topic", mapping.source.topic
-
-
-def _templates(mapping: AnyMapping) -> Iterator[tuple[str, str]]:
-    """Yield the place of each template in a mapping, and its text."""
-    attributes = mapping.attributes
-    keys: tuple[str, ...]
-    if isinstance(mapping, ToMqMapping):
-        to: tuple[str, ...] = ("queue", "queue_manager", "topic")
-        keys = ("msg_id", "correl_id", "reply_to_queue", "reply_to_queue_manager", "user_identifier")
-    else:
-        to = ("mqtt",)
-        keys = ("response_topic", "correlation_data", "content_type")
-    for section, owner, names in (("to", mapping.destination, to), ("attributes", attributes, keys)):
-        for key in names:
-            if (text := getattr(owner, key)) is not None:
-                yield f"{section}.{key}", text
-    for name, text in attributes.properties.items():
-        yield f"attributes.properties.{name}", text
-    for name, text in mapping.payload.object.items():
-        yield f"payload.object.{name}", text
+        yield ("from", "topic"), mapping.source.topic
 
 
 def _clash(name: str, error: RuleError) -> Clash:
     expected = _EXPECTED.get(type(error), "what goes with the rest of the mapping")
     place = f" at its character {error.column}" if error.column is not None else ""
-    return Clash(("mappings", name, *_steps(error.where)), f"{expected} without this mistake{place}: {error.sentence}")
-
-
-def _steps(where: str) -> tuple[str, ...]:
-    """Return the keys in a dotted place of a mapping."""
-    steps = where.split(".") if where else []
-    for key in _FREE_KEYS:
-        if key in steps[:2] and len(steps) > 3:
-            return (*steps[:2], ".".join(steps[2:]))
-    return tuple(steps)
+    return Clash(("mappings", name, *error.location), f"{expected} without this mistake{place}: {error.sentence}")
 
 
 def _refused(loop: Loop, last: AnyMapping) -> Clash:
@@ -128,3 +108,146 @@ def _refused(loop: Loop, last: AnyMapping) -> Clash:
         why = "a destination that the mapping does not take from itself"
     key = next(key for key in ("queue", "topic", "mqtt") if getattr(last.destination, key, None) is not None)
     return Clash(("mappings", name, "to", key), why)
+
+
+#: The template filter that gives a name without a value one.
+_DEFAULT = "default"
+
+
+def warnings_of(configuration: Configuration) -> Iterator[str]:
+    """Yield the warnings about the mappings of a configuration, a sentence each."""
+    for name, mapping in configuration.mappings.items():
+        for warning in _warnings_of(mapping, configuration.links):
+            yield f"mapping {name}: {warning}"
+        yield from _unlike_routes(name, mapping)
+    yield from _unrouted(configuration.mappings)
+
+
+def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:
+    on_link = isinstance(mapping, ToMqMapping) and mapping.source.link != LOCAL
+    for other, route in mapping.routes.items():
+        if mapping.enabled and not route.enabled:
+            yield (
+                f"mapping {name}: its otherwise names mapping {other}, which is not enabled: a message that its filter"
+                f" accepts waits for it, or is discarded if mapping {other} has never run"
+            )
+        if on_link and route.filter.qos is not None and route.guarantee != mapping.guarantee:
+            yield (
+                f"mapping {name}: the filter of mapping {other} looks at the QoS, which a broker lowers to that of the"
+                f" guarantee (hint: guarantee: {route.guarantee} for both)"
+            )
+
+
+def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
+    """Yield a sentence for each topic filter from which several mappings take, all of them with filters."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, mapping in mappings.items():
+        if isinstance(mapping, ToMqMapping):
+            key = pattern_of(mapping.source.mqtt).filter, mapping.source.link
+        elif mapping.source.topic is not None:
+            key = pattern_of(mapping.source.topic).filter, ""
+        else:
+            continue
+        if mapping.enabled:
+            groups.setdefault(key, []).append(name)
+    covered = [set(mapping.otherwise) for mapping in mappings.values() if mapping.enabled]
+    for (topic_filter, _), names in groups.items():
+        if len(names) < 2 or any(mappings[name].filter == FilterConfig() for name in names):
+            continue
+        if not any(mappings[name].otherwise for name in names) and not any(set(names) <= named for named in covered):
+            yield (
+                f"a message of {topic_filter} that no filter of the mappings {listing(names, 'and')} accepts is discarded"
+                f" (hint: a mapping with otherwise: [{', '.join(names)}])"
+            )
+
+
+def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
+    if isinstance(mapping, ToMqMapping):
+        link = links.get(mapping.source.link)
+        yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
+        if link is not None:
+            yield from _received(mapping)
+        if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
+            yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
+        yield from _impossible_queue(mapping.destination.queue)
+        if mapping.destination.requests_queue is not None and mapping.destination.requests_queue == mapping.destination.queue:
+            yield "its requests_queue is the queue that it puts messages to, and should be a queue of its own"
+        if link is not None and link.version == "3.1.1":
+            yield from _of_mqtt_3_1_1(mapping)
+        if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
+            yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
+        return
+    yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)
+    if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:
+        yield "its requests_queue is the queue that it takes messages from, and should be a queue of its own"
+    link = links.get(mapping.destination.link)
+    if link is not None:
+        yield from _published(mapping, link)
+
+
+def _old(link: LinkConfig | None) -> bool:
+    return link is not None and link.version == "3.1.1"
+
+
+def _impossible_queue(text: str | None) -> Iterator[str]:
+    """Yield a sentence if no name that the template of a queue makes is a name of a queue."""
+    literal = "".join(piece for piece in template_of(text or "").pieces if isinstance(piece, str))
+    if literal and not is_object_name(literal):
+        yield (
+            f"to.queue always contains {literal!r}, and no queue has such a name (1 to 48 of the characters A-Z a-z 0-9 . _"
+            " / %): all its messages go to the dead-letter queue"
+        )
+
+
+def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
+    """Yield what a mapping uses of publications and a link of MQTT 3.1.1 never has."""
+    texts = (mapping.destination.queue, mapping.destination.queue_manager, mapping.destination.topic)
+    for name in sorted({name for text in texts for name in _names_without_default(text) if name.startswith("usr.")}):
+        yield (
+            f"{{{name}}} is a User Property, and publications of MQTT 3.1.1 have none: all its messages go to the dead-letter"
+            " queue"
+        )
+    if mapping.filter.retained:
+        yield (
+            "its filter takes retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
+            " subscribes, and later ones without"
+        )
+
+
+def _names_without_default(text: str | None) -> Iterator[str]:
+    for piece in template_of(text or "").pieces:
+        if isinstance(piece, Placeholder) and all(name != _DEFAULT for name, _ in piece.written):
+            yield piece.name
+
+
+def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
+    """Yield a sentence for each name that only a message property can have: without it the message goes nowhere."""
+    captures = pattern_of(source).names if source is not None else ()
+    for name in _names_without_default(destination):
+        if "." not in name and name not in WORDS and name not in captures:
+            known = f" (captures: {', '.join(captures)})" if captures else ""
+            yield (
+                f"{{{name}}} in its destination is no capture{known}, and so a message property: a message without"
+                " it goes to the dead-letter queue"
+            )
+
+
+def _received(mapping: ToMqMapping) -> Iterator[str]:
+    """Yield what a link's subscription, whose QoS the guarantee says, does to publications."""
+    most = GUARANTEED_QOS[mapping.guarantee]
+    wanted = mapping.filter.qos
+    if wanted is not None and min(wanted) > most:
+        yield f"its filter takes nothing: {mapping.guarantee} subscribes with QoS {most}, and nothing comes with more"
+    elif mapping.guarantee == "exactly-once" and (wanted is None or min(wanted) < most):
+        yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
+
+
+def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
+    """Yield where the guarantee publishes with another QoS than the mapping says."""
+    qos = mapping.attributes.qos
+    needed = GUARANTEED_QOS[mapping.guarantee]
+    if needed > link.maximum_qos:
+        yield f"{mapping.guarantee} needs QoS {needed}, and its link takes {link.maximum_qos} at most"
+    elif isinstance(qos, int) and (made := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
+        why = f"link {mapping.destination.link}" if qos > link.maximum_qos else mapping.guarantee
+        yield f"attributes.qos is {qos}, and it publishes with QoS {made}, because of {why}"

@@ -1,13 +1,15 @@
-"""Which messages a mapping takes: the filter of its configuration, compiled."""
+"""Which messages a mapping takes: its filter, and the filters of the mappings that its `otherwise` names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from bridge.config.mapping import FilterConfig, FilterValue
-from bridge.mapping.rules.attribute import check_known, located
+from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
+from bridge.mapping.rules.attributes import check_known, located
 from bridge.mapping.rules.template import check_name
+from bridge.mapping.rules.topic_pattern import pattern_of
+from bridge.telemetry.message import Unmappable
 
 
 class Filterable(Protocol):
@@ -42,16 +44,16 @@ class Filter:
         if config.min_size is not None or config.max_size is not None:
             tests.append(_of_size(config.min_size or 0, config.max_size))
         for name, wanted in config.properties.items():
-            where = f"filter.properties.{name}"
-            located(where, check_name, name)
-            located(where, check_known, name, captures, of_publication)
+            location = ("filter", "properties", name)
+            located(location, check_name, name)
+            located(location, check_known, name, captures, of_publication)
             tests.append(_of_property(name, wanted))
         if config.json_path is not None:
             # Few mappings have one, and what it needs takes longer to import than the rest of a mapping.
             from bridge.mapping.rules.json_filter import json_test
 
             # last, for it costs the most
-            self._payload_test = located("filter.json", json_test, config.json_path)
+            self._payload_test = located(("filter", "json"), json_test, config.json_path)
             tests.append(self._payload_test)
         self._tests = tuple(tests)
 
@@ -117,4 +119,36 @@ def _number(value: str | None) -> int | float | None:
     try:
         return float(value)
     except ValueError:
+        return None
+
+
+class Routes:
+    """The mappings that `otherwise` names. Raises RuleError."""
+
+    def __init__(self, mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> None:
+        self._routes = []
+        for name, config in mappings.items():
+            to_mq = isinstance(config, ToMqMapping)
+            pattern = pattern_of((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
+            filter_ = Filter(config.filter, pattern.names, of_publication=to_mq)
+            self._routes.append((name, pattern, filter_, config.payload.ccsid))
+
+    def __bool__(self) -> bool:
+        return bool(self._routes)
+
+    def accepting(self, topic: str, scope_of: Callable[[dict[str, str], int | None], Filterable]) -> str | None:
+        """Return the name of the first mapping that accepts a message; None if none does.
+
+        `scope_of` makes what a filter looks at, of the captures and the CCSID of that mapping. A mapping accepts also what
+        it dead-letters.
+        """
+        for name, pattern, filter_, ccsid in self._routes:
+            captures = pattern.captures(topic)
+            if captures is None:
+                continue
+            try:
+                if filter_.takes(scope_of(captures, ccsid)):
+                    return name
+            except Unmappable:
+                return name
         return None

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
 from bridge.config.link import LOCAL, LinkConfig, broker_host
 from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.attribute import located
-from bridge.mapping.rules.overlap import name_pattern, overlaps, topic_levels
-from bridge.mapping.rules.template import Template
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.attributes import located
+from bridge.mapping.rules.template import Placeholder, Template, template_of
+from bridge.mapping.rules.topic_pattern import TopicPattern, overlaps, pattern_of
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
@@ -26,6 +25,8 @@ QUEUES = "queue"
 #: A message that came through more mappings than these goes through no further one.
 MOST_HOPS = 16
 _NO_FILTER = FilterConfig()
+#: Words whose value has no slash in it.
+_ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
 
 
 _NO_MARKS = "a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
@@ -64,24 +65,24 @@ class _Node:
         self._queue: str | None = None
         self._pattern: TopicPattern | None = None
         if isinstance(config, ToMqMapping):
-            self._pattern = located("from.mqtt", TopicPattern, config.source.mqtt)
+            self._pattern = located(("from", "mqtt"), pattern_of, config.source.mqtt)
             self.source = _place(link, links)
             self._read_mq(config, origin)
             return
         if config.source.queue is not None:
             self.source, self._queue = QUEUES, config.source.queue
         else:
-            self._pattern = located("from.topic", TopicPattern, config.source.topic or "")
+            self._pattern = located(("from", "topic"), pattern_of, config.source.topic or "")
             self.source = LOCAL
         self.destination: str | None = _place(link, links)
-        self._template = located("to.mqtt", Template, config.destination.mqtt)
+        self._template = located(("to", "mqtt"), template_of, config.destination.mqtt)
 
     def _read_mq(self, config: ToMqMapping, origin: str) -> None:
         to = config.destination
         if to.topic is not None:
-            self.destination, self._template = LOCAL, located("to.topic", Template, to.topic)
+            self.destination, self._template = LOCAL, located(("to", "topic"), template_of, to.topic)
             return
-        self._template = located("to.queue", Template, to.queue or "")
+        self._template = located(("to", "queue"), template_of, to.queue or "")
         # What is put to a queue of another queue manager, or to a client, is taken by no mapping of this one.
         self.destination = QUEUES if to.queue_manager in (None, origin) else None
 
@@ -215,3 +216,50 @@ def _place(link: str, links: Mapping[str, LinkConfig]) -> str:
     """Return one name for one broker, however many links lead there."""
     config = links.get(link)
     return link if config is None else f"{broker_host(config.host)}:{config.broker_port}"
+
+
+def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, ...]:
+    """Return the pattern of the topics that a template makes.
+
+    `one_level` are the captures that stand for a single level.
+    """
+    levels: list[str] = []
+    #: of the level at hand: its literal text, and whether a name is in it whose value is one level, or any number
+    literal, one, many = "", False, False
+    for piece in template.pieces:
+        if isinstance(piece, Placeholder):
+            if _is_one_level(piece, one_level):
+                one = True
+            else:
+                many = True
+            continue
+        first, *others = piece.split("/")
+        literal += first
+        for other in others:
+            levels += _level(literal, one, many)
+            literal, one, many = other, False, False
+    levels += _level(literal, one, many)
+    return tuple(levels)
+
+
+def name_pattern(template: Template) -> re.Pattern[str]:
+    """Return the pattern of the names that a template makes, of which nothing is known but their literal parts."""
+    return re.compile(
+        "".join(".*" if isinstance(piece, Placeholder) else re.escape(piece) for piece in template.pieces), re.DOTALL
+    )
+
+
+def _level(literal: str, one: bool, many: bool) -> tuple[str, ...]:
+    if many:
+        return ("+", "#")
+    return ("+",) if one else (literal,)
+
+
+def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:
+    result = placeholder.name in one_level or placeholder.name in _ONE_LEVEL_WORDS
+    for name, argument in placeholder.written:
+        if name == "mqname":  # which writes . for /
+            result = True
+        elif name == "text" or (argument is not None and "/" in argument):
+            result = False
+    return result

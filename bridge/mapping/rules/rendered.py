@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 from bridge.telemetry.headers import MQTT_LENGTH, is_mqtt_string
@@ -93,3 +96,23 @@ def _topic_fault(text: str) -> str:
 
 def _cut(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:100]!r} and {len(text) - 100} characters more"
+
+
+#: What a template has to come out as -> the function that checks it, and returns the value of the field.
+CHECKS: Mapping[str, Callable[[str], Any]] = {
+    "queue": queue_name,
+    "queue manager": queue_manager_name,
+    "reply queue": lambda text: queue_name(text, "reply queue", cmqc.MQRC_MISSING_REPLY_TO_Q).encode(),
+    "reply queue manager": lambda text: queue_name(
+        text, "queue manager to reply to", cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR
+    ).encode(),
+    "topic string": topic_string,
+    "topic name": topic_name,
+    "MsgId": partial(identifier, field="MsgId", reason=cmqc.MQRC_MSG_ID_ERROR),
+    "CorrelId": partial(identifier, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR),
+    "UserIdentifier": user_identifier,
+    "Correlation Data": correlation,
+    "Content Type": partial(mqtt_string, what="Content Type"),
+    "User Property": partial(mqtt_string, what="value of a user property"),
+    "text": str,
+}

@@ -1,15 +1,409 @@
-"""A mapping as a pure function: what comes in, what goes out, and nothing else touched.
+"""Rules of mappings: a publication becomes an MQ message, or a message a publication, as the mapping says.
 
-The bridge runs rules, and so do Spark's workers; both make them of (name, configuration, queue manager's name).
+Where the mapping says nothing, the integration tables do. A rule is a pure function, made of (name, configuration, queue
+manager's name); the bridge runs rules, and so do Spark's workers.
 """
 
 from __future__ import annotations
 
-from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from typing import Any, Final
 
-__all__ = ["Rule", "ToMqRule", "ToMqttRule", "rule_of"]
+import msgspec
+
+from bridge.config.mapping import (
+    STANDARD_PERSISTENCE,
+    MessageAttributes,
+    PublicationAttributes,
+    ToMqMapping,
+    ToMqttMapping,
+)
+from bridge.mapping.payload import in_ccsid, json_object, target, utf_8
+from bridge.mapping.rules.attributes import located, read_templates
+from bridge.mapping.rules.filter import Filter, Routes
+from bridge.mapping.rules.rule_cache import MessageRuleCache, PublicationRuleCache
+from bridge.mapping.rules.scope import MessageScope, PublicationScope
+from bridge.mapping.rules.template import RuleError, Scope
+from bridge.mapping.rules.topic_pattern import pattern_of
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import (
+    Headers,
+    body_format,
+    correl_id_of,
+    descriptor,
+    expiry_of,
+    mark_of,
+    message_properties,
+    requested,
+    rfh2_of,
+)
+from bridge.telemetry.message import (
+    CCSID_UTF8,
+    Destination,
+    KeptRequest,
+    MappedMessage,
+    Message,
+    Publication,
+    Unmappable,
+    with_values,
+)
+from bridge.telemetry.subscription import publication_qos
+from bridge.wire import cmqc
+from bridge.wire.mq.ccsid import character_set
+
+#: QoS on a link by a mapping's guarantee: of its subscription, and at least of what it publishes.
+GUARANTEED_QOS: Final = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
+
+
+def published_qos(guarantee: str, qos: int, maximum: int = 2) -> int:
+    """Return the QoS with which a publication goes to a broker that takes `maximum` at most.
+
+    The guarantee needs at least its own; at most once is QoS 0. More than the guarantee needs is not worth a refusal.
+    """
+    needed = GUARANTEED_QOS[guarantee]
+    return max(needed, min(qos, maximum)) if needed else 0
+
+
+def received_qos(guarantee: str, qos: int) -> int:
+    """Return the QoS with which a publication comes from a broker: that of the subscription at most."""
+    return min(qos, GUARANTEED_QOS[guarantee])
+
+
+#: Words of the YAML -> MQMD.Persistence.
+PERSISTENCE = {
+    "not-persistent": cmqc.MQPER_NOT_PERSISTENT,
+    "persistent": cmqc.MQPER_PERSISTENT,
+    "as-queue": cmqc.MQPER_PERSISTENCE_AS_Q_DEF,
+}
+_FORMATS = {"none": cmqc.MQFMT_NONE, "string": cmqc.MQFMT_STRING}
+
+
+class ToMqRule:
+    """One mapping to MQ, as a function of publications. Raises RuleError.
+
+    `origin` is the name of the queue manager, for the hop mark. It is cheap to pickle: the other side makes it anew.
+    """
+
+    def __init__(self, name: str, config: ToMqMapping, origin: str) -> None:
+        self.name, self.config, self.origin = name, config, origin
+        self._mark = mark_of(origin, name)
+        self._pattern = located(("from", "mqtt"), pattern_of, config.source.mqtt)
+        #: MQTT filter to subscribe to
+        self.source_filter = self._pattern.filter
+        self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
+        self._routes = Routes(config.routes)
+        self._read_templates(config)
+        self._read_payload()
+        self._read_attributes(config.attributes)
+        self._cache = PublicationRuleCache(config)
+        self._reads_payload = self._filter.reads_payload or config.payload.type != "bytes"
+
+    def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
+        return ToMqRule, (self.name, self.config, self.origin)
+
+    def _read_templates(self, config: ToMqMapping) -> None:
+        templates = read_templates(config, self._pattern.names)
+        self._object = templates["object"]
+        #: fields of the MQMD that differ from message to message
+        self._fields = templates["MQMD"]
+        self._user = self._fields.pop("UserIdentifier", None)
+        self._properties = templates["usr"]
+        self._requests_queue = config.destination.requests_queue
+
+    def _read_payload(self) -> None:
+        payload = self.config.payload
+        self._payload_type = payload.type
+        self._ccsid = payload.ccsid or CCSID_UTF8
+        if payload.type != "bytes":
+            try:
+                target(self._ccsid)
+            except Unmappable as error:
+                raise RuleError.at(("payload", "ccsid"), str(error)) from error
+
+    def _read_attributes(self, attributes: MessageAttributes) -> None:
+        words = attributes.persistence
+        #: by QoS
+        self._persistence = tuple(
+            PERSISTENCE[words if isinstance(words, str) else words[qos]] for qos in STANDARD_PERSISTENCE
+        )
+        priority = attributes.priority
+        self._priority = cmqc.MQPRI_PRIORITY_AS_Q_DEF if isinstance(priority, str) else priority
+        expiry = attributes.expiry
+        self._expiry = None if expiry == "as-published" else expiry_of(None if isinstance(expiry, str) else expiry)
+        self._retained = attributes.retained
+        format = attributes.format
+        #: Format of the body; None, where the mapping does not say it: as the Payload Format Indicator does
+        self._format: bytes | None = None
+        if "format" in attributes.model_fields_set:
+            self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
+        self._rfh2 = attributes.rfh2
+
+    def map(self, publication: Publication) -> MappedMessage | None:
+        """Return the message to put, None where the mapping does not take the publication, or raise Unmappable."""
+        key = self._cache.key(publication)
+        if key is None:
+            return self._map(publication)
+        if self._cache.knows(key):
+            if self._reads_payload and not self._takes_payload(publication):
+                return None
+            return self._cache.mapped(key, publication)
+        mapped = self._map(publication)
+        # If the payload may be the reason for None, the next publication with the same key may still be taken.
+        if mapped is not None or not self._reads_payload:
+            self._cache.remember(key, publication, mapped)
+        return mapped
+
+    def _takes_payload(self, publication: Publication) -> bool:
+        """Return whether the filter takes the payload; raise Unmappable if it cannot be converted, as `_map` does."""
+        scope = PublicationScope(publication, {})
+        if not self._filter.takes_payload(scope):
+            return False
+        self._body(scope, self._is_retained(publication))
+        return True
+
+    def _map(self, publication: Publication) -> MappedMessage | None:
+        captures = self._pattern.captures(publication.topic)
+        if captures is None:
+            return None
+        scope = PublicationScope(publication, captures)
+        if not self._filter.takes(scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
+            return None
+        destination = self._destination(scope)
+        retained = self._is_retained(publication)
+        clear = retained and destination.is_topic and not publication.payload
+        body = self._body(scope, retained)
+        given = publication.properties
+        asks = self._requests_queue is None or bool(given.response_topic)
+        fields = self._fields if asks else {}
+        md_fields = {field: attribute.of(scope) for field, attribute in fields.items()} if fields else {}
+        if self._requests_queue is None:
+            correl_id = md_fields.get("CorrelId") or correl_id_of(given.correlation_data)
+        else:
+            # Who answers may take either for the CorrelId of the answer: with none, it is the MsgId for all of them.
+            correl_id = cmqc.MQCI_NONE
+        expiry = self._expiry
+        if expiry is None:
+            expiry = expiry_of(publication.expiry)
+        user = publication.user if self._user is None else self._user.of(scope)
+        format = body_format(given.payload_format_indicator) if self._format is None else self._format
+        # Format and CodedCharSetId of the MQMD: of the RFH2, which the integration tables leave to the queue manager, or of
+        # the body.
+        outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (format, self._ccsid)
+        md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *outer)
+        if correl_id != cmqc.MQCI_NONE:
+            md_fields["CorrelId"] = correl_id
+        if md_fields:
+            md = msgspec.structs.replace(md, **requested(md_fields))
+        properties = self._with_own(given, scope)
+        if correl_id != cmqc.MQCI_NONE and properties.correlation_data is None:
+            # An empty element shows that the CorrelId is not made of Correlation Data.
+            properties = msgspec.structs.replace(properties, correlation_data=b"")
+        hops = (*publication.hops, self._mark)
+        original = publication.topic if destination.is_topic or not self._rfh2 else ""
+        beside: dict[str, str | int | bool] = {}
+        said = (publication.client_id or None, publication.qos, publication.message_id, properties, correl_id)
+        if self._rfh2:
+            header = rfh2_of(
+                *said,
+                mqps=None if destination.is_topic else (publication.topic, retained, None),
+                hops=hops,
+                original_topic=original,
+                format=format,
+                ccsid=self._ccsid,
+            )
+            body = header + body
+        else:
+            beside = message_properties(*said, hops=hops, original_topic=original)
+        return MappedMessage(
+            destination=destination,
+            message=Message(md, body),
+            properties=beside,
+            retain=retained and destination.is_topic,
+            clear=clear,
+            hops=hops,
+            kept=self._kept(publication, hops, expiry) if asks else None,
+        )
+
+    def accepted_elsewhere(self, publication: Publication) -> str | None:
+        """Return the name of a mapping below `otherwise` that accepts a publication."""
+        return self._routes.accepting(publication.topic, lambda captures, _: PublicationScope(publication, captures))
+
+    def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
+        """Return the part of a request that is to be kept; None where the mapping keeps none."""
+        if self._requests_queue is None:
+            return None
+        md = descriptor(b"", self._persistence[publication.qos], expiry)
+        header = rfh2_of(
+            publication.client_id or None,
+            publication.qos,
+            publication.message_id,
+            msgspec.structs.replace(publication.properties, user_property=()),
+            mqps=(publication.topic, False, None),
+            hops=hops,
+        )
+        return KeptRequest(self._requests_queue, Message(md, header))
+
+    def _destination(self, scope: Scope) -> Destination:
+        names = {field: template.of(scope) for field, template in self._object.items()}
+        if "ObjectString" in names:
+            return Destination(names["ObjectString"], True)
+        return Destination(names["ObjectName"], False, names.get("ObjectQMgrName", ""))
+
+    def _is_retained(self, publication: Publication) -> bool:
+        return publication.retain if self._retained == "as-published" else self._retained == "always"
+
+    def _body(self, scope: PublicationScope, retained: bool) -> bytes:
+        payload = scope.publication.payload
+        if self._payload_type == "bytes" or (retained and not payload):
+            return payload  # (an empty retained publication clears a topic, whatever its payload would be)
+        if self._payload_type == "json":
+            _ = scope.document  # raises Unmappable for what is none
+        return in_ccsid(payload, self._ccsid)
+
+    def _with_own(self, properties: PublishProperties, scope: Scope) -> PublishProperties:
+        """Return the properties with the User Properties that the mapping sets."""
+        if not self._properties:
+            return properties
+        own = {name: template.of(scope) for name, template in self._properties.items()}
+        return msgspec.structs.replace(properties, user_property=with_values(properties.user_property, own))
+
+
+class ToMqttRule:
+    """One mapping to MQTT, as a function of messages. Raises RuleError.
+
+    A QoS for all is the QoS of all; by persistence it is that of messages of MQ applications, and what an MQTT client
+    published (mqtt.qos) keeps its own. `origin` is the name of the queue manager, for the hop mark. It is cheap to
+    pickle: the other side makes it anew.
+    """
+
+    def __init__(self, name: str, config: ToMqttMapping, origin: str) -> None:
+        self.name, self.config, self.origin = name, config, origin
+        self._mark = mark_of(origin, name)
+        source = config.source
+        #: the queue to take messages from; None: they come from a subscription
+        self.queue = source.queue
+        #: the queue with what is kept of requests that its messages answer; None: they answer none
+        self.requests_queue = source.requests_queue
+        self._pattern = located(("from", "topic"), pattern_of, source.topic) if source.topic is not None else None
+        #: filter of that subscription
+        self.source_filter = self._pattern.filter if self._pattern is not None else None
+        self._captures = self._pattern.names if self._pattern is not None else ()
+        self._filter = Filter(config.filter, self._captures)
+        self._routes = Routes(config.routes)
+        templates = read_templates(config, self._captures)
+        #: properties of the publication -> templates; without one the integration tables say what the property is
+        self._fields = templates["publication"]
+        self._topic = self._fields.pop("topic")
+        self._properties, self._object = templates["usr"], templates["payload"]
+        self._read_payload()
+        self._read_attributes(config.attributes)
+        self._cache = MessageRuleCache(config)
+
+    def __reduce__(self) -> tuple[type[ToMqttRule], tuple[str, ToMqttMapping, str]]:
+        return ToMqttRule, (self.name, self.config, self.origin)
+
+    def _read_payload(self) -> None:
+        payload = self.config.payload
+        if payload.ccsid is not None and character_set(payload.ccsid) is None:
+            raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
+        self._payload_type, self._ccsid = payload.type, payload.ccsid
+
+    def _read_attributes(self, attributes: PublicationAttributes) -> None:
+        qos = attributes.qos
+        self._qos = qos if isinstance(qos, int) else None
+        self._qos_by_persistence = (
+            {} if isinstance(qos, int) else {PERSISTENCE[persistence]: one for persistence, one in qos.items()}
+        )
+        self._retained = attributes.retained
+        self._expiry_as_published = attributes.expiry == "as-published"
+        self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
+
+    def map(
+        self, message: Message, *, topic: str | None = None, request: Message | None = None
+    ) -> Publication | None:
+        """Return the publication, None where the mapping does not take the message, or raise Unmappable.
+
+        `topic` is the topic string that the message was published to, where that is known from elsewhere than its RFH2;
+        `request` is what is kept of the request that the message answers.
+        """
+        key = self._cache.key(message, topic) if request is None else None
+        if key is None:
+            return self._map(message, topic, request)
+        if self._cache.knows(key):
+            return self._cache.mapped(key, message)
+        publication = self._map(message, topic, None)
+        self._cache.remember(key, publication)
+        return publication
+
+    def accepted_elsewhere(self, message: Message, topic: str | None = None) -> str | None:
+        """Return the name of a mapping below `otherwise` that accepts a message."""
+        headers = Headers(message)
+        return self._accepted(headers, headers.properties, topic if topic is not None else headers.topic)
+
+    def _accepted(self, headers: Headers, properties: PublishProperties, topic: str | None) -> str | None:
+        qos = publication_qos(headers.md.Persistence, headers.qos)
+
+        def scope_of(captures: dict[str, str], ccsid: int | None) -> MessageScope:
+            return MessageScope(headers, captures, properties, topic=topic or "", qos=qos, ccsid=ccsid)
+
+        return self._routes.accepting(topic or "", scope_of)
+
+    def _map(self, message: Message, topic: str | None, request: Message | None) -> Publication | None:
+        headers = Headers(message)
+        properties = headers.properties
+        if request is not None:
+            asked = Headers(request).properties
+            properties = msgspec.structs.replace(
+                properties, response_topic=asked.response_topic, correlation_data=asked.correlation_data
+            )
+        topic = topic if topic is not None else headers.topic
+        captures: dict[str, str] = {}
+        if self._pattern is not None:
+            if not topic:
+                why = f"the message says of no topic that it was published to, and the mapping takes {self._pattern.text}"
+                raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
+            found = self._pattern.captures(topic)
+            if found is None:
+                return None
+            captures = found
+        own_qos, persistence = headers.qos, headers.md.Persistence
+        source_qos = publication_qos(persistence, own_qos)
+        scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid)
+        if not self._filter.takes(scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
+            return None
+        qos = self._qos
+        if qos is None:
+            qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
+        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
+        changes: dict[str, Any] = {field: template.of(scope) for field, template in self._fields.items()}
+        if request is not None and "response_topic" not in changes:
+            changes["response_topic"] = None  # an answer asks for none itself
+        if self._payload_type != "bytes":
+            changes["payload_format_indicator"] = 1  # what the mapping has converted is UTF-8, and so is JSON
+        if self._properties:
+            own = {name: template.of(scope) for name, template in self._properties.items()}
+            changes["user_property"] = with_values(properties.user_property, own)
+        return Publication(
+            topic=self._topic.of(scope),
+            payload=self._payload(scope, retained),
+            qos=qos,
+            retain=retained,
+            client_id=headers.client_id,
+            user=headers.user,
+            expiry=headers.expiry if self._expiry_as_published else self._expiry,
+            properties=msgspec.structs.replace(properties, **changes) if changes else properties,
+            hops=(*headers.hops, self._mark),
+        )
+
+    def _payload(self, scope: MessageScope, retained: bool) -> bytes:
+        body = scope.headers.body
+        if self._payload_type == "bytes" or (retained and not body):
+            return body  # (an empty retained publication clears a topic, whatever its payload would be)
+        if self._object:
+            return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
+        if self._payload_type == "json":
+            _ = scope.document  # raises Unmappable for what is none
+        return utf_8(body, scope.ccsid, scope.headers.encoding)
+
 
 Rule = ToMqRule | ToMqttRule
 

@@ -1,20 +1,24 @@
 """The cache of a rule: what it has made of one publication or message serves the next, with another payload.
 
-Devices publish to the same topics all day, and applications put the same kind of message. Whatever a rule looks at
-(`bridge.mapping.rules.used_fields`) is the same then: it is the key. So is all that the rule makes of it: of a publication
-destination, MQMD and RFH2, but for the digits of mqtt.msgid; of a message without headers everything but the payload.
-If a rule to MQ filters by JSON, or checks that the payload is JSON or text, it does so for each publication.
+Devices publish to the same topics all day, and applications put the same kind of message. Whatever a rule looks at is the
+same then: it is the key, without what no filter and no template uses (`bridge.mapping.rules.attributes.UsedFields`). So is
+all that the rule makes of it: of a publication destination, MQMD and RFH2, but for the digits of mqtt.msgid; of a message
+without headers everything but the payload. If a rule to MQ filters by JSON, or checks that the payload is JSON or text, it
+does so for each publication.
+
+The cache maps a publication in 1 to 2 µs (10 µs with a JSON filter) instead of 14 to 25, a message in 2 instead of 8 to 11.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.used_fields import used_fields_of
+from bridge.mapping.rules.attributes import used_fields_of
 from bridge.telemetry.headers import HEADER_FORMATS, size_of_properties
 from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication
 from bridge.wire import cmqc
@@ -26,6 +30,7 @@ _ENTRY_BYTES = 600
 
 _MSGID = b"<msgid"
 
+Kept = TypeVar("Kept")
 #: What an entry is found by. The length of a message id is in it: that decides of the RFH2's padding.
 Key = tuple[object, ...]
 
@@ -48,10 +53,33 @@ class _Entry(msgspec.Struct, gc=False):
     behind: bytes
 
 
-class PublicationRuleCache:
+class _Cache(Generic[Kept]):
+    """What a rule has made, by key: at most MAX_BYTES of it. None is kept for what a mapping does not take."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, Kept | None] = {}
+        self._bytes = 0
+
+    def knows(self, key: Key) -> bool:
+        """Return whether something with that key was mapped."""
+        return key in self._entries
+
+    def _keep(self, key: Key, entry: Kept | None, size: int) -> None:
+        """Keep an entry, whose texts take so many bytes beside those of the key."""
+        size += _ENTRY_BYTES + _size_of(key)
+        if self._bytes + size > MAX_BYTES:
+            self._entries.clear()
+            self._bytes = 0
+        if size <= MAX_BYTES:
+            self._entries[key] = entry
+            self._bytes += size
+
+
+class PublicationRuleCache(_Cache[_Entry]):
     """What the rule of one mapping to MQ has made of publications."""
 
     def __init__(self, config: ToMqMapping) -> None:
+        super().__init__()
         used = used_fields_of(config)
         #: whether any two publications have the same key
         self.possible = (
@@ -63,8 +91,6 @@ class PublicationRuleCache:
             and used.size is None
             and not used.message_id
         )
-        self._entries: dict[Key, _Entry | None] = {}
-        self._bytes = 0
 
     def key(self, publication: Publication) -> Key | None:
         """Return the key of a publication; None for one that is not cached."""
@@ -89,15 +115,10 @@ class PublicationRuleCache:
             not publication.payload,
         )
 
-    def knows(self, key: Key) -> bool:
-        """Return whether a publication with that key was mapped."""
-        return key in self._entries
-
     def remember(self, key: Key, publication: Publication, mapped: MappedMessage | None) -> None:
         """Remember the message that a publication with that key became; None where the mapping does not take it."""
-        size = _ENTRY_BYTES + _size_of(key)
         if mapped is None:
-            self._keep(key, None, size)
+            self._keep(key, None, 0)
             return
         data = mapped.message.data
         header = data[: len(data) - len(publication.payload)]
@@ -107,16 +128,8 @@ class PublicationRuleCache:
             start = header.index(b">", header.index(_MSGID, cmqc.MQRFH_STRUC_LENGTH_FIXED_2)) + 1
             before, behind = header[:start], header[header.index(b"<", start) :]
         kept = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
-        size += _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
+        size = _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
         self._keep(key, _Entry(kept, before, behind), size)
-
-    def _keep(self, key: Key, entry: _Entry | None, size: int) -> None:
-        if self._bytes + size > MAX_BYTES:
-            self._entries.clear()
-            self._bytes = 0
-        if size <= MAX_BYTES:
-            self._entries[key] = entry
-            self._bytes += size
 
     def mapped(self, key: Key, publication: Publication) -> MappedMessage | None:
         """Return the message that a publication with a known key becomes; None where the mapping does not take it."""
@@ -138,17 +151,16 @@ class PublicationRuleCache:
         )
 
 
-class MessageRuleCache:
+class MessageRuleCache(_Cache[Publication]):
     """What the rule of one mapping to MQTT has made of messages without headers."""
 
     def __init__(self, config: ToMqttMapping) -> None:
+        super().__init__()
         used = used_fields_of(config)
         self.possible = (
             config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
         )
         self._fields = sorted(used.md)
-        self._publications: dict[Key, Publication | None] = {}
-        self._bytes = 0
 
     def key(self, message: Message, topic: str | None) -> Key | None:
         """Return the key of a message; None for one that is not cached."""
@@ -157,25 +169,16 @@ class MessageRuleCache:
             return None
         return topic, not message.data, *[getattr(md, field) for field in self._fields]
 
-    def knows(self, key: Key) -> bool:
-        """Return whether a message with that key was mapped."""
-        return key in self._publications
-
     def remember(self, key: Key, publication: Publication | None) -> None:
         """Remember the publication that a message with that key became; None where the mapping does not take it."""
-        size = _ENTRY_BYTES + _size_of(key)
+        if publication is None:
+            self._keep(key, None, 0)
+            return
         # One of its own: whom the other is given to may change it.
-        kept = None if publication is None else msgspec.structs.replace(publication, payload=b"")
-        if kept is not None:
-            size += _size_of((kept.topic, kept.client_id, kept.user)) + size_of_properties(kept.properties)
-        if self._bytes + size > MAX_BYTES:
-            self._publications.clear()
-            self._bytes = 0
-        if size <= MAX_BYTES:
-            self._publications[key] = kept
-            self._bytes += size
+        kept = msgspec.structs.replace(publication, payload=b"")
+        self._keep(key, kept, _size_of((kept.topic, kept.client_id, kept.user)) + size_of_properties(kept.properties))
 
     def mapped(self, key: Key, message: Message) -> Publication | None:
         """Return the publication that a message with a known key becomes; None where the mapping does not take it."""
-        like = self._publications[key]
+        like = self._entries[key]
         return None if like is None else msgspec.structs.replace(like, payload=message.data)

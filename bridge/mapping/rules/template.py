@@ -9,14 +9,56 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
-from bridge.mapping.rules.errors import TemplateError
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+
+
+class RuleError(ValueError):
+    """A mapping cannot be made a rule. The text is a sentence for the person who wrote it.
+
+    `column` counts from 1 in the text that is wrong; None if no single place is. `location` leads to the part of the mapping
+    that is wrong (`("to", "queue")`); it is empty until the rule adds it.
+    """
+
+    def __init__(self, sentence: str, column: int | None = None) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.column = column
+        self.location: tuple[str, ...] = ()
+
+    @classmethod
+    def at(cls, location: tuple[str, ...], sentence: str) -> RuleError:
+        """Make the error of a part of the mapping."""
+        error = cls(sentence)
+        error.location = location
+        return error
+
+    @property
+    def where(self) -> str:
+        """The part of the mapping, as a dotted path; "" if it is unknown."""
+        return ".".join(self.location)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.sentence}" + (f" (column {self.column})" if self.column is not None else "")
+
+
+class PatternError(RuleError):
+    """A topic filter with captures that cannot be read."""
+
+
+class TemplateError(RuleError):
+    """A template that cannot be read, or refers to what there is not."""
+
+
+class FilterError(RuleError):
+    """A filter that cannot be read."""
+
 
 #: name -> its value, None where the message has none
 Scope = Callable[[str], str | None]
@@ -133,6 +175,12 @@ class Template:
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
+
+
+@lru_cache(4096)
+def template_of(text: str) -> Template:
+    """Return the template that is parsed from a text, once for all who look at it. Raises TemplateError."""
+    return Template(text)
 
 
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:

@@ -7,8 +7,10 @@ braces are written twice. All else is an MQTT topic filter (MQTT 3.1.1, section 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 
-from bridge.mapping.rules.errors import PatternError
+from bridge.mapping.rules.template import PatternError
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 
 CAPTURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -120,6 +122,12 @@ class TopicPattern:
         return f"TopicPattern({self.text!r})"
 
 
+@lru_cache(4096)
+def pattern_of(text: str) -> TopicPattern:
+    """Return the pattern that is parsed from a text, once for all who look at it. Raises PatternError."""
+    return TopicPattern(text)
+
+
 def _level(level: str, column: int) -> tuple[str, str]:
     """Return (a literal level, "+", "#" or "..."; name) of a level that begins in a column."""
     if level in ("+", "#"):
@@ -143,3 +151,36 @@ def _level(level: str, column: int) -> tuple[str, str]:
         sentence = f"{brace[0]} has no partner; {brace[0] * 2} stands for a literal {brace[0]}"
         raise PatternError(sentence, column + brace.start())
     return level.replace("{{", "{").replace("}}", "}"), ""
+
+
+def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
+    """Return whether the second pattern, a topic filter, matches a topic of the first.
+
+    A topic that begins with `$` is none for a filter that begins with a wildcard (MQTT-4.7.2-1).
+    """
+    shy = source[0] in ("+", "#")
+    ends = (len(destination), len(source))
+    # The third says whether a level was consumed: the first one that is decides whether the topic begins with `$`.
+    start = (0, 0, False)
+    reached, waiting = {start}, [start]
+    while waiting:
+        at, to, begun = waiting.pop()
+        if (at, to) == ends:
+            return True
+        left = destination[at] if at < ends[0] else None
+        right = source[to] if to < ends[1] else None
+        following = []
+        if left == "#":
+            following.append((at + 1, to, begun))
+        if right == "#":
+            following.append((at, to + 1, begun))
+        if left is not None and right is not None and (left in ("+", "#") or right in ("+", "#") or left == right):
+            # One level of both; a # stays for further ones.
+            literal = left if left not in ("+", "#") else right
+            if begun or not shy or not literal.startswith("$"):
+                following.append((at + (left != "#"), to + (right != "#"), True))
+        for state in following:
+            if state not in reached:
+                reached.add(state)
+                waiting.append(state)
+    return False

@@ -10,9 +10,8 @@ import msgspec
 
 from bridge.config import LOCAL, Configuration, LinkConfig, ToMqMapping
 from bridge.mapping.message_view import MessageView
-from bridge.mapping.rules.guarantee import published_qos, received_qos
-from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, rule_of
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
+from bridge.mapping.rules.topic_pattern import pattern_of
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
 
@@ -41,7 +40,7 @@ class Trial(msgspec.Struct, frozen=True):
         mapped = rule.map(publication)
         if mapped is None:
             source = rule.config.source.mqtt
-            if not TopicPattern(source).matches(publication.topic):
+            if not pattern_of(source).matches(publication.topic):
                 raise NotTaken(f"topic {publication.topic} does not match {source}")
             if (other := rule.accepted_elsewhere(publication)) is not None:
                 raise NotTaken(f"mapping {other}, named by its otherwise, takes it")

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bridge.config.distinguished_name import matches_name
-from bridge.config.listener_tls import ANY_CIPHER, CIPHER_SPECS
+from bridge.config.authentication import matches_name
+from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mq import mqi
 from bridge.mq.capi import structures
 from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer

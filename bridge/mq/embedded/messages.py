@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from bridge.config.queues import COMMAND_QUEUE, MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.objects import Destination, Objects
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage

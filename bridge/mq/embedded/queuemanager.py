@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.dead_letter import undelivered
 from bridge.mq.embedded.delivery import delivery

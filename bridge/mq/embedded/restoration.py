@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from bridge.config import ChannelAuthenticationConfig
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults
 from bridge.mq.embedded.authority import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.channels import AUTHINFO as CONNECTION_AUTHENTICATION

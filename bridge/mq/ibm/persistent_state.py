@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.backend import unreadable
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.state import StateQueue

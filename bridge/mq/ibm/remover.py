@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.config.queues import LOCK_QUEUE
+from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.publisher import Records, check_unanswered

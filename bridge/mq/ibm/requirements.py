@@ -14,14 +14,14 @@ from collections.abc import Iterator
 import msgspec
 
 from bridge.config import LOCAL, Configuration, IbmQueueManagerConfig, ToMqMapping
-from bridge.config.queues import (
+from bridge.config.queue_manager import (
     COMMAND_QUEUE,
     DEFAULT_TRANSMISSION_QUEUE,
     LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
     STATE_QUEUE,
 )
-from bridge.mapping.rules.template import Template
+from bridge.mapping.rules.template import template_of
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD
@@ -557,9 +557,9 @@ def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
         identity = mapping.source.link == LOCAL or mapping.attributes.user_identifier is not None
         if to.requests_queue is not None:
             yield MappingQueue(name, to.requests_queue, ("PUT",))
-        if to.queue is None or not (queue := Template(to.queue).literal):
+        if to.queue is None or not (queue := template_of(to.queue).literal):
             continue
-        manager = "" if to.queue_manager is None else Template(to.queue_manager).literal
+        manager = "" if to.queue_manager is None else template_of(to.queue_manager).literal
         if manager == configuration.queue_manager.name:
             manager = ""
         if manager is not None:
@@ -573,7 +573,7 @@ def _mapping_templates(configuration: Configuration) -> Iterator[tuple[str, str]
         if not mapping.enabled or not isinstance(mapping, ToMqMapping) or mapping.destination.queue is None:
             continue
         for template in (mapping.destination.queue, mapping.destination.queue_manager):
-            if template is not None and not Template(template).literal:
+            if template is not None and not template_of(template).literal:
                 yield name, template
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from bridge.config.queues import LOCK_QUEUE
+from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
 from bridge.mq.ibm.requirements import (
     DEFAULT_DEAD_LETTER_QUEUE,

@@ -13,8 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType, VariantType
 
 from bridge.config import Destination, PipelineDestination, ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.errors import TemplateError
-from bridge.mapping.rules.template import Placeholder, Template
+from bridge.mapping.rules.template import Placeholder, Template, TemplateError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.bad_rows.payload import BODY, PAYLOAD
 from bridge.pipeline.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL, ROWS

@@ -9,7 +9,7 @@ import msgspec
 
 from bridge.config import Configuration, PipelineConfig
 from bridge.config.link import LinkConfig
-from bridge.config.spark import is_remote
+from bridge.config.pipeline import is_remote
 from bridge.pipeline.flow.remote_queue_manager import queue_manager_options
 from bridge.pipeline.flow.sources.shutdown import STOP
 

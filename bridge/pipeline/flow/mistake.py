@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.errors import PySparkException
 
-from bridge.mapping.rules.errors import RuleError
+from bridge.mapping.rules.template import RuleError
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.flow.columns import ColumnMissing
 

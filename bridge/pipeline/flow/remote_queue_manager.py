@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from bridge.config import Configuration, values
-from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
+from bridge.config.tls import ClientTlsConfig
 from bridge.pipeline.tls_options import TLS_OPTIONS
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")

@@ -13,9 +13,7 @@ from pyspark.sql.types import StructType
 
 from bridge.config import ToMqMapping, ToMqttMapping, load
 from bridge.mapping.rules.rendered import queue_name, topic_name, topic_string
-from bridge.mapping.rules.rule import rule_of
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.mapping import publications
 from bridge.pipeline.mapping.messages import Messages

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from bridge.mapping.payload import document_of, in_ccsid
+from bridge.mapping.rules.attributes import UsedFields, used_fields_of
 from bridge.mapping.rules.rendered import queue_name
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
+from bridge.mapping.rules.rule import ToMqRule
 from bridge.pipeline.mapping.columns import (
     KEPT_REQUEST_TYPE,
     MAPPED_MD_TYPE,

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
-from bridge.mapping.rules.used_fields import UsedFields, used_fields_of
+from bridge.mapping.rules.attributes import UsedFields, used_fields_of
+from bridge.mapping.rules.rule import ToMqttRule
 from bridge.pipeline.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
 from bridge.pipeline.mapping.row_groups import RowGroups
 from bridge.pipeline.mapping.standard import StandardToMqtt

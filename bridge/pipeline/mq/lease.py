@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.batch import OtherMessage, fingerprint_by, glance, take_each
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.state import StateQueue

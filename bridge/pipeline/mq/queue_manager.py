@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bridge.config.password import PASSWORD_VARIABLE, read_password
+from bridge.config.queue_manager import PASSWORD_VARIABLE, read_password
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.errors import OptionError

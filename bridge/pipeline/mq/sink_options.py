@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from bridge.mapping.rules.to_mq_rule import PERSISTENCE
+from bridge.mapping.rules.rule import PERSISTENCE
 from bridge.mq.mqi import MQOD
 from bridge.pipeline.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.pipeline.mq.rows import MAPPED_COLUMNS, Row, check_columns

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.state import StateQueue
 from bridge.pipeline.task import Identity

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, client_id_of
-from bridge.config.password import NoPassword, read_password
+from bridge.config.queue_manager import NoPassword, read_password
 from bridge.link.connection import LinkConnection
 from bridge.pipeline.errors import OptionError
 from bridge.pipeline.options import Options, checked

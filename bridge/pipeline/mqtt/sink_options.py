@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from bridge.mapping.rules.errors import TemplateError
-from bridge.mapping.rules.template import Template
+from bridge.mapping.rules.template import Template, TemplateError
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.pipeline.mqtt.rows import Defaults, check_columns
 from bridge.pipeline.options import Options

@@ -10,9 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from bridge.config import values
 from bridge.config.link import LOCAL
-from bridge.mapping.rules.errors import PatternError
-from bridge.mapping.rules.overlap import overlaps
-from bridge.mapping.rules.topic_pattern import shared_prefix
+from bridge.mapping.rules.template import PatternError
+from bridge.mapping.rules.topic_pattern import overlaps, shared_prefix
 from bridge.mqtt.topics import topic_filter_error
 from bridge.pipeline.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.pipeline.options import Options

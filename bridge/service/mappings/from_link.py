@@ -10,8 +10,7 @@ import msgspec
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.link.state import LinkPhase
-from bridge.mapping.rules.guarantee import GUARANTEED_QOS
-from bridge.mapping.rules.rule import ToMqRule
+from bridge.mapping.rules.rule import GUARANTEED_QOS, ToMqRule
 from bridge.mq.mqi import Connection
 from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
 from bridge.service.mappings.environment import MappingEnvironment

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from bridge.config import LinkConfig
 from bridge.config.link import DEFAULT_CLIENT_ID, client_id_of
-from bridge.config.password import read_password
+from bridge.config.queue_manager import read_password
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkState
 from bridge.mq.mqi import Connection

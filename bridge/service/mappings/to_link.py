@@ -12,8 +12,7 @@ from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import LinkLost, Refusal
-from bridge.mapping.rules.guarantee import GUARANTEED_QOS, published_qos
-from bridge.mapping.rules.rule import ToMqttRule
+from bridge.mapping.rules.rule import GUARANTEED_QOS, ToMqttRule, published_qos
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.service.mappings.environment import MappingEnvironment

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
 from bridge import __version__
-from bridge.config.traces import TracesConfig
+from bridge.config.operations import TracesConfig
 from bridge.config.values import without_password
 from bridge.service.tracing.span import Kind, Span
 from bridge.telemetry.trace_context import TraceContext

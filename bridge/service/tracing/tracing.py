@@ -12,7 +12,7 @@ import msgspec
 
 from bridge.archive.mapping_observer import Fate
 from bridge.archive.schema import Outcome
-from bridge.config.traces import TracesConfig
+from bridge.config.operations import TracesConfig
 from bridge.extras import install
 from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got

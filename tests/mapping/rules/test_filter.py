@@ -8,9 +8,9 @@ import pytest
 
 from bridge.config.mapping import FilterConfig
 from bridge.mapping.rules import json_filter
-from bridge.mapping.rules.errors import RuleError
 from bridge.mapping.rules.filter import Filter
 from bridge.mapping.rules.scope import MessageScope, PublicationScope
+from bridge.mapping.rules.template import RuleError
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.message import NO_PROPERTIES, Message, Publication, Unmappable
 from bridge.wire.mq import MQMD

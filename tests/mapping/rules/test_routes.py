@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration, ConfigurationError, load
-from bridge.mapping.rules.check import problems
-from bridge.mapping.rules.check_warnings import warnings_of
+from bridge.mapping.rules.check import problems, warnings_of
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.telemetry.message import Message, Publication
 from bridge.wire.mq import MQMD

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules import rule_cache
-from bridge.mapping.rules.to_mq_rule import ToMqRule
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule
 from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
@@ -168,5 +167,5 @@ def test_a_cache_of_messages_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
     for number in range(30):
         topic = f"a/{number}/{'x' * 10_000}"
         assert rule.map(Message(MQMD(), b"1"), topic=topic) == rule._map(Message(MQMD(), b"1"), topic, None)
-        entries.append(len(rule._cache._publications))
+        entries.append(len(rule._cache._entries))
     assert 1 < max(entries) <= 100_000 // 20_000

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from bridge.config.queues import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.mq.embedded import backend as session_records
 from bridge.mq.embedded.backend import EmbeddedBackend

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc

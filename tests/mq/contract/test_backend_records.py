@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.backend import Recovered
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord

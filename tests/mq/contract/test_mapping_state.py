@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc

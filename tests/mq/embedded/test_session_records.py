@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage.salvage import salvage

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.config import IbmQueueManagerConfig, TlsConfig
-from bridge.config.password import NoPassword
+from bridge.config.queue_manager import NoPassword
 from bridge.mq.ibm.connection import ConnectionParameters, LibraryMissing, Tls, load_library, parameters
 from bridge.wire import cmqc
 

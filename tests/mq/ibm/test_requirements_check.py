@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq import administration
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.embedded.mqsc.commands import prepare

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bridge.config import load
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.pipeline.flow.administration.reset import Reset
 from bridge.pipeline.flow.environment import environment_of
 from bridge.pipeline.flow.mistake import Mistake

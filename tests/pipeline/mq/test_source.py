@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.pipeline.mq.queue_manager import APPLICATION_NAME
 from bridge.pipeline.schema import MQ_SCHEMA

@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.pipeline.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.pipeline.mq import writer

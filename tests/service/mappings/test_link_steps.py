@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
 from bridge.service.mappings import to_link

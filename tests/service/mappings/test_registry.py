@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config.queues import MAPPING_STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase
 from bridge.mq.mapping_subscription import mapping_subscriptions
 from bridge.mq.state import MappingState

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.traces import TracesConfig
+from bridge.config.operations import TracesConfig
 from bridge.service.tracing.tracing import TracesError, tracing_of
 
 ENDPOINT = "http://127.0.0.1:9/v1/traces"
@@ -18,7 +18,7 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
     """A bridge that traces nothing has no module of OpenTelemetry."""
     program = (
         "import sys, bridge.service.process as _, bridge.service.mappings.transfer as _, bridge.cli.program as _\n"
-        "from bridge.config.traces import TracesConfig\n"
+        "from bridge.config.operations import TracesConfig\n"
         "from bridge.service.tracing.tracing import tracing_of\n"
         "assert tracing_of(TracesConfig(), lambda: 0.0) is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bridge.config.queues import STATE_QUEUE
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.embedded.attributes import (
     ATTRIBUTES,
     MQ_OBJECT_NAME_LENGTH,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.mqsc.commands import Commands

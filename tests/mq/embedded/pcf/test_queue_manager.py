@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import (
     MQCFH,

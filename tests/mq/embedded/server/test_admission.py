@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from bridge.config.client_tls import ClientTlsConfig
 from bridge.config.queue_manager import ListenerConfig
+from bridge.config.tls import ClientTlsConfig
 from bridge.mq.embedded.channels import ConnectionAuthentication
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from bridge.config.client_tls import ClientTlsConfig
-from bridge.config.queue_manager import ListenerConfig
-from bridge.config.queues import COMMAND_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE, ListenerConfig
+from bridge.config.tls import ClientTlsConfig
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError
 from bridge.security.privileged import user_of_this_process

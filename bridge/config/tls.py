@@ -1,4 +1,4 @@
-"""TLS where clients connect: of a telemetry channel, and of the embedded queue manager's listener."""
+"""TLS of listeners, where clients connect, and of the connections that the bridge itself makes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from bridge.config import values
-from bridge.config.section import FilePath, Section, without_empty
+from bridge.config.values import FilePath, Section, Truth, without_empty
 
 ClientCertificates = Literal["never", "optional", "required"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
@@ -100,3 +100,31 @@ class ListenerTlsConfig(Section):
 
 
 _PASSWORDS = ("key_password_file", "key_password_credential", "key_password_variable")
+
+
+class ClientTlsConfig(Section):
+    """TLS of a connection that is made. An empty section trusts what the machine trusts, and checks the host name."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "key_password": "no password in this file, because too many read it (name an environment variable that has it"
+        " as key_password_variable)"
+    }
+
+    ca_file: FilePath | None = None
+    """Certificates of the authorities to trust, PEM; None: those of the machine."""
+    certificate_file: FilePath | None = None
+    """The certificate of its own, PEM, to show where the other end asks for one."""
+    key_file: FilePath | None = None
+    """The private key of that certificate, PEM."""
+    key_password_variable: Annotated[
+        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
+    ] | None = None
+    """Environment variable with the password of the private key."""
+    check_host_name: Truth = True
+    """Whether the certificate of the other end has to be for the host that is connected to."""
+
+    @model_validator(mode="after")
+    def _key_with_certificate(self) -> Self:
+        if self.certificate_file is None and self.key_file is not None:
+            raise values.refusal("no private key without a certificate_file that it belongs to", "key_file")
+        return self
