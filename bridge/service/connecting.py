@@ -14,6 +14,7 @@ from typing import Any
 
 from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.connection import State
+from bridge.mqtt.flow import MAX_IDENTIFIER
 from bridge.mqtt.packets import LEVEL_MQTT_5, ConnackCode, ConnackProperties, Connect
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
@@ -32,8 +33,7 @@ from bridge.service.client import Client
 from bridge.service.ownership import authorize_again, belongs_to_another, refuse_for_owner, take_ownership
 from bridge.service.sessions import Sessions
 from bridge.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import NO_RECEIVE_MAXIMUM
+from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import Session
 from bridge.telemetry.topic_access import TopicAccess
 from bridge.transport.interface import Peer
@@ -234,7 +234,7 @@ def _begin(
 ) -> None:
     protocol = client.protocol
     receive_maximum = packet.properties.receive_maximum if packet.properties is not None else None
-    session.attach(identity, receive_maximum or NO_RECEIVE_MAXIMUM)
+    session.attach(identity, receive_maximum or MAX_IDENTIFIER)
     config = client.channel
     client.session = session
     protocol.accept(service.clock(), session_present=present, properties=properties)
@@ -248,7 +248,7 @@ def _begin(
         "durable" if session.durable else "clean",
         ", present" if present else "",
     )
-    session.outbox.in_flight.send_again(protocol, service.clock())
+    session.outbox.send_again(protocol, service.clock())
     client.transport.flush()
     service.pump(client)
     client.transport.take_turn()

@@ -9,8 +9,7 @@ from functools import partial
 from bridge.mq.backend import UnitOfWork
 from bridge.service.shares import Share
 from bridge.service.units import Units
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import too_many
+from bridge.telemetry.outbox import Outgoing, too_many
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, subscription_data

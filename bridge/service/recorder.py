@@ -116,7 +116,7 @@ class Recorder(Observer):
 
     def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         """Record acknowledgements of a client; call it before the session forgets what they are for."""
-        in_flight = session.outbox.in_flight
+        in_flight = session.outbox.in_flight.deliveries
         taken = [(message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged] + effects.released
         # Of one queue manager, all are of one kind.
         parts = taken[0][2].raw is None

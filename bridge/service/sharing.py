@@ -8,7 +8,7 @@ from functools import partial
 from bridge.mq.backend import Completion, SubscriptionRequest, UnitOfWork
 from bridge.service.sessions import Sessions
 from bridge.service.shares import Share
-from bridge.telemetry.in_flight import Outgoing
+from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import SHARED
 from bridge.wire import cmqc

@@ -16,8 +16,7 @@ from bridge.administration.histogram import Histogram
 from bridge.archive.events import now_us
 from bridge.mq.backend import Completion
 from bridge.service.put_time import put_time_of
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import PublicationCounts
+from bridge.telemetry.outbox import Outgoing, PublicationCounts
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import Transmission
 
@@ -109,8 +108,7 @@ class Traffic:
 
     def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
         """Note messages that a client has acknowledged; the session has not forgotten yet what they are."""
-        in_flight = session.outbox.in_flight
-        if in_flight.resent:
+        if session.outbox.resent:
             self.resent(session)
         traffic = self.of(session)
         if traffic.deliveries_timed >= TIMED:
@@ -119,7 +117,7 @@ class Traffic:
         outgoing: Outgoing | None
         if effects.acknowledged:
             message_id, transmission = effects.acknowledged[0]
-            outgoing = in_flight.get(message_id)
+            outgoing = session.outbox.in_flight.deliveries.get(message_id)
         else:
             _, outgoing, transmission = effects.released[0]
         if outgoing is None:
@@ -145,6 +143,5 @@ class Traffic:
 
     def resent(self, session: Session) -> None:
         """Count what a client was sent again since the last time."""
-        in_flight = session.outbox.in_flight
-        self.of(session).resent += in_flight.resent
-        in_flight.resent = 0
+        self.of(session).resent += session.outbox.resent
+        session.outbox.resent = 0

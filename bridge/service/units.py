@@ -25,8 +25,7 @@ from bridge.service.tracing.tracing import PublicationTraces
 from bridge.service.traffic import Traffic
 from bridge.service.turns import Turns
 from bridge.telemetry.conversion import reason_code_of
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc

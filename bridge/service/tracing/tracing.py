@@ -20,8 +20,8 @@ from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.observers import Observer
 from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
-from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.message import Publication, Received
+from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.trace_context import TraceContext, context_in, context_of, user_property_with
 from bridge.telemetry.transmission import PublicationMessage, Transmission
@@ -162,7 +162,7 @@ class DeliveryTraces(Observer):
         self._names = names
 
     def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
-        in_flight = session.outbox.in_flight
+        in_flight = session.outbox.in_flight.deliveries
         for message_id, transmission in effects.acknowledged:
             context = context_of(transmission.message)
             if context is not None and context.sampled:
