@@ -19,23 +19,10 @@ from bridge.telemetry.message import Publication
 
 # Enum member access is slow; bind once.
 _PUBREL = PacketType.PUBREL
-_ACKNOWLEDGED, _RELEASING, _COMPLETED = Phase.ACKNOWLEDGED, Phase.RELEASING, Phase.COMPLETED
+_RELEASING, _COMPLETED = Phase.RELEASING, Phase.COMPLETED
 
 _AT_ONCE = 1000
 """Publications that are encoded before they are handed to the network: it writes while the next ones are encoded."""
-
-
-class _Sent(Delivery):
-    """A publication that the broker has to acknowledge."""
-
-    __slots__ = ("held", "position")
-
-    def __init__(self, phase: Phase, position: int, held: bool = False) -> None:
-        super().__init__(phase)
-        #: its index in the call
-        self.position = position
-        #: PUBREL is sent only by `release`
-        self.held = held
 
 
 def _column(answer: Answer) -> int:
@@ -74,9 +61,12 @@ class Outbox:
         self._error = "not connected yet"
         self._configured = configured or Limits()
         self.limits = self._configured
-        self._window: SenderWindow[_Sent] = SenderWindow()
-        #: packet identifiers in phase RELEASING, whose call has ended
-        self._held: set[int] = set()
+        self._window: SenderWindow[Delivery] = SenderWindow()
+        #: packet identifier -> index in the call, of the publications that the call waits for. Others in the window are held:
+        #: the broker has answered with PUBREC, and PUBREL is sent only by `release`.
+        self._positions: dict[int, int] = {}
+        #: the call waits for PUBREC alone, or releases
+        self._holding = False
         self._refusals: dict[int, Refusal] = {}
         #: positions in the call that the broker had not answered when the connection was lost
         self._unanswered: set[int] = set()
@@ -95,11 +85,12 @@ class Outbox:
     @property
     def waiting(self) -> bool:
         """Return whether a call waits for the broker."""
-        return self._unanswered_count > 0
+        return bool(self._positions)
 
     @property
-    def _unanswered_count(self) -> int:
-        return len(self._window.deliveries) - len(self._held)
+    def _held(self) -> int:
+        """The number of publications that are held."""
+        return len(self._window.deliveries) - len(self._positions)
 
     # On the network thread -------------------------------------------------------------------------------------------
 
@@ -128,23 +119,16 @@ class Outbox:
         """End the call that waits for answers: the connection is gone."""
         with self._changed:
             self._generation, self._error = 0, error
-            self._note_unanswered()
-            self._stale.update(
-                mid
-                for mid, sent in self._window.deliveries.items()
-                if sent.phase is not Phase.AWAITING_PUBACK and not sent.held
-            )
+            self._unanswered.update(self._positions.values())
+            if not self._holding:
+                deliveries = self._window.deliveries
+                self._stale.update(mid for mid in self._positions if deliveries[mid].phase is not Phase.AWAITING_PUBACK)
             self._clear()
             self._changed.notify_all()
 
-    def _note_unanswered(self) -> None:
-        self._unanswered.update(
-            sent.position for mid, sent in self._window.deliveries.items() if mid not in self._held
-        )
-
     def _clear(self) -> None:
         self._window.clear()
-        self._held.clear()
+        self._positions.clear()
 
     def written(self, everything: Callable[[], bool]) -> None:
         """Ask whether everything that was submitted is with the operating system."""
@@ -171,23 +155,22 @@ class Outbox:
                         releases.append(mid)
                     elif isinstance(answer, Pubcomp):
                         self._stale.discard(mid)
-                elif step is _COMPLETED:
-                    # Whatever its reason: Packet Identifier not found means that it was complete before.
-                    window.free((mid,))
-                elif answer.reason_code >= FAILURE:
-                    window.free((mid,))
-                    self._refusals[sent.position] = refusal(answer)
-                else:
+                elif step is _RELEASING and not self._holding:
                     self._counters.sent += 1
-                    if step is _ACKNOWLEDGED:
+                    window.move(sent, Phase.AWAITING_PUBCOMP)
+                    releases.append(mid)
+                else:
+                    position = self._positions.pop(mid)
+                    if step is not _RELEASING:
                         window.free((mid,))
-                    elif sent.held:
-                        self._held.add(mid)
-                    else:
-                        window.move(sent, Phase.AWAITING_PUBCOMP)
-                        releases.append(mid)
+                    # A PUBCOMP answers whatever its reason: Packet Identifier not found means that it was complete before.
+                    if step is not _COMPLETED:
+                        if answer.reason_code >= FAILURE:
+                            self._refusals[position] = refusal(answer)
+                        else:
+                            self._counters.sent += 1
             generation = self._generation
-            if self._unanswered_count <= self._enough:
+            if len(self._positions) <= self._enough:
                 self._changed.notify_all()
         if releases:
             self._submit(generation, _releases(releases))
@@ -213,14 +196,14 @@ class Outbox:
         deadline = time.monotonic() + timeout
         with self._calls:
             with self._changed:
-                generation = self._begin_call()
-                limit = self.in_flight_limit - len(self._held)
+                generation = self._begin_call(held)
+                limit = self.in_flight_limit - self._held
                 # Those that the broker has are not sent again on the same connection (MQTT-4.4.0-1).
-                new = sum(mid not in self._held for mid in mids) if held and mids is not None else 1
+                new = sum(mid not in self._window.deliveries for mid in mids) if held and mids is not None else 1
                 if limit < new:
                     raise ValueError(
                         f"{new} publications at once: {self.in_flight_limit} may be in flight, and"
-                        f" {len(self._held)} are not released"
+                        f" {self._held} are not released"
                     )
             position = 0
             try:
@@ -251,16 +234,16 @@ class Outbox:
         _check_mids(mids, len(mids))
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:
-            generation = self._begin_call()
-            self._held.difference_update(mids)
-            self._add((mid, _Sent(Phase.AWAITING_PUBCOMP, index, True)) for index, mid in enumerate(mids))
+            generation = self._begin_call(True)
+            self._add((mid, Phase.AWAITING_PUBCOMP, index) for index, mid in enumerate(mids))
             self._hand_over(generation, _releases(mids))
             self._await(generation, 0, True, deadline)
 
-    def _begin_call(self) -> int:
+    def _begin_call(self, holding: bool) -> int:
         if not self._generation:
             raise LinkLost(self._error)
         self._refusals, self._unanswered = {}, set()
+        self._holding = holding
         return self._generation
 
     def _send(
@@ -275,13 +258,13 @@ class Outbox:
     ) -> int:
         """Send publications from a position on; return the position behind them."""
         packets: list[bytes] = []
-        sent: list[tuple[int, _Sent]] = []
+        sent: list[tuple[int, Phase, int]] = []
         refusals: dict[int, Refusal] = {}
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
             publication = publications[position]
             qos = publication.qos
-            if held and mids is not None and mids[position] in self._held:
+            if held and mids is not None and mids[position] in self._window.deliveries:
                 position += 1
                 continue
             if qos:
@@ -296,7 +279,7 @@ class Outbox:
             else:
                 packets.append(packet)
                 if qos:
-                    sent.append((mid, _Sent(SENT[qos], position, held)))
+                    sent.append((mid, SENT[qos], position))
             position += 1
         with self._changed:
             if self._generation != generation:
@@ -306,11 +289,13 @@ class Outbox:
             self._hand_over(generation, b"".join(packets))
         return position
 
-    def _add(self, deliveries: Iterable[tuple[int, _Sent]]) -> None:
-        for mid, sent in deliveries:
-            # A released publication was in the window before; one that is sent again on a new connection was not.
+    def _add(self, deliveries: Iterable[tuple[int, Phase, int]]) -> None:
+        """Add packet identifiers with their phases, and with the indices in the call."""
+        for mid, phase, position in deliveries:
+            # One that is released may be in the window.
             self._window.free((mid,))
-            self._window.add(mid, sent)
+            self._window.add(mid, Delivery(phase))
+            self._positions[mid] = position
 
     def _hand_over(self, generation: int, packets: bytes) -> None:
         if packets:
@@ -322,15 +307,15 @@ class Outbox:
 
         def over() -> bool:
             return self._generation != generation or (
-                self._unanswered_count <= enough and not (written and self._written != self._submitted)
+                len(self._positions) <= enough and not (written and self._written != self._submitted)
             )
 
         self._enough = enough
         if not over() and not self._changed.wait_for(over, max(deadline - time.monotonic(), 0)):
             # Their message ids cannot be used again on this connection, so that it is of no use any more.
-            error = f"the broker left {self._unanswered_count or 'all'} publications unanswered until the time was over"
+            error = f"the broker left {len(self._positions) or 'all'} publications unanswered until the time was over"
             self._generation, self._error = 0, error
-            self._note_unanswered()
+            self._unanswered.update(self._positions.values())
             self._abandon(generation, error)
             raise LinkLost(error)
         if self._generation != generation:

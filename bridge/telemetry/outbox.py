@@ -673,6 +673,8 @@ class Outbox:
             return None, None
         if step is Step.NOTHING:
             return outgoing, None
+        # The record contains the packet identifiers for which PUBREL is sent.
+        self.unsaved = self.durable
         return outgoing, self._finish(outgoing)
 
     def _finish(self, outgoing: Outgoing) -> Transmission | None:

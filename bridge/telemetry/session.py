@@ -288,7 +288,9 @@ class Session:
         arrival = self.receiver.arrival(message_id)
         if arrival is Arrival.TOO_MANY:
             limit = self.receiver.limit
-            effects.violation = f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
+            effects.violation = (
+                f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
+            )
             effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
             return False
         if arrival is Arrival.NEW:

@@ -185,5 +185,9 @@ def test_receiver(known: bool) -> None:
 def test_limit_of_a_receiver() -> None:
     """The limit concerns new packet identifiers alone; a repeated one is answered all the same."""
     receiver = Receiver(limit=1)
-    assert [receiver.arrival(identifier) for identifier in (1, 2, 1)] == [Arrival.NEW, Arrival.TOO_MANY, Arrival.REPEATED]
+    assert [receiver.arrival(identifier) for identifier in (1, 2, 1)] == [
+        Arrival.NEW,
+        Arrival.TOO_MANY,
+        Arrival.REPEATED,
+    ]
     assert receiver.identifiers == {1}
