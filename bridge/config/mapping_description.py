@@ -23,7 +23,10 @@ from bridge.config.mapping import (
 
 def describe_link(name: str, link: LinkConfig) -> str:
     """Return a line on what a link connects to, and how; never a password."""
-    parts = [f"link {name}: MQTT {link.version} at {values.endpoint(link.host, link.broker_port)}", _tls(link)]
+    path = link.path_of_websocket
+    at = values.listing([values.endpoint(*address) for address in link.addresses], "or")
+    over = "" if path is None else f" over WebSocket {path}"
+    parts = [f"link {name}: MQTT {link.version} at {at}{over}", _tls(link)]
     if link.user is not None:
         parts.append(f"as user {link.user}, {_password(link)}")
     parts.append(f"{link.session} session {link.client_id!r}")
@@ -139,6 +142,8 @@ def _tls(link: LinkConfig) -> str:
     parts = [f"TLS that trusts {trust}"]
     if link.tls.certificate_file is not None:
         parts.append(f"certificate {link.tls.certificate_file}")
+    if link.tls.alpn:
+        parts.append(f"ALPN {' '.join(link.tls.alpn)}")
     if not link.tls.check_host_name:
         parts.append("WHOSE HOST NAME IS NOT CHECKED")
     return ", ".join(parts)

@@ -8,7 +8,6 @@ from pydantic import BaseModel
 
 from bridge.config import (
     ChannelAuthenticationConfig,
-    ClientTlsConfig,
     Configuration,
     FilterConfig,
     IbmQueueManagerConfig,
@@ -23,6 +22,8 @@ from bridge.config import (
 )
 from bridge.config.authentication import METHODS
 from bridge.config.channel_authentication import KEYS
+from bridge.config.client_tls import ClientTlsConfig
+from bridge.config.link import LinkTlsConfig
 from bridge.config.mapping import MappingConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -154,7 +155,7 @@ def test_its_example_of_a_link_has_every_option_at_its_default(tmp_path: Path) -
     (configuration,) = examples("links", tmp_path)
     (link,) = configuration.links.values()
     assert unwritten(link) == set()
-    assert link == LinkConfig(host=link.host, tls=ClientTlsConfig())
+    assert link == LinkConfig(host=link.host, tls=LinkTlsConfig())
 
 
 def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Path) -> None:
