@@ -247,7 +247,10 @@ LINKS = [
         "links: {a: {host: h, transport: websocket, websocket_path: mqtt}}",
         "1:60: links.a.websocket_path: expected a path that begins with /, without #, found 'mqtt'",
     ),
-    ("links: {a: {host: h, failover: h2}}", "1:32: links.a.failover: expected a list (lines that begin with '- '), found 'h2'"),
+    (
+        "links: {a: {host: h, failover: h2}}",
+        "1:32: links.a.failover: expected a list (lines that begin with '- '), found 'h2'",
+    ),
     ("links: {a: {host: h, failover: [h2]}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found 'h2'"),
     ("links: {a: {host: h, failover: ['h2:0']}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found 'h2:0'"),
     ("links: {a: {host: h, failover: ['::1:80']}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found '::1:80'"),
