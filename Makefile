@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 # pip unpacks more than 2 GB for the tests. /tmp is too small for that if it is in memory, as on Debian 13.
@@ -100,6 +100,10 @@ test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 	@$(MAKE) --no-print-directory compile
 	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 -m 'slow or not slow' $(COMPILED_TESTS)
 	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
+
+# The two commands of the README on fresh machines: chroots of Debian 12 and 13, as root and as an ordinary user. Run it as root.
+test-fresh:
+	@sh tests/fresh.sh $(ARGS)
 
 # Bytes of strangers at every listener of a bridge, with a pair of clients beside it that must not notice.
 fuzz: $(VENV)/.ready-test

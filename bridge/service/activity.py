@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from heapq import nlargest
 
 import msgspec
 
 from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
-from bridge.mq.backend import Completion
-from bridge.service.observers import Observer, Publications
-from bridge.telemetry.session import ReceiveEffects, Session
-from bridge.telemetry.transmission import Transmission
+from bridge.service.events import Acknowledged, EventBus, Finished, Published
+from bridge.telemetry.session import Session
 
 #: Seconds of a client's activity that are looked at together, at least.
 WINDOW = 1.0
@@ -30,7 +28,7 @@ class _Client:
         self.sent = 0
 
 
-class Activity(Observer):
+class Activity:
     """Counts what clients publish and get. Everything is called on the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -45,20 +43,26 @@ class Activity(Observer):
         self._begun = clock()
         self._length = 0.0
 
-    def published(self, session: Session, publications: Publications, completion: Completion, received: int) -> None:
-        channel = self._channel(session)
-        channel.received += len(publications)
+    def listen(self, events: EventBus) -> None:
+        """Subscribe to the events of a service."""
+        events.subscribe(Published, self._published)
+        events.subscribe(Acknowledged, self._acknowledged)
+        events.subscribe(Finished, self._finished)
+
+    def _published(self, event: Published) -> None:
+        channel = self._channel(event.session)
+        channel.received += len(event.publications)
         channel.units += 1
-        channel.unit_seconds += (now_us() - received) / 1e6
-        client = self._client(session)
+        channel.unit_seconds += (now_us() - event.received_at) / 1e6
+        client = self._client(event.session)
         if client is not None:
-            client.received += len(publications)
+            client.received += len(event.publications)
 
-    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
-        self._sent(session, len(effects.acknowledged) + len(effects.released))
+    def _acknowledged(self, event: Acknowledged) -> None:
+        self._sent(event.session, len(event.effects.acknowledged) + len(event.effects.released))
 
-    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
-        self._sent(session, len(done) - len(discarded))
+    def _finished(self, event: Finished) -> None:
+        self._sent(event.session, len(event.transmissions) - len(event.discarded))
 
     def of(self, channel: str, clients: int) -> ChannelCounters:
         """Return the counters of a channel, which has so many clients."""

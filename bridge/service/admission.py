@@ -15,6 +15,7 @@ from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated, Certificate
 from bridge.security.channel_authentication import Connecting
 from bridge.service.client import Client, granted_expiry
+from bridge.service.events import ConnectRejected
 from bridge.service.sessions import Sessions
 from bridge.telemetry.identity import (
     AS_IS,
@@ -190,7 +191,7 @@ def answer_refusal(
     """Answer with a CONNACK that refuses, count and audit the refusal, and close. The caller writes the log line."""
     stranger = client.transport.address
     audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
-    service.observers.connect_refused(client.channel.name, reason_code or REASON_CODES[code])
+    service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code]))
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()
 

@@ -25,6 +25,7 @@ from bridge.security.authenticator import (
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.admission import Barred, admitted_identity, refuse
 from bridge.service.client import Client
+from bridge.service.events import CredentialsRejected
 from bridge.service.sessions import Sessions
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.session import Session
@@ -97,7 +98,7 @@ class Authentication:
     def fail(self, reason_code: ReasonCode, why: str) -> None:
         """Refuse the client, or end its connection: it did not show who it is."""
         client = self._client
-        self._service.observers.authentication_failed(client.channel.name)
+        self._service.events.publish(CredentialsRejected(client.channel.name))
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {why}", reason_code)
         elif client.protocol.state < State.CONNECTED:
@@ -140,7 +141,7 @@ async def _identify(
         async with asyncio.timeout(seconds):
             result = await authentication.authenticate(presented_by(client, packet), shown)
     except AuthenticationFailed as error:
-        service.observers.authentication_failed(client.channel.name)
+        service.events.publish(CredentialsRejected(client.channel.name))
         refuse(service, client, refused_code(service, client, packet), str(error))
     except AuthenticatorUnavailable as error:
         _refuse_unjudged(service, client, str(error))

@@ -30,6 +30,7 @@ from bridge.service.admission import (
 )
 from bridge.service.authentication import BELIEVED, authenticate, identify, judge, refused_code
 from bridge.service.client import Client
+from bridge.service.events import ClientConnected
 from bridge.service.ownership import authorize_again, belongs_to_another, refuse_for_owner, take_ownership
 from bridge.service.sessions import Sessions
 from bridge.telemetry.identity import UNAUTHENTICATED, ClientIdentity, Principal
@@ -238,7 +239,7 @@ def _begin(
     config = client.channel
     client.session = session
     protocol.accept(service.clock(), session_present=present, properties=properties)
-    service.observers.connected(session)
+    service.events.publish(ClientConnected(session))
     user = identity.user.decode("utf-8", "replace")
     facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
     audit_log.note("connected", client.peer, channel=config.name, **facts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bridge.mq.backend import UnitOfWork
+from bridge.service.events import MessagesAbandoned, Unclaimed
 from bridge.service.shares import Share
 from bridge.service.units import Units
 from bridge.telemetry.outbox import Outgoing, too_many
@@ -72,7 +73,7 @@ class Delivery:
         if backlog.full:
             dropped, dead = backlog.make_room(())
             for transmission in dropped:
-                units.observers.unclaimed(transmission)
+                units.events.publish(Unclaimed(transmission))
             removals += dropped
             for transmission in dead:
                 units.reject(backlog.owner, too_many(transmission, backlog.limit))
@@ -147,7 +148,7 @@ class Delivery:
         own = [one for one in waiting if one.client_id not in shares]
         if own:
             removals += own
-            self._units.observers.abandoned(session, own)
+            self._units.events.publish(MessagesAbandoned(session, own))
         for name in {one.client_id for one in waiting} & shares.keys():
             shares[name].take_back(session, [one for one in waiting if one.client_id == name], set())
             self._turns.run(partial(self.give_out, [shares[name]]))
@@ -159,7 +160,7 @@ class Delivery:
             # It came for a subscription of a session that has ended: it ended with it. What somebody else's subscription
             # has sent, such as one of MQXR, is nobody's to throw away.
             removals.append(transmission)
-            self._units.observers.unclaimed(transmission)
+            self._units.events.publish(Unclaimed(transmission))
         elif session is not None:
             session.outbox.backlog.append(transmission)
         else:

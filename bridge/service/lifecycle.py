@@ -40,7 +40,6 @@ from bridge.service.host import host_of
 from bridge.service.log import is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
-from bridge.service.observers import Observer
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationSource, Reload
 from bridge.service.supervisor import Supervisor
@@ -168,11 +167,13 @@ class Bridge:
                 queue_manager_name=self.host.name,
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
-                observers=self._observers(),
             )
+            if self.archive is not None:
+                self.archive.listen(self.service.events)
             if self.metrics is not None:
-                self.service.units.traffic = self.metrics.traffic
+                self.metrics.traffic.listen(self.service.events)
             if self.traces is not None:
+                self.traces.deliveries.listen(self.service.events)
                 self.service.units.traces = self.traces.publications
             await self.service.start()
             self.queue_manager_watch.begin()
@@ -217,16 +218,6 @@ class Bridge:
             self.announce(line)
         if path is not None and self._control is None:
             await self._let_control_in(path)
-
-    def _observers(self) -> list[Observer]:
-        found: list[Observer] = []
-        if self.archive is not None:
-            found.append(self.archive)
-        if self.metrics is not None:
-            found.append(self.metrics.events)
-        if self.traces is not None:
-            found.append(self.traces.deliveries)
-        return found
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:

@@ -1,4 +1,4 @@
-"""Clients that come back again and again with a publication that the queue manager refuses."""
+"""Detection of clients that reconnect again and again with a publication that the queue manager rejects."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import logging
 from collections import OrderedDict
 
 from bridge.mqtt.packets import LEVEL_MQTT_5
-from bridge.service.observers import Observer
-from bridge.telemetry.session import Session
-from bridge.telemetry.transmission import PublicationMessage
+from bridge.service.events import EventBus, PublicationRejected
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -21,18 +19,22 @@ AGAIN = 3
 SHORTAGES = frozenset((cmqc.MQRC_STORAGE_NOT_AVAILABLE, cmqc.MQRC_RESOURCE_PROBLEM))
 
 
-class LockedOut(Observer):
-    """Counts refusals by client.
+class LockedOut:
+    """Counts rejected publications by client, and logs the third one in a row to the same topic.
 
-    MQTT 3.1.1 cannot refuse a publication: the client is disconnected and sends it again when it is back, for ever.
+    MQTT 3.1.1 cannot reject a publication: the client is disconnected, and sends it again after each reconnection.
     """
 
     def __init__(self) -> None:
         #: client identifier -> (topic, reason, times)
         self._refused: OrderedDict[str, tuple[str, int, int]] = OrderedDict()
 
-    def refused(self, session: Session, message: PublicationMessage, reason: int) -> None:
-        """Count a refusal; the third of the same topic is told, once."""
+    def listen(self, events: EventBus) -> None:
+        """Subscribe to the events of a service."""
+        events.subscribe(PublicationRejected, self._rejected)
+
+    def _rejected(self, event: PublicationRejected) -> None:
+        session, message, reason = event.session, event.message, event.reason
         # A client of MQTT 5 gets the reason in its PUBACK or PUBREC, and stays connected.
         if reason in SHORTAGES or session.level == LEVEL_MQTT_5:
             return

@@ -14,6 +14,7 @@ from bridge.security import audit_log
 from bridge.service.admission import answer_refusal
 from bridge.service.authentication import BELIEVED
 from bridge.service.client import Client
+from bridge.service.events import Finished, SessionRejected, Unsubscribed
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, leave
 from bridge.service.subscriptions import topics_of
@@ -52,7 +53,7 @@ def refuse_for_owner(service: Sessions, client: Client, session: Session) -> Non
         session.principal,
         session.channel,
     )
-    service.observers.session_refused(client.channel.name)
+    service.events.publish(SessionRejected(client.channel.name))
     answer_refusal(
         service,
         client,
@@ -228,9 +229,7 @@ class Authorization:
                 return
             service = self._service
             reasons = {one.msg_number: NOT_ALLOWED for one in removals}
-            service.observers.finished(session, removals, reasons)
-            if service.units.traffic is not None:
-                service.units.traffic.finished(session, removals, reasons)
+            service.events.publish(Finished(session, removals, reasons))
             service.units.review(outbox.backlog)
             then()
 
@@ -263,7 +262,7 @@ class Authorization:
         session = self._session
         waiting, session.resuming = session.resuming or [], None
         if self._denied and self._current and not self._failure:
-            self._service.observers.unsubscribed(session, list(self._denied), now_us())
+            self._service.events.publish(Unsubscribed(session, list(self._denied), now_us()))
         self._then(self._failure)
         for resume in waiting:
             resume()

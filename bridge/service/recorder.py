@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from bridge.archive import events as archived
 from bridge.archive.event_queue import EventQueue
-from bridge.archive.events import (
-    Acknowledged,
-    Connected,
-    DeadLettered,
-    Disconnected,
-    Ended,
-    Finished,
-    Published,
-    Started,
-    Subscribed,
-    Unsubscribed,
-    encode,
-    now_us,
-)
+from bridge.archive.events import encode, now_us
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.config.archive import ArchiveConfig
-from bridge.mq.backend import ClientSubscription, Completion
-from bridge.service.observers import Observer
-from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.service.events import (
+    Acknowledged,
+    ClientConnected,
+    ClientDisconnected,
+    DeadLettered,
+    EventBus,
+    Finished,
+    MessagesAbandoned,
+    Published,
+    Recovered,
+    SessionEnded,
+    Subscribed,
+    Unclaimed,
+    Unsubscribed,
+)
+from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
@@ -35,11 +36,12 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 _PUBLISHED, _ACKNOWLEDGED, _FINISHED, _DEAD_LETTERED = (
-    kind.__struct_config__.tag for kind in (Published, Acknowledged, Finished, DeadLettered)
+    kind.__struct_config__.tag
+    for kind in (archived.Published, archived.Acknowledged, archived.Finished, archived.DeadLettered)
 )
 
 
-class Recorder(Observer):
+class Recorder:
     """The archive of one telemetry service. Everything is called on its event loop; `clock` is the service's.
 
     Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
@@ -53,14 +55,29 @@ class Recorder(Observer):
         # Strings of identities, which come as bytes; few, and asked for with each batch.
         self._users: dict[bytes, str] = {}
 
-    def begin(self, subscriptions: Sequence[ClientSubscription]) -> None:
-        """Begin the archive: the service has the transmission queue to itself, and found these subscriptions."""
+    def listen(self, events: EventBus) -> None:
+        """Subscribe to the events of a service."""
+        events.subscribe(Recovered, self._recovered)
+        events.subscribe(ClientConnected, self._connected)
+        events.subscribe(ClientDisconnected, self._disconnected)
+        events.subscribe(Subscribed, self._subscribed)
+        events.subscribe(Unsubscribed, self._unsubscribed)
+        events.subscribe(MessagesAbandoned, self._abandoned)
+        events.subscribe(SessionEnded, self._ended)
+        events.subscribe(Published, self.published)
+        events.subscribe(Acknowledged, self.acknowledged)
+        events.subscribe(Finished, self.finished)
+        events.subscribe(Unclaimed, self._unclaimed)
+        events.subscribe(DeadLettered, self._dead_lettered)
+
+    def _recovered(self, event: Recovered) -> None:
+        """Start the archive with the subscriptions that exist."""
         now = now_us()
-        self._producer.keep(Started(now))
-        for one in subscriptions:
+        self._producer.keep(archived.Started(now))
+        for one in event.subscriptions:
             if one.durable:
                 qos = subscription_data(one.user_data).qos
-                self._producer.keep(Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
+                self._producer.keep(archived.Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
         self._archive.start()
 
     def mapping(self, name: str) -> MappingRecorder:
@@ -89,14 +106,9 @@ class Recorder(Observer):
 
     # Publications ----------------------------------------------------------------------------------------------------
 
-    def published(
-        self,
-        session: Session,
-        publications: Sequence[tuple[PublicationMessage, bool]],
-        completion: Completion,
-        received: int,
-    ) -> None:
-        """Record publications of a client whose unit of work has ended; `received` in microseconds since the epoch."""
+    def published(self, event: Published) -> None:
+        """Record publications of a client whose unit of work ended."""
+        session, publications, completion = event.session, event.publications, event.completion
         refusals: Mapping[int, str] = {}
         if completion.failure:
             refusals = dict.fromkeys(range(len(publications)), _reason(completion.failure))
@@ -104,18 +116,19 @@ class Recorder(Observer):
             reasons = {**completion.refusals, **completion.diverted}
             refusals = {index: _reason(reason) for index, reason in reasons.items()}
         now = now_us()
-        event = (
-            _PUBLISHED, now, session.client_id, self._user(session), received, refusals,
+        row = (
+            _PUBLISHED, now, session.client_id, self._user(session), event.received_at, refusals,
             [
                 (one.topic, one.payload, one.qos, one.message_id, retain, one.properties) for one, retain in publications
             ],
         )  # fmt: skip
-        self._producer.add(now, encode(event), len(publications))
+        self._producer.add(now, encode(row), len(publications))
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
-    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
-        """Record acknowledgements of a client; call it before the session forgets what they are for."""
+    def acknowledged(self, event: Acknowledged) -> None:
+        """Record acknowledgements of a client."""
+        session, effects = event.session, event.effects
         in_flight = session.outbox.in_flight.deliveries
         taken = [(message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged] + effects.released
         # Of one queue manager, all are of one kind.
@@ -140,11 +153,12 @@ class Recorder(Observer):
             )  # fmt: skip
         offset = time.time() - self._clock()
         now = now_us()
-        event = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
-        self._producer.add(now, encode(event), len(messages))
+        row = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
+        self._producer.add(now, encode(row), len(messages))
 
-    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
-        """Record messages that wait for no acknowledgement: written with QoS 0, or discarded."""
+    def finished(self, event: Finished) -> None:
+        """Record messages that need no acknowledgement: written with QoS 0, or discarded."""
+        session, done, discarded = event.session, event.transmissions, event.discarded
         if discarded or done[0].raw is not None:
             messages = [delivery_of(one, discarded.get(one.msg_number)) for one in done]
         else:
@@ -158,48 +172,49 @@ class Recorder(Observer):
                 for one in done
             ]  # fmt: skip
         now = now_us()
-        event = (_FINISHED, now, session.client_id, self._user(session), messages)
-        self._producer.add(now, encode(event), len(messages))
+        row = (_FINISHED, now, session.client_id, self._user(session), messages)
+        self._producer.add(now, encode(row), len(messages))
 
-    def unclaimed(self, transmission: Transmission) -> None:
-        """Record a message for a subscription of a session that has ended."""
-        now = now_us()
-        event = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, SESSION_ENDED)])
-        self._producer.add(now, encode(event), 1)
+    def _abandoned(self, event: MessagesAbandoned) -> None:
+        discarded = {one.msg_number: SESSION_ENDED for one in event.transmissions}
+        self.finished(Finished(event.session, event.transmissions, discarded))
 
-    def dead_lettered(self, transmission: Transmission, reason: int) -> None:
-        """Record a message that went to the dead-letter queue instead of its client."""
+    def _unclaimed(self, event: Unclaimed) -> None:
+        transmission = event.transmission
         now = now_us()
-        event = (_DEAD_LETTERED, now, transmission.client_id, delivery_of(transmission, _reason(reason)))
-        self._producer.add(now, encode(event), 1)
+        row = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, SESSION_ENDED)])
+        self._producer.add(now, encode(row), 1)
+
+    def _dead_lettered(self, event: DeadLettered) -> None:
+        transmission = event.transmission
+        now = now_us()
+        row = (_DEAD_LETTERED, now, transmission.client_id, delivery_of(transmission, _reason(event.reason)))
+        self._producer.add(now, encode(row), 1)
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
-    def connected(self, session: Session) -> None:
-        """Record that CONNACK 0 is sent."""
-        self._producer.keep(Connected(now_us(), session.client_id, self._user(session), session.durable))
+    def _connected(self, event: ClientConnected) -> None:
+        session = event.session
+        self._producer.keep(archived.Connected(now_us(), session.client_id, self._user(session), session.durable))
 
-    def disconnected(self, session: Session) -> None:
-        """Record that the connection of a client is gone."""
-        self._producer.keep(Disconnected(now_us(), session.client_id))
+    def _disconnected(self, event: ClientDisconnected) -> None:
+        self._producer.keep(archived.Disconnected(now_us(), event.session.client_id))
 
-    def subscribed(self, session: Session, granted: Sequence[tuple[str, int]], received: int) -> None:
-        """Record that SUBACK is sent for these filters, each with the QoS granted; SUBSCRIBE came at `received`."""
+    def _subscribed(self, event: Subscribed) -> None:
+        session = event.session
+        user = self._user(session)
         self._producer.keep(
-            Subscribed(now_us(), session.client_id, self._user(session), session.durable, list(granted), received)
+            archived.Subscribed(
+                now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at
+            )
         )
 
-    def unsubscribed(self, session: Session, filters: Sequence[str], received: int) -> None:
-        """Record that UNSUBACK is sent; UNSUBSCRIBE came at `received`."""
-        self._producer.keep(Unsubscribed(now_us(), session.client_id, list(filters), received))
+    def _unsubscribed(self, event: Unsubscribed) -> None:
+        row = archived.Unsubscribed(now_us(), event.session.client_id, list(event.filters), event.received_at)
+        self._producer.keep(row)
 
-    def abandoned(self, session: Session, waiting: Sequence[Transmission]) -> None:
-        """Record messages that are removed because their session has ended."""
-        self.finished(session, waiting, {one.msg_number: SESSION_ENDED for one in waiting})
-
-    def ended(self, session: Session) -> None:
-        """Record that a session has ended."""
-        self._producer.keep(Ended(now_us(), session.client_id))
+    def _ended(self, event: SessionEnded) -> None:
+        self._producer.keep(archived.Ended(now_us(), event.session.client_id))
 
 
 def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.service.client import Client
-from bridge.service.observers import Observers
+from bridge.service.events import EventBus
 from bridge.service.quotas import Quotas
 from bridge.service.timers import Timers
 from bridge.service.units import Units
@@ -31,7 +31,7 @@ class Sessions(Protocol):
     """What is done with sessions; `bridge.service.telemetry.TelemetryService` does it."""
 
     backend: Backend
-    observers: Observers
+    events: EventBus
     limits: LimitsConfig
     clock: Callable[[], float]
     queue_manager_name: str

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bridge.mq.backend import Completion, SubscriptionRequest, UnitOfWork
+from bridge.service.events import Unclaimed
 from bridge.service.sessions import Sessions
 from bridge.service.shares import Share
 from bridge.telemetry.outbox import Outgoing
@@ -110,6 +111,6 @@ def end_without_members(
     removals = list(share.waiting)
     service.units.end(share.waiting)
     for transmission in removals:
-        service.observers.unclaimed(transmission)
+        service.events.publish(Unclaimed(transmission))
     if removals:
         service.units.submit(UnitOfWork(removals=removals))

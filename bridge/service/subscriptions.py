@@ -14,6 +14,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
+from bridge.service.events import Subscribed, Unsubscribed
 from bridge.service.quotas import LEVELS_PER_SUBSCRIPTION, levels_left
 from bridge.service.sessions import Sessions
 from bridge.service.sharing import end_without_members, join, leave, put_on_record
@@ -141,7 +142,7 @@ def subscribe(service: Sessions, client: Client, session: Session, packet: Subsc
         if not client.protocol.suback(packet.message_id, codes, told):
             client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
-        service.observers.subscribed(session, granted, received)
+        service.events.publish(Subscribed(session, granted, received))
         if shared and client.session is session:
             service.pump(client)
 
@@ -195,7 +196,7 @@ def unsubscribe(service: Sessions, client: Client, session: Session, packet: Uns
         if not client.protocol.unsuback(packet.message_id, codes):
             client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
         client.transport.flush()
-        service.observers.unsubscribed(session, packet.topics, received)
+        service.events.publish(Unsubscribed(session, packet.topics, received))
 
     if not shares:
         service.backend.unsubscribe(session.client_id, packet.topics, done)

@@ -31,8 +31,8 @@ from bridge.service.authentication import respond
 from bridge.service.client import Client
 from bridge.service.connecting import connect
 from bridge.service.delivery import Delivery
+from bridge.service.events import ClientDisconnected, EventBus, MessagesAbandoned, Recovered, SessionEnded
 from bridge.service.locked_out import LockedOut
-from bridge.service.observers import Observer, Observers
 from bridge.service.quotas import Quotas
 from bridge.service.sharing import end_without_members, leave_all
 from bridge.service.subscriptions import subscribe, unsubscribe
@@ -70,7 +70,6 @@ class TelemetryService:
         queue_manager_name: str,
         authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
         channel_authentication: ChannelAuthenticationRegister | None = None,
-        observers: Sequence[Observer] = (),
         turns: Turns | None = None,
     ) -> None:
         self.backend = backend
@@ -81,11 +80,12 @@ class TelemetryService:
         self.authentication = authentication
         self.failed_connects = FailedConnects(clock)
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
-        self.observers = Observers((LockedOut(), *observers))
+        self.events = EventBus()
+        LockedOut().listen(self.events)
         self.sessions: dict[str, Session] = {}
         #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
         self.clients: dict[str, Client] = {}
-        self.units = Units(backend, self.observers, clock, self.clients, limits, turns)
+        self.units = Units(backend, self.events, clock, self.clients, limits, turns)
         #: clients that are gone, and the messages of sessions that have ended
         self._turns = self.units.turns
         #: by client identifier: what waits until the messages of an ended session are removed
@@ -122,7 +122,8 @@ class TelemetryService:
                 self.replies.restore(record.replyKey)
             else:
                 self._recovered(record.clientIdentifier).restore(record, time.time())
-        self.observers.begin([one for one in recovered.subscriptions if one.client_id not in shared] + self._rejoined())
+        subscriptions = [one for one in recovered.subscriptions if one.client_id not in shared]
+        self.events.publish(Recovered(subscriptions + self._rejoined()))
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
             await self.backend.caught_up()
@@ -270,7 +271,7 @@ class TelemetryService:
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
         self.units.take_back(session, sent=True)
-        self.observers.disconnected(session)
+        self.events.publish(ClientDisconnected(session))
         try:
             if client.will is not None:
                 self.wills.leave(client, session)
@@ -326,13 +327,13 @@ class TelemetryService:
         unit = UnitOfWork(removals=pending[begin:end])
         unit.records = records
         if unit.removals:
-            self.observers.abandoned(session, unit.removals)
+            self.events.publish(MessagesAbandoned(session, unit.removals))
         if unit.removals or records:
             self.units.submit(unit)
         if end < len(pending) and not self.delivery.retired:
             self._turns.run(partial(self._remove, session, {}, pending, end))
             return
-        self.observers.ended(session)
+        self.events.publish(SessionEnded(session))
         # A client that waits to begin the session again takes its place.
         self.quotas.end(session)
         for then in self._purging.pop(session.client_id, ()):

@@ -19,10 +19,9 @@ from bridge.mqtt.packets import LEVEL_MQTT_5, PacketType
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
-from bridge.service.observers import Observers
+from bridge.service.events import Acknowledged, DeadLettered, EventBus, Finished, PublicationRejected, Published
 from bridge.service.shares import Share, Shares
 from bridge.service.tracing.tracing import PublicationTraces
-from bridge.service.traffic import Traffic
 from bridge.service.turns import Turns
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects
@@ -41,22 +40,20 @@ class Units:
     def __init__(
         self,
         backend: Backend,
-        observers: Observers,
+        events: EventBus,
         clock: Callable[[], float],
         clients: Mapping[str, Client],
         limits: LimitsConfig,
         turns: Turns | None = None,
     ) -> None:
         self.backend = backend
-        self.observers = observers
+        self.events = events
         self.clock = clock
         #: by client identifier
         self._clients = clients
         self.shares = Shares(self.new_backlog)
         #: gives out what waits in shares; `bridge.service.delivery.Delivery` does
         self.give_out: Callable[[Sequence[Share]], None] = lambda _shares: None
-        #: counts messages, where somebody wants to know
-        self.traffic: Traffic | None = None
         #: traces publications, where there are traces
         self.traces: PublicationTraces | None = None
         self.backlog_total = BacklogTotal()
@@ -129,14 +126,12 @@ class Units:
         unit = UnitOfWork(effects.publications, effects.removals, client.dead_letters, forbidden)
         if recorded:
             effects.recording = session.take_records(unit.records)
+        effects.received_at = now_us()
         if effects.publications:
-            effects.received_at = now_us()
             effects.weight += REQUEST_WEIGHT * len(effects.publications)
             client.hold(effects.weight)
             session.messages_received += len(effects.publications)
             session.last_received_at = effects.received_at
-        elif self.traffic is not None:
-            effects.received_at = now_us()
         ended: Ended = partial(self._committed, session, client, effects)
         if self.traces is not None and effects.publications:
             ended = self.traces.following(session, effects.publications, effects.received_at, ended)
@@ -154,9 +149,7 @@ class Units:
             client.transport.send_more_soon()
         if effects.finished:
             discarded = effects.discarded
-            self.observers.finished(session, effects.finished, discarded)
-            if self.traffic is not None:
-                self.traffic.finished(session, effects.finished, discarded)
+            self.events.publish(Finished(session, effects.finished, discarded))
             if discarded and (dropped := sum(why is FULL for why in discarded.values())):
                 log.warning(
                     "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
@@ -224,7 +217,7 @@ class Units:
                 self.backend.transmission_queue,
             )
             return
-        self.observers.dead_lettered(transmission, reason)
+        self.events.publish(DeadLettered(transmission, reason))
 
     def _committed(self, session: Session, client: Client, effects: ReceiveEffects, completion: Completion) -> None:
         """Answer the client of a session whose unit of work has ended."""
@@ -234,9 +227,7 @@ class Units:
                 self.turns.run(partial(client.release, effects.weight))
             else:
                 client.release(effects.weight)
-            self.observers.published(session, effects.publications, completion, effects.received_at)
-            if self.traffic is not None:
-                self.traffic.published(session, effects, completion)
+            self.events.publish(Published(session, effects.publications, completion, effects.received_at))
         if completion.failure:
             session.failed(effects)
             if not session.connected:
@@ -250,9 +241,7 @@ class Units:
             )
             return
         if effects.acknowledged or effects.released:
-            self.observers.acknowledged(session, effects)
-            if self.traffic is not None:
-                self.traffic.acknowledged(session, effects)
+            self.events.publish(Acknowledged(session, effects))
         present = client if client.session is session else self.attached(session)
         refusals = completion.refusals
         # A look at the clock costs as much as the rest: it is for messages that are released.
@@ -286,7 +275,7 @@ class Units:
         if all(effects.publications[index][0].qos == 0 for index in refusals):
             log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return
-        self.observers.refused(session, message, reason)
+        self.events.publish(PublicationRejected(session, message, reason))
         if client.protocol.level == LEVEL_MQTT_5:
             log.warning("MQB2302W client %s: %s; it was told so", client.peer, what)
         else:

@@ -36,7 +36,7 @@ class Watch:
         self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
         if self.activity is None:
             self.activity = Activity(self._service.clock)
-            self._service.observers.add(self.activity)
+            self.activity.listen(self._service.events)
         return self.activity
 
     async def depth(self) -> int | None:
@@ -51,7 +51,7 @@ class Watch:
             self._end.cancel()
             self._end = None
         if self.activity is not None:
-            self._service.observers.remove(self.activity)
+            self._service.events.unsubscribe(self.activity)
             self.activity = None
         if self._depth is not None:
             self._ending = self._depth.end()

@@ -9,6 +9,7 @@ from bridge.archive.events import now_us
 from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client
+from bridge.service.events import Published
 from bridge.service.sessions import Sessions
 from bridge.service.timers import Timers
 from bridge.service.units import forbidden_of
@@ -66,7 +67,7 @@ class Wills:
         service = self._service
 
         def ended(completion: Completion) -> None:
-            service.observers.published(session, unit.publications, completion, received)
+            service.events.publish(Published(session, unit.publications, completion, received))
             reason = completion.failure or completion.refusals.get(0, 0)
             if reason:
                 log.error(

@@ -606,7 +606,7 @@ class Outbox:
         if counts is None:
             return
         if not publication.qos:
-            counts.sent_size_0 += size  # `finished` of bridge.service.traffic counts the publications
+            counts.sent_size_0 += size  # `Traffic.finished` counts the publications
         elif publication.qos == 1:
             counts.sent_1 += 1
             counts.sent_size_1 += size

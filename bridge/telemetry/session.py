@@ -58,7 +58,7 @@ class ReceiveEffects:
         self.publications: list[tuple[PublicationMessage, bool]] = []
         #: bytes that the publications count for until they are committed (limits.pending_publication_bytes)
         self.weight = 0
-        #: when the packets arrived, in microseconds since the epoch; for observers
+        #: when the packets arrived, in microseconds since the epoch
         self.received_at = 0
         #: messages to remove from the transmission queue
         self.removals: list[Transmission] = []

@@ -34,7 +34,9 @@ def _counting(bridge: Bridge) -> Callable[[bool], None]:
     def turn(on: bool) -> None:
         for session in service.sessions.values():
             session.counts = session.outbox.counts = traffic.of(session).counts if on else None
-        service.units.traffic = traffic if on else None
+        service.events.unsubscribe(traffic)
+        if on:
+            traffic.listen(service.events)
 
     return turn
 
@@ -43,11 +45,12 @@ def _tracing(bridge: Bridge) -> Callable[[bool], None]:
     """Return what has messages traced, or not."""
     assert bridge.traces is not None
     service, traces = bridge.service, bridge.traces
-    service.observers.remove(traces.deliveries)
 
     def turn(on: bool) -> None:
         service.units.traces = traces.publications if on else None
-        (service.observers.add if on else service.observers.remove)(traces.deliveries)
+        service.events.unsubscribe(traces.deliveries)
+        if on:
+            traces.deliveries.listen(service.events)
 
     turn(True)
     return lambda on: None if on is (service.units.traces is not None) else turn(on)

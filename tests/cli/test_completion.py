@@ -49,10 +49,10 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 def completed(words: str, bridge: BridgeProcess | None, tmp_path: Path) -> set[str]:
     """What bash offers behind these words, the script being sourced as the documentation says."""
     script = f"""
-source <({MQBRIDGE} completion bash)
+source <("{MQBRIDGE}" completion bash)
 COMP_WORDS=(mqbridge {words}{"''" if words.endswith(" ") else ""})
 COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-_mqbridge_completion {MQBRIDGE}
+_mqbridge_completion "{MQBRIDGE}"
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}

@@ -14,9 +14,19 @@ from bridge.config import load
 from bridge.mq.mqsc import read
 from tests.cli.conftest import Invoke
 
-PROGRAM = Path(sys.executable).with_name("mqbridge")
 UNIT = Path("etc/systemd/system/mqbridge.service")
 CONFIGURATION = Path("etc/mqbridge/bridge.yaml")
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The program that installs itself, at a path that units can name. The path of the checkout may have spaces."""
+    executable = Path(sys.executable)
+    directory = tmp_path_factory.mktemp("bin")
+    for name in (executable.name, "mqbridge"):
+        (directory / name).symlink_to(executable.with_name(name))
+    monkeypatch.setattr(sys, "executable", str(directory / executable.name))
+    return directory / "mqbridge"
 
 
 def files(root: Path) -> dict[str, str]:
@@ -36,19 +46,19 @@ def test_it_writes_what_the_service_needs_and_says_so(invoke: Invoke, tmp_path: 
     assert "it is not started: systemctl enable --now mqbridge" in done.output
 
 
-def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path: Path, program: Path) -> None:
     invoke("install-service", "--root", tmp_path, "--user", "bridge", "--config", "/srv/plant/bridge.yaml")
     unit = (tmp_path / UNIT).read_text()
     for line in (
-        f"ExecStart={PROGRAM} run /srv/plant/bridge.yaml",
-        f"ExecReload={PROGRAM} reload /srv/plant/bridge.yaml",
+        f"ExecStart={program} run /srv/plant/bridge.yaml",
+        f"ExecReload={program} reload /srv/plant/bridge.yaml",
         "User=bridge",
         "Group=bridge",
         "StateDirectory=mqbridge",
     ):
         assert f"\n{line}\n" in unit
     pipeline = (tmp_path / UNIT.with_name("mqbridge-pipeline@.service")).read_text()
-    assert f"ExecStart={PROGRAM} pipeline run %i --config /srv/plant/bridge.yaml\n" in pipeline
+    assert f"ExecStart={program} pipeline run %i --config /srv/plant/bridge.yaml\n" in pipeline
     assert '\nu bridge - "MQ-MQTT bridge"' in (tmp_path / "etc/sysusers.d/mqbridge.conf").read_text()
     # Not the directory of somebody else's choice: its mode and owner stay.
     rules = [line for line in (tmp_path / "etc/tmpfiles.d/mqbridge.conf").read_text().splitlines() if line[0] != "#"]
@@ -66,14 +76,16 @@ def test_a_second_time_it_changes_nothing_and_says_so(invoke: Invoke, tmp_path: 
     assert done.output.endswith("nothing had to be changed\n")
 
 
-def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
+    invoke: Invoke, tmp_path: Path, program: Path
+) -> None:
     invoke("install-service", "--root", tmp_path)
     for path in (UNIT, CONFIGURATION):
         (tmp_path / path).write_text("# edited\n")
     done = invoke("install-service", "--root", tmp_path)
     assert (tmp_path / CONFIGURATION).read_text() == "# edited\n"
     assert (tmp_path / f"{UNIT}.old").read_text() == "# edited\n"
-    assert f"ExecStart={PROGRAM}" in (tmp_path / UNIT).read_text()
+    assert f"ExecStart={program}" in (tmp_path / UNIT).read_text()
     assert f"{tmp_path / UNIT}: replaced; what it was is in {tmp_path / UNIT}.old\n" in done.output
 
 
@@ -171,7 +183,7 @@ def test_what_a_program_of_systemd_could_not_do_is_said(
     assert (work.failed, printed.err if failed else printed.out) == (failed, said)
 
 
-def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke) -> None:
+def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:
     """As runmqsc reads it, and with lines and attributes no longer than MQ has them."""
     printed = invoke("install-service", "--mq", "--config", "/etc/mqbridge/QM1.yaml").stdout
     (command,) = read(printed)
@@ -183,11 +195,11 @@ def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke) -> None:
         "DESCR": "MQ-MQTT bridge",
         "CONTROL": "QMGR",
         "SERVTYPE": "SERVER",
-        "STARTCMD": str(PROGRAM),
+        "STARTCMD": str(program),
         "STARTARG": "run /etc/mqbridge/QM1.yaml",
         "STOPCMD": "/bin/kill",
         "STOPARG": "-TERM +MQ_SERVER_PID+",
         "STDOUT": "+MQ_Q_MGR_DATA_PATH+/mqbridge.stdout",
         "STDERR": "+MQ_Q_MGR_DATA_PATH+/mqbridge.stderr",
     }
-    assert all(len(line) <= 72 for line in printed.splitlines() if str(PROGRAM) not in line)
+    assert all(len(line) <= 72 for line in printed.splitlines() if str(program) not in line)

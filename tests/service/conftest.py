@@ -19,7 +19,7 @@ from bridge.mq.backend import ClientSubscription, Completion, Recovered, Subscri
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Publish
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
-from bridge.service.observers import Observer
+from bridge.service.events import EventBus
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import AS_IS, ClientIdentity
@@ -294,10 +294,10 @@ class Bridge:
         self,
         limits: dict[str, Any] | None = None,
         backend: FakeBackend | None = None,
-        observers: Sequence[Observer] = (),
+        listeners: Sequence[Callable[[EventBus], None]] = (),
         **config: Any,
     ) -> None:
-        self.observers = observers
+        self.listeners = listeners
         self.limits = LimitsConfig(**limits or {})
         self.config = ChannelConfig(port=0, **config)
         self.backend = backend or FakeBackend()
@@ -312,8 +312,9 @@ class Bridge:
             self.limits,
             loop.time,
             queue_manager_name="MQB1",
-            observers=self.observers,
         )
+        for listen in self.listeners:
+            listen(self.service.events)
         await self.service.start()
         self.channel = Channel(
             self.config,

@@ -11,7 +11,6 @@ from bridge.mqtt.packets import Puback, Publish, Subscribe
 from bridge.service import activity as activity_module
 from bridge.service import watch as watch_module
 from bridge.service.activity import WINDOW, Activity
-from bridge.service.observers import Observer, Observers
 from bridge.service.watch import Watch
 
 
@@ -28,7 +27,7 @@ async def test_clients_are_told_busiest_first(bridge: Any) -> None:
     """Publications count when they are committed, messages when they are acknowledged, or written with QoS 0."""
     clock = Clock()
     activity = Activity(clock)
-    async with bridge(observers=[activity]) as running:
+    async with bridge(listeners=[activity.listen]) as running:
         busy, idle = await running.connect("busy"), await running.connect("idle")
         for number in range(1, 4):
             busy.send(Publish("t", b"", 1, False, False, number))
@@ -57,7 +56,7 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(activity_module, "MOST_CLIENTS", 2)
     clock = Clock()
     activity = Activity(clock)
-    async with bridge(observers=[activity]) as running:
+    async with bridge(listeners=[activity.listen]) as running:
         for number in range(4):
             client = await running.connect(f"c{number}")
             client.send(Publish("t", b"", 1, False, False, 1))
@@ -68,7 +67,7 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The observer is attached by the first question, and detached after a silence; the next question begins anew."""
+    """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
     monkeypatch.setattr(watch_module, "SILENCE", 0.05)
     async with bridge() as running:
         watch = Watch(running.service, cast("Any", None))
@@ -104,23 +103,3 @@ async def test_a_queue_manager_that_does_not_answer_holds_up_nothing(bridge: Any
         assert asked == 1
         hangs.set()
         await watch.stop()
-
-
-def test_observers_come_and_go() -> None:
-    """One that is added is told from then on, one that is removed no more; the others are not disturbed."""
-    told: list[str] = []
-
-    class Noting(Observer):
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def dead_lettered(self, transmission: Any, reason: int) -> None:
-            told.append(self.name)
-
-    first, second = Noting("first"), Noting("second")
-    observers = Observers([first])
-    observers.add(second)
-    observers.dead_lettered(cast("Any", None), 0)
-    observers.remove(second)
-    observers.dead_lettered(cast("Any", None), 0)
-    assert told == ["first", "second", "first"]

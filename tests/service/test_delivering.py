@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.service.events import DeadLettered
 
 
 def sent(number: int, qos: int, *, dup: bool = False, payload: bytes | None = None, retain: bool = False) -> Publish:
@@ -103,7 +104,7 @@ async def test_a_message_that_cannot_be_dead_lettered_is_not_reported_as_dead_le
 ) -> None:
     async with bridge() as running:
         reported: list[Any] = []
-        monkeypatch.setattr(running.service.units.observers, "dead_lettered", lambda *told: reported.append(told))
+        running.service.events.subscribe(DeadLettered, reported.append)
         monkeypatch.setattr(running.backend, "dead_letter", lambda *_arguments: False)
         client = await running.connect()
         bad = running.backend.publication(1, 1)

@@ -29,7 +29,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.observers import Observer
+from bridge.service.events import EventBus, Finished, SessionRejected
 from bridge.telemetry.identity import UNAUTHENTICATED, Principal
 from bridge.telemetry.outbox import NOT_ALLOWED
 from bridge.telemetry.record import Side, StateKey, decode
@@ -165,8 +165,8 @@ class Site:
 @pytest.fixture
 def site(bridge: Any) -> Callable[..., Any]:
     @asynccontextmanager
-    async def begin(backend: Any = None, observers: Any = (), **options: dict[str, Any]) -> AsyncIterator[Site]:
-        async with bridge(backend=backend, observers=observers) as running:
+    async def begin(backend: Any = None, listeners: Any = (), **options: dict[str, Any]) -> AsyncIterator[Site]:
+        async with bridge(backend=backend, listeners=listeners) as running:
             authentication, channels = {}, {}
             for name, one in AUTHENTICATION.items():
                 config = ChannelConfig(name=name, port=0, **options.get(name, {}))
@@ -294,11 +294,10 @@ async def test_a_rejected_client_is_logged_counted_and_told_how_to_proceed(
 ) -> None:
     counted: list[str] = []
 
-    class Counting(Observer):
-        def session_refused(self, channel: str) -> None:
-            counted.append(channel)
+    def listen(events: EventBus) -> None:
+        events.subscribe(SessionRejected, lambda event: counted.append(event.channel))
 
-    async with site(observers=[Counting()]) as running:
+    async with site(listeners=[listen]) as running:
         await running.accepted(PASSWORD, "pump-7", "alice")
         await running.connect(OPEN, "pump-7", "mallory")
     (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB1212W")]
@@ -452,11 +451,10 @@ async def test_a_resumed_session_loses_what_its_new_user_may_not_receive(
     """Alice has one message in flight and others waiting; bob gets only what a filter of the session still covers."""
     finished: list[tuple[int, str]] = []
 
-    class Finished(Observer):
-        def finished(self, session: Any, done: Any, discarded: Any) -> None:
-            finished.extend((one.msg_number, discarded.get(one.msg_number)) for one in done)
+    def note(event: Finished) -> None:
+        finished.extend((one.msg_number, event.discarded.get(one.msg_number)) for one in event.transmissions)
 
-    async with site(observers=[Finished()], PASSWORD=RULES | SHARING) as running:
+    async with site(listeners=[lambda events: events.subscribe(Finished, note)], PASSWORD=RULES | SHARING) as running:
         backend = running.backend
         alice = await running.accepted(PASSWORD, "c", "alice")
         assert await alice.subscribe("devices/alice/#", "news") == (1, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mq.backend import ClientSubscription
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from bridge.service.observers import Observer
+from bridge.service.events import EventBus, Subscribed, Unsubscribed
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.telemetry.subscription import shared_subscription
 
@@ -229,17 +229,14 @@ async def test_a_message_put_straight_to_a_share(bridge: Any) -> None:
         assert running.backend.dead == [(message, 2087)]
 
 
-async def test_observers_are_told_what_the_client_wrote(bridge: Any) -> None:
+async def test_events_contain_the_topic_filters_of_the_client(bridge: Any) -> None:
     told: list[Any] = []
 
-    class Told(Observer):
-        def subscribed(self, session: Any, granted: Any, received: int) -> None:
-            told.append(list(granted))
+    def listen(events: EventBus) -> None:
+        events.subscribe(Subscribed, lambda event: told.append(list(event.granted)))
+        events.subscribe(Unsubscribed, lambda event: told.append(list(event.filters)))
 
-        def unsubscribed(self, session: Any, filters: Any, received: int) -> None:
-            told.append(list(filters))
-
-    async with bridge(observers=[Told()]) as running:
+    async with bridge(listeners=[listen]) as running:
         client = await member(running, "c", 2)
         client.send(Unsubscribe(2, (SHARE,)))
         await client.receive()

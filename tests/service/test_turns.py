@@ -29,6 +29,7 @@ from bridge.service import client as client_module
 from bridge.service import delivery as delivery_module
 from bridge.service import telemetry as telemetry_module
 from bridge.service import turns as turns_module
+from bridge.service.events import EventBus, PublicationRejected
 from bridge.service.locked_out import LockedOut
 from bridge.service.telemetry import DELIVERIES_AT_A_TURN
 from bridge.wire import cmqc
@@ -188,10 +189,11 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
 
 def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCaptureFixture) -> None:
     """It gets the reason in its PUBACK, and stays connected."""
-    locked_out = LockedOut()
+    events = EventBus()
+    LockedOut().listen(events)
     session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
     for _ in range(6):
-        locked_out.refused(session, message, cmqc.MQRC_PUT_INHIBITED)  # type: ignore[arg-type]
+        events.publish(PublicationRejected(session, message, cmqc.MQRC_PUT_INHIBITED))  # type: ignore[arg-type]
     assert "is locked out" not in caplog.text
 
 

@@ -17,13 +17,11 @@ from bridge.service.administration.parts import Parts
 from bridge.service.administration.problems import problems
 from bridge.service.mappings.status import State
 from bridge.service.metrics.event_loop import EventLoopLag
-from bridge.service.metrics.events import Events
 from bridge.service.metrics.queue_manager import gather_queue_manager
-from bridge.service.metrics.reasons import reason_label, version_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.metrics.sessions import SessionCount
+from bridge.service.metrics.traffic import Traffic
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.service.traffic import Traffic
 
 
 class Metrics:
@@ -32,10 +30,7 @@ class Metrics:
     def __init__(self, configuration: Configuration, started_at: float, loop_time: Callable[[], float]) -> None:
         self._configuration = configuration
         self._started_at = started_at
-        #: what is told of messages by the service's units of work
         self.traffic = Traffic(loop_time)
-        #: what hears of all else, as an observer of the service
-        self.events = Events(self.traffic)
         self._sessions = SessionCount(loop_time)
         self._lag = EventLoopLag(self.traffic.tick)
         self._commits: Sequence[Commits] = ()
@@ -67,8 +62,7 @@ class Metrics:
             gather_queue_manager(samples, await self._watch.status(), name, queue)
         if parts is not None:
             samples.add("mqbridge_units_of_work", parts.service.units.under_way)
-            self.events.gather(samples)
-            _gather_traffic(samples, self.traffic)
+            self.traffic.gather(samples)
             await self._sessions.gather(samples, parts.service.sessions)
             _gather_memory(samples, parts.host.memory)
             _gather_channels(samples, parts)
@@ -89,35 +83,6 @@ class Metrics:
         samples.add("mqbridge_committed_units_of_work_total", total.units)
         if self._configuration.queue_manager.type == "embedded":
             samples.add("mqbridge_recovery_log_written_bytes_total", total.size)
-
-
-def _gather_traffic(samples: Samples, traffic: Traffic) -> None:
-    for (channel, level), one in traffic.clients.items():
-        clients = channel, version_label(level)
-        samples.add("mqbridge_clients", one.clients, *clients)
-        samples.add("mqbridge_connects_total", one.connects, *clients)
-        samples.add("mqbridge_messages_resent_total", one.resent, *clients)
-        for qos in (0, 1, 2):
-            for direction, counts in (("in", one.counts.received()), ("out", one.counts.sent())):
-                messages, size = counts[qos]
-                samples.add("mqbridge_publications_total", messages, *clients, str(qos), direction)
-                samples.add("mqbridge_publication_bytes_total", size, *clients, str(qos), direction)
-            for step, histogram in (
-                ("put", one.put[qos]),
-                ("acknowledgement", one.acknowledgement[qos]),
-                ("delivery", one.delivery[qos]),
-            ):
-                if histogram.count:
-                    samples.add(f"mqbridge_{step}_seconds", histogram, *clients, str(qos))
-    for name, reasons in (
-        ("mqbridge_publications_refused_total", traffic.refused),
-        ("mqbridge_units_of_work_failed_total", traffic.failed),
-    ):
-        by_label: Counter[tuple[str, str]] = Counter()
-        for (channel, reason), count in reasons.items():
-            by_label[channel, reason_label(reason)] += count
-        for (channel, label), count in by_label.items():
-            samples.add(name, count, channel, label)
 
 
 def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:

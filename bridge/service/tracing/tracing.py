@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,12 +17,12 @@ from bridge.extras import install
 from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
-from bridge.service.observers import Observer
+from bridge.service.events import Acknowledged, DeadLettered, EventBus, Finished
 from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
 from bridge.telemetry.message import Publication, Received
 from bridge.telemetry.outbox import Outgoing
-from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.telemetry.session import Session
 from bridge.telemetry.trace_context import TraceContext, context_in, context_of, user_property_with
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
@@ -153,7 +153,7 @@ class PublicationTraces:
 _REJECTED = "the client has refused it (PUBREC)"
 
 
-class DeliveryTraces(Observer):
+class DeliveryTraces:
     """Traces what clients get of messages that carry a trace; `clock` is the service's."""
 
     def __init__(self, spans: Spans, clock: Callable[[], float], *, names: bool) -> None:
@@ -161,7 +161,14 @@ class DeliveryTraces(Observer):
         self._clock = clock
         self._names = names
 
-    def acknowledged(self, session: Session, effects: ReceiveEffects) -> None:
+    def listen(self, events: EventBus) -> None:
+        """Subscribe to the events of a service."""
+        events.subscribe(Acknowledged, self._acknowledged)
+        events.subscribe(Finished, self._finished)
+        events.subscribe(DeadLettered, self._dead_lettered)
+
+    def _acknowledged(self, event: Acknowledged) -> None:
+        session, effects = event.session, event.effects
         in_flight = session.outbox.in_flight.deliveries
         for message_id, transmission in effects.acknowledged:
             context = context_of(transmission.message)
@@ -175,17 +182,18 @@ class DeliveryTraces(Observer):
             if context is not None and context.sampled:
                 self._delivered(session.client_id, transmission, context, released, "")
 
-    def finished(self, session: Session, done: Sequence[Transmission], discarded: Mapping[int, str]) -> None:
-        for transmission in done:
+    def _finished(self, event: Finished) -> None:
+        for transmission in event.transmissions:
             context = context_of(transmission.message)
             if context is not None and context.sampled:
-                why = discarded.get(transmission.msg_number, "") if discarded else ""
-                self._delivered(session.client_id, transmission, context, None, why)
+                why = event.discarded.get(transmission.msg_number, "")
+                self._delivered(event.session.client_id, transmission, context, None, why)
 
-    def dead_lettered(self, transmission: Transmission, reason: int) -> None:
+    def _dead_lettered(self, event: DeadLettered) -> None:
+        transmission = event.transmission
         context = context_of(transmission.message)
         if context is not None and context.sampled:
-            self._delivered(transmission.client_id, transmission, context, None, cmqc.reason_name(reason))
+            self._delivered(transmission.client_id, transmission, context, None, cmqc.reason_name(event.reason))
 
     def _delivered(
         self,

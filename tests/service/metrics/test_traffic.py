@@ -8,9 +8,11 @@ from bridge.archive.events import now_us
 from bridge.mq.backend import Completion
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish
+from bridge.service.events import Acknowledged, Finished, Published
 from bridge.service.metrics.reasons import OTHER, reason_label
+from bridge.service.metrics.samples import Samples, Value
+from bridge.service.metrics.traffic import TIMED, Traffic
 from bridge.service.put_time import put_time_of
-from bridge.service.traffic import TIMED, Traffic
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
@@ -46,11 +48,16 @@ def queued(number: int, payload: bytes, put_time: float = PUT) -> Queued:
     return Queued("c", number, message(1, payload), put_time=put_time)
 
 
-def work_of(*messages: PublicationMessage) -> ReceiveEffects:
-    work = ReceiveEffects()
-    work.publications = [(one, False) for one in messages]
-    work.received_at = now_us()
-    return work
+def published(messages: list[PublicationMessage], session: Session, completion: Completion) -> Published:
+    return Published(session, [(one, False) for one in messages], completion, now_us())
+
+
+def value(traffic: Traffic, name: str, *labels: str) -> Value:
+    """Return a value of the metrics."""
+    samples = Samples()
+    traffic.gather(samples)
+    (values,) = [values for metric, values in samples if metric.name == name]
+    return dict(values)[labels]
 
 
 def test_publications_are_counted_as_they_come(traffic: Traffic, session: Session) -> None:
@@ -64,16 +71,16 @@ def test_publications_are_counted_as_they_come(traffic: Traffic, session: Sessio
 
 def test_a_unit_of_work_that_failed(traffic: Traffic, session: Session) -> None:
     """It is counted by its reason, and has no latency."""
-    traffic.published(session, work_of(message(1, b"a")), Completion(1, failure=cmqc.MQRC_Q_MGR_STOPPING))
+    traffic.published(published([message(1, b"a")], session, Completion(1, failure=cmqc.MQRC_Q_MGR_STOPPING)))
     assert traffic.of(session).put[1].count == 0
     assert traffic.failed == {("A", cmqc.MQRC_Q_MGR_STOPPING): 1}
 
 
 def test_refused_and_diverted_publications(traffic: Traffic, session: Session) -> None:
     completion = Completion(1, refusals={0: cmqc.MQRC_Q_FULL, 1: cmqc.MQRC_Q_FULL}, diverted={2: cmqc.MQRC_NOT_AUTHORIZED})
-    traffic.published(session, work_of(*[message(1, b"a")] * 3), completion)
+    traffic.published(published([message(1, b"a")] * 3, session, completion))
     assert traffic.refused == {("A", cmqc.MQRC_Q_FULL): 2}
-    assert traffic.diverted == {cmqc.MQRC_NOT_AUTHORIZED: 1}
+    assert value(traffic, "mqbridge_dead_letters_total", "in", "MQRC_NOT_AUTHORIZED") == 1
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -87,26 +94,26 @@ def test_what_an_acknowledgement_tells(traffic: Traffic, session: Session, qos: 
         work.acknowledged.append((1, queued(1, b"x")))
     else:
         work.released.append((1, outgoing, queued(1, b"x")))
-    traffic.acknowledged(session, work)
+    traffic.acknowledged(Acknowledged(session, work))
     found = traffic.clients["A", 5]
     assert [one.count for one in found.acknowledgement] == [0, qos == 1, qos == 2]
     assert found.delivery[qos].sum == pytest.approx(work.received_at / 1e6 - PUT)
 
 
 def test_what_is_discarded_is_counted_by_why(traffic: Traffic, session: Session) -> None:
-    traffic.finished(session, [queued(1, b"a"), queued(2, b"bb")], {1: EXPIRED})
-    assert traffic.discarded == {EXPIRED: 1}
+    traffic.finished(Finished(session, [queued(1, b"a"), queued(2, b"bb")], {1: EXPIRED}))
+    assert value(traffic, "mqbridge_messages_discarded_total", "expired") == 1
     assert traffic.of(session).counts.sent()[0][0] == 1
 
 
 def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
     """Between two ticks so many batches are measured, and no more."""
     for _ in range(TIMED + 10):
-        traffic.published(session, work_of(message(1, b"a")), Completion(1))
+        traffic.published(published([message(1, b"a")], session, Completion(1)))
     counts = traffic.clients["A", 5]
     assert counts.put[1].count == TIMED
     traffic.tick()
-    traffic.published(session, work_of(message(1, b"a")), Completion(1))
+    traffic.published(published([message(1, b"a")], session, Completion(1)))
     assert counts.put[1].count == TIMED + 1
 
 

@@ -1,0 +1,175 @@
+"""Events of the telemetry service, and the bus that delivers them to their subscribers.
+
+The archive, the metrics, the traces, `mqbridge top` and the detection of locked-out clients subscribe. Events are published
+on the event loop, after the fact. A subscriber that raises does not affect messages or other subscribers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.telemetry.session import ReceiveEffects, Session
+from bridge.telemetry.transmission import PublicationMessage, Transmission
+
+log = logging.getLogger(__name__)
+
+#: Publications of one unit of work, each with its RETAIN flag.
+Publications = Sequence[tuple[PublicationMessage, bool]]
+
+
+class Event(msgspec.Struct, gc=False):
+    """The base of all events."""
+
+
+class Recovered(Event):
+    """The service has exclusive use of the transmission queue, and knows the subscriptions of the queue manager."""
+
+    subscriptions: Sequence[ClientSubscription]
+
+
+class ConnectRejected(Event):
+    """A client of a channel was rejected by CONNACK; the reason code is that of MQTT 5 for all versions."""
+
+    channel: str
+    reason: ReasonCode
+
+
+class CredentialsRejected(Event):
+    """The credentials of a client of a channel were rejected."""
+
+    channel: str
+
+
+class SessionRejected(Event):
+    """A client of a channel was rejected because its client identifier belongs to a session of another user."""
+
+    channel: str
+
+
+class ClientConnected(Event):
+    """CONNACK with code 0 was sent."""
+
+    session: Session
+
+
+class ClientDisconnected(Event):
+    """The connection of a client was closed."""
+
+    session: Session
+
+
+class Subscribed(Event):
+    """SUBACK was sent for topic filters, each with the QoS granted."""
+
+    session: Session
+    granted: Sequence[tuple[str, int]]
+    #: when SUBSCRIBE arrived, in microseconds since the epoch
+    received_at: int
+
+
+class Unsubscribed(Event):
+    """UNSUBACK was sent for topic filters."""
+
+    session: Session
+    filters: Sequence[str]
+    #: when UNSUBSCRIBE arrived, in microseconds since the epoch
+    received_at: int
+
+
+class MessagesAbandoned(Event):
+    """Messages were removed because their session had ended."""
+
+    session: Session
+    transmissions: Sequence[Transmission]
+
+
+class SessionEnded(Event):
+    """A session ended, and its messages were removed."""
+
+    session: Session
+
+
+class Published(Event):
+    """The unit of work with publications of a client ended: they were put, rejected, or the commit failed."""
+
+    session: Session
+    publications: Publications
+    completion: Completion
+    #: when they arrived, in microseconds since the epoch
+    received_at: int
+
+
+class PublicationRejected(Event):
+    """The queue manager rejected a publication with QoS 1 or 2."""
+
+    session: Session
+    message: PublicationMessage
+    #: MQRC
+    reason: int
+
+
+class Acknowledged(Event):
+    """Acknowledgements of a client were committed. The session still knows the messages that they are for."""
+
+    session: Session
+    effects: ReceiveEffects
+
+
+class Finished(Event):
+    """Messages that need no acknowledgement were written with QoS 0, or discarded."""
+
+    session: Session
+    transmissions: Sequence[Transmission]
+    #: number of a discarded message -> reason
+    discarded: Mapping[int, str]
+
+
+class Unclaimed(Event):
+    """A message arrived for a subscription of a session that had ended."""
+
+    transmission: Transmission
+
+
+class DeadLettered(Event):
+    """A message was put to the dead-letter queue instead of being sent to its client."""
+
+    transmission: Transmission
+    #: MQRC
+    reason: int
+
+
+E = TypeVar("E", bound=Event)
+
+
+class EventBus:
+    """Delivers events to the handlers that were subscribed to their types, in the order of subscription."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {}
+
+    def subscribe(self, event: type[E], handler: Callable[[E], None]) -> None:
+        """Call a handler with each event of a type."""
+        self._handlers[event] = (*self._handlers.get(event, ()), handler)
+
+    def unsubscribe(self, subscriber: object) -> None:
+        """Remove the handlers that are methods of a subscriber."""
+        for event, handlers in self._handlers.items():
+            self._handlers[event] = tuple(one for one in handlers if getattr(one, "__self__", None) is not subscriber)
+
+    def publish(self, event: Event) -> None:
+        """Call the handlers of an event. What they raise is logged with its traceback (limited by `bridge.service.flood`)."""
+        for handler in self._handlers.get(type(event), ()):
+            try:
+                handler(event)
+            except Exception:
+                log.exception(
+                    "MQB0007E handler %s of event %s failed; messages are not affected",
+                    handler.__qualname__,
+                    type(event).__name__,
+                )
