@@ -120,6 +120,8 @@ class LinkConnectionStatus(msgspec.Struct, kw_only=True):
     mapping: str
     connected: bool
     client_id: str
+    #: the address of the broker that is in use, or tried
+    address: str = ""
     #: time of the last connect or disconnect, in seconds since the epoch; 0.0 if never connected
     since: float = 0.0
     #: the last error; blank for none

@@ -266,7 +266,10 @@ def _endpoint(address: str, port: int) -> str:
 
 def describe_link(name: str, link: LinkConfig) -> str:
     """Return a line on what a link connects to, and how; never a password."""
-    parts = [f"link {name}: MQTT {link.version} at {values.endpoint(link.host, link.broker_port)}", _link_tls(link)]
+    path = link.path_of_websocket
+    at = values.listing([values.endpoint(*address) for address in link.addresses], "or")
+    over = "" if path is None else f" over WebSocket {path}"
+    parts = [f"link {name}: MQTT {link.version} at {at}{over}", _link_tls(link)]
     if link.user is not None:
         parts.append(f"as user {link.user}, {_link_password(link)}")
     parts.append(f"{link.session} session {link.client_id!r}")
@@ -382,6 +385,8 @@ def _link_tls(link: LinkConfig) -> str:
     parts = [f"TLS that trusts {trust}"]
     if link.tls.certificate_file is not None:
         parts.append(f"certificate {link.tls.certificate_file}")
+    if link.tls.alpn:
+        parts.append(f"ALPN {' '.join(link.tls.alpn)}")
     if not link.tls.check_host_name:
         parts.append("WHOSE HOST NAME IS NOT CHECKED")
     return ", ".join(parts)

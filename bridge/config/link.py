@@ -1,9 +1,9 @@
 """Links: connections to MQTT brokers that somebody else runs (Mosquitto, HiveMQ, EMQX, AWS IoT ...)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from bridge.config import values
 from bridge.config.tls import ClientTlsConfig
@@ -13,6 +13,7 @@ _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 LinkVersion = Literal["5", "3.1.1"]
 LinkSession = Literal["durable", "clean"]
+LinkTransport = Literal["tcp", "websocket"]
 
 MAPPING_PLACE = "{mapping}"
 """What stands for the name of a mapping in a link's client identifier."""
@@ -36,6 +37,14 @@ def broker_host(host: str) -> str:
     return "localhost" if name in _LOOPBACK else name
 
 
+class LinkTlsConfig(ClientTlsConfig):
+    """TLS of a link."""
+
+    alpn: list[Annotated[str, values.text(r"[!-~]{1,255}", "an ALPN protocol name such as mqtt")]] = Field(default=[])
+    """Protocol names to offer (ALPN, RFC 7301), the preferred one first. AWS IoT, for example, speaks MQTT on port 443 to
+    clients that offer `mqtt` or `x-amzn-mqtt-ca`."""
+
+
 class LinkConfig(Section):
     """A connection to an MQTT broker. Each mapping that uses it has a connection, and a session, of its own."""
 
@@ -47,10 +56,17 @@ class LinkConfig(Section):
     host: Address
     """Host name or address of the broker."""
     # Before `port`, whose default depends on it.
-    tls: ClientTlsConfig | None = None
+    tls: LinkTlsConfig | None = None
     """TLS; None: none."""
+    transport: Annotated[LinkTransport, values.choice(LinkTransport)] = "tcp"
+    """`websocket`: MQTT in binary frames of a WebSocket (MQTT 3.1.1, section 6)."""
+    websocket_path: Annotated[str, values.text(r"/[!\"$-~]{0,1000}", "a path that begins with /, without #")] | None = None
+    """The path, and query if any, of the WebSocket's URL; None: /mqtt."""
     port: Annotated[int, values.integer(1, 65535)] | None = None
-    """TCP port of the broker; None: 1883, or 8883 with TLS."""
+    """TCP port of the broker; None: 1883, or 8883 with TLS; 80, or 443 with TLS, for a WebSocket."""
+    failover: list[Annotated[str, values.host_and_port()]] = Field(default=[])
+    """Further addresses of the same broker, `host:port`, tried in turn when `host` cannot be reached or refuses. They have to
+    share its sessions, as the nodes of a cluster do: what waits in a session at another broker is not found."""
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
     """MQTT version. 3.1.1 carries no properties: neither the hop mark, nor expiry, nor user properties."""
     client_id: Annotated[
@@ -88,14 +104,32 @@ class LinkConfig(Section):
 
     @property
     def broker_port(self) -> int:
-        """Return `port`, or the port that MQTT has for the link: 8883 with TLS, 1883 without."""
+        """Return `port`, or the default port of the transport, with or without TLS."""
+        if self.transport == "websocket":
+            return self.port or (443 if self.tls is not None else 80)
         return self.port or (8883 if self.tls is not None else 1883)
+
+    @property
+    def path_of_websocket(self) -> str | None:
+        """Return the path of the WebSocket's URL; None for a link without WebSocket."""
+        return (self.websocket_path or "/mqtt") if self.transport == "websocket" else None
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Return host and port of each address of the broker, in the order in which they are tried."""
+        return [(self.host, self.broker_port), *map(values.host_and_port_of, self.failover)]
 
     @model_validator(mode="before")
     @classmethod
     def _empty_section(cls, data: Any) -> Any:
         # `tls:` with nothing below it asks for TLS as it is by default, not for none.
         return {**data, "tls": {}} if isinstance(data, Mapping) and "tls" in data and data["tls"] is None else data
+
+    @model_validator(mode="after")
+    def _path_of_a_websocket(self) -> Self:
+        if self.websocket_path is not None and self.transport != "websocket":
+            raise values.refusal("no path without transport: websocket", "websocket_path")
+        return self
 
 
 # The two words name places of their own: the bridge's own clients, and queues.

@@ -34,6 +34,7 @@ _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
 _QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CONNECTION = re.compile(r"([^()]+)\(([0-9]{1,5})\)")
+_ENDPOINT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+)):([0-9]{1,5})")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\Z))+")
 
 
@@ -262,6 +263,27 @@ def address() -> Kind:
         raise refusal("an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)")
 
     return Kind(check, schema={"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
+
+
+def host_and_port() -> Kind:
+    """Make the kind that accepts `host:port`, an IPv6 address in brackets."""
+
+    def check(value: object) -> str:
+        if isinstance(value, str):
+            match = _ENDPOINT.fullmatch(value)
+            if match is not None and 0 < int(match[3]) <= 65535:
+                in_brackets, name = match[1], match[2]
+                if _ip(in_brackets) is not None if in_brackets else _ip(name) is not None or _is_host_name(name):
+                    return value
+        raise refusal("host:port, such as broker.example.com:1883 or [2001:db8::1]:1883")
+
+    return Kind(check, schema={"type": "string", "pattern": rf"^{_ENDPOINT.pattern}$"})
+
+
+def host_and_port_of(text: str) -> tuple[str, int]:
+    """Return host and port of text that `host_and_port` accepts."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def topic_pattern() -> Kind:

@@ -1,7 +1,7 @@
 """The one file that speaks to paho: its client for the connection, the bridge's own codec for messages.
 
 TCP and TLS, CONNECT, SUBSCRIBE and keep-alive are paho's, and `Handshake` listens to them. PUBLISH, PUBACK, PUBREC, PUBREL
-and PUBCOMP are read by `bridge.mqtt`, and go out as bytes.
+and PUBCOMP are read by `bridge.mqtt`, and go out as bytes. `stream` is the socket of both, with or without a WebSocket.
 
 What is different, and why:
 
@@ -33,7 +33,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from bridge.config.link import LinkConfig
 from bridge.link.state import Limits, LinkLost, LinkRefused
-from bridge.link.stream import Stream
+from bridge.link.stream import Stream, WebSocketStream
 from bridge.mqtt.flow import WrongAcknowledgement
 from bridge.mqtt.packets import (
     LEVEL_MQTT_3_1_1,
@@ -50,14 +50,14 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.security.tls import tls_context
 
-#: Signatures of what is overridden or called of paho's protected methods, parameters without their types.
-PROTECTED = {
+#: The protected names of paho that are overridden, called or set: of methods the parameters, None for an attribute.
+PROTECTED: dict[str, tuple[str, ...] | None] = {
     "_create_socket": ("self",),
     "_loop_rc_handle": ("self", "rc"),
     "_mid_generate": ("self",),
     "_packet_queue": ("self", "command", "packet", "mid", "qos", "info"),
+    "_ping_t": None,
 }
-PROTECTED_ATTRIBUTES = ("_ping_t",)
 
 _PUBLISH = 0x30
 """A first byte that paho makes nothing of when it has written the packet."""
@@ -93,7 +93,9 @@ class Sinks(NamedTuple):
 class LinkClient(Client):
     """One connection, to be driven by `loop_read`, `loop_write` and `loop_misc` on one thread; used once."""
 
-    def __init__(self, client_id: str, version_5: bool, clean: bool, sinks: Sinks) -> None:
+    def __init__(
+        self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None
+    ) -> None:
         super().__init__(
             CallbackAPIVersion.VERSION2,
             client_id,
@@ -103,6 +105,8 @@ class LinkClient(Client):
             reconnect_on_failure=False,
         )
         self._sinks = sinks
+        #: the path of the WebSocket; None for a connection without one
+        self._path = websocket_path
         self._stream: Stream | None = None
         self._decoder = Decoder(
             server=False, protocol_level=LEVEL_MQTT_5 if version_5 else LEVEL_MQTT_3_1_1, messages_only=True
@@ -120,7 +124,14 @@ class LinkClient(Client):
         connected: Any = super()._create_socket()
         # Batches are written whole; a last small segment must not wait for the peer's delayed acknowledgement.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._stream = Stream(connected)
+        if self._path is None:
+            self._stream = Stream(connected)
+            return self._stream
+        try:
+            self._stream = WebSocketStream(connected, self.host, self.port, self._path, self.connect_timeout)
+        except BaseException:
+            connected.close()
+            raise
         return self._stream
 
     def _mid_generate(self) -> int:
@@ -162,6 +173,19 @@ class LinkClient(Client):
             self.fault = "the broker closed the connection"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
         return code
+
+    def want_write(self) -> bool:
+        """Return whether bytes wait for the network."""
+        return super().want_write() or (self._stream is not None and self._stream.unsent)
+
+    def loop_write(self) -> MQTTErrorCode:
+        """Write as much as the network takes; like paho's, with an error code if the connection is over."""
+        stream = self._stream
+        if stream is not None and stream.unsent:
+            stream.flush()
+            if stream.error is not None:
+                return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
+        return super().loop_write()
 
     @property
     def backlog(self) -> bool:
@@ -219,10 +243,13 @@ class LinkClient(Client):
 class Handshake:
     """Listens to what paho tells of one connection."""
 
-    def __init__(self, client: LinkClient, config: LinkConfig, accepted: Callable[[bool], None]) -> None:
-        """Set paho's callbacks; `accepted` is called at CONNACK with Session Present."""
+    def __init__(
+        self, client: LinkClient, config: LinkConfig, address: tuple[str, int], accepted: Callable[[bool], None]
+    ) -> None:
+        """Set paho's callbacks; `accepted` is called at CONNACK with Session Present. `address` is host and port."""
         self._client = client
         self._config = config
+        self._address = address
         self._on_accepted = accepted
         self._version_5 = config.version == "5"
         self.accepted = False
@@ -254,10 +281,10 @@ class Handshake:
         try:
             if config.tls is not None:
                 try:
-                    client.tls_set_context(tls_context(config.tls))
+                    client.tls_set_context(tls_context(config.tls, config.tls.alpn))
                 except OSError as error:
                     raise LinkRefused(str(error)) from error
-            client.connect(config.host, config.broker_port, math.ceil(config.keep_alive), **options)
+            client.connect(*self._address, math.ceil(config.keep_alive), **options)
         except ssl.SSLCertVerificationError as error:
             raise LinkRefused(f"the broker's certificate is refused: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:

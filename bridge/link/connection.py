@@ -1,16 +1,49 @@
-"""A connection of one mapping to an MQTT broker: what a worker calls."""
+"""A connection of one mapping to an MQTT broker: what a worker calls, and the network thread that keeps it up."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
+import random
+import selectors
+import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import tenacity
 
 from bridge.config.link import LinkConfig
-from bridge.link.network import Network
-from bridge.link.state import Limits, LinkCounters, LinkPhase, LinkState, Refusal
+from bridge.config.values import endpoint
+from bridge.link.client import Handshake, LinkClient, Sinks
+from bridge.link.inbox import Inbox
+from bridge.link.outbox import Outbox
+from bridge.link.publication import received
+from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
+from bridge.mqtt.packets import Publish
 from bridge.telemetry.message import Publication, Received
 
+log = logging.getLogger(__name__)
+
+#: Seconds: first and longest pause between attempts to connect, doubling; jitter makes each up to half as long again.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+#: Seconds: the shortest pause after a refusal that does not heal by itself, such as a wrong password.
+REFUSED_PAUSE = 10.0
+#: Seconds that a connection has to last for the next one to be made at once; else two bridges with the same client
+#: identifier would throw each other out without end.
+SETTLED = 5.0
+#: Seconds that CONNACK, and SUBACK, may take.
+ANSWER_TIME = 30.0
+#: Seconds that a broker may take to answer a batch.
 ANSWERS_TIMEOUT = 60.0
-"""Seconds that a broker may take to answer a batch."""
+#: Seconds: the longest wait for the network; after it paho looks after the keep-alive.
+TURN = 1.0
+
+
+class _Stopped(Exception):
+    """The link is stopped while it waits."""
 
 
 class LinkConnection:
@@ -50,78 +83,93 @@ class LinkConnection:
             on_session: called on the network thread at each CONNACK with Session Present, before anything that came on
                 the new connection can be taken; must not wait, nor raise.
         """
-        self._network = Network(
-            name,
-            config,
-            client_id,
-            password if callable(password) else lambda: password,
-            None if topic_filter is None else (topic_filter, qos),
-            config.session == "clean" if clean is None else clean,
+        self.name = name
+        self.client_id = client_id
+        self._config = config
+        self._password = password if callable(password) else lambda: password
+        self._subscription = None if topic_filter is None else (topic_filter, qos)
+        self._clean = config.session == "clean" if clean is None else clean
+        self._version_5 = config.version == "5"
+        self._on_state = on_state
+        self._on_session = on_session
+        #: counters since the start
+        self.counters = LinkCounters()
+        allowed = Limits(
+            maximum_qos=config.maximum_qos,
+            retain_available=config.retain,
+            maximum_packet_size=config.maximum_packet_size,
         )
-        self._network.on_state = on_state
-        self._network.on_session = on_session
-        self._inbox = self._network.inbox
-        self._outbox = self._network.outbox
+        self._inbox = Inbox(config.in_flight)
+        self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
+        self._addresses = config.addresses
+        #: index of the address that is in use, or tried
+        self._address = 0
+        #: addresses that were tried since the last pause, and the shortest pause that their errors ask for, in seconds
+        self._tried = 0
+        self._shortest_pause = 0.0
+        #: the state at this moment
+        self.state = LinkState(LinkPhase.STOPPED, address=self.address)
+        #: when it was connected or disconnected last, in seconds since the epoch; 0.0 if it was never connected
+        self.since = 0.0
+        #: the last error, and when it occurred, in seconds since the epoch; "" and 0.0 if there was none
+        self.last_error: tuple[str, float] = ("", 0.0)
+        #: QoS that the broker granted to the subscription; None before the first SUBACK
+        self.granted_qos: int | None = None
+        #: whether the session, if the broker still has it, has its own subscription and no other
+        self.subscribed = False
+        #: filters that the session may still be subscribed to besides its own: they are unsubscribed
+        self._former: Sequence[str] = ()
+        #: number of the connection that is made, or was made last
+        self._generation = 0
+        self._client: LinkClient | None = None
+        self._connected_before = False
+        #: attempts and short connections since the back-off began; any thread may set it to 0
+        self._failures = 0
+        self._paused = False
+        self._woken = False
+        self._abandoned: tuple[int, str] = (0, "")
+        self._stopping = threading.Event()
+        self._stop_before = math.inf
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name=f"link-{name}", daemon=True)
 
     def identify(self, client_id: str) -> None:
         """Set the client identifier; called before `start`."""
-        self._network.client_id = client_id
+        self.client_id = client_id
 
     def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
         """Tell what the session at the broker has, if it is there still; called before `start`.
 
         `former` are filters of before, to be unsubscribed; `subscribed` says that it has the subscription, as it is to be.
         """
-        self._network.former = tuple(former)
-        self._network.subscribed = subscribed
-
-    @property
-    def subscribed(self) -> bool:
-        """Return whether the session has its own subscription, and no other."""
-        return self._network.subscribed
+        self._former = tuple(former)
+        self.subscribed = subscribed
 
     def start(self) -> None:
-        """Begin to connect, on the network thread."""
-        self._network.start()
+        """Begin to connect."""
+        self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """End: take nothing more, write what is queued, DISCONNECT. False where it took longer than `timeout` seconds."""
-        return self._network.stop(timeout)
+        """Write what is to be written, say DISCONNECT, and end; False where that did not happen in time."""
+        self._stop_before = time.monotonic() + timeout
+        self._stopping.set()
+        self._inbox.end()
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     @property
-    def name(self) -> str:
-        """Return the name of the link."""
-        return self._network.name
-
-    @property
-    def state(self) -> LinkState:
-        """Return the state at this moment."""
-        return self._network.state
-
-    @property
-    def client_id(self) -> str:
-        """Return the client identifier at the broker."""
-        return self._network.client_id
-
-    @property
-    def since(self) -> float:
-        """Return when it was connected or disconnected last, in seconds since the epoch; 0.0: it was never connected."""
-        return self._network.since
-
-    @property
-    def last_error(self) -> tuple[str, float]:
-        """Return what went wrong last, and when, in seconds since the epoch; "" and 0.0: nothing has."""
-        return self._network.last_error
+    def address(self) -> str:
+        """Return host and port of the broker that is in use, or tried."""
+        return endpoint(*self._addresses[self._address])
 
     @property
     def up(self) -> bool:
         """Return whether it is connected now."""
         return self.state.phase is LinkPhase.CONNECTED
-
-    @property
-    def counters(self) -> LinkCounters:
-        """Return the counters since the start; they go on counting."""
-        return self._network.counters
 
     @property
     def session_present(self) -> bool | None:
@@ -132,11 +180,6 @@ class LinkConnection:
     def generation(self) -> int:
         """Return the number of the last connection that was accepted; 0 before the first."""
         return self._inbox.generation
-
-    @property
-    def granted_qos(self) -> int | None:
-        """Return the QoS that the broker granted to the subscription; None before the first SUBACK."""
-        return self._network.granted_qos
 
     @property
     def limits(self) -> Limits:
@@ -155,7 +198,7 @@ class LinkConnection:
 
         For callers that got past the publication at which the broker closed the connection.
         """
-        self._network.reset_back_off()
+        self._failures = 0
 
     # Receiving -------------------------------------------------------------------------------------------------------
 
@@ -168,7 +211,9 @@ class LinkConnection:
         taken), `interrupt` was called or the link was stopped.
         """
         taken = self._inbox.take(messages, size, wait)
-        self._network.taken()
+        if self._paused:
+            # There is room in the inbox.
+            self._wake()
         return taken
 
     def interrupt(self) -> None:
@@ -178,8 +223,8 @@ class LinkConnection:
     def acknowledge(self, received: Sequence[Received]) -> None:
         """Send PUBACK (QoS 1) or PUBREC (QoS 2). Of an earlier connection: nothing; the broker sends those again."""
         generation, packets = self._inbox.acknowledge(received)
-        if packets and self._network.submit(generation, b"".join(packets)):
-            self._network.counters.acknowledged += len(packets)
+        if packets and self._submit(generation, b"".join(packets)):
+            self.counters.acknowledged += len(packets)
 
     def released(self) -> list[int]:
         """Return the message ids whose PUBREL has come since the last call.
@@ -192,7 +237,7 @@ class LinkConnection:
         """Send PUBCOMP. For PUBRELs of an earlier connection: nothing; the broker sends those again."""
         generation, packets = self._inbox.complete(mids)
         if packets:
-            self._network.submit(generation, b"".join(packets))
+            self._submit(generation, b"".join(packets))
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
@@ -245,3 +290,258 @@ class LinkConnection:
         A broker that does not know one of them any more answers so, and that counts as an answer. Raises LinkLost.
         """
         self._outbox.release(mids, timeout)
+
+    def _submit(self, generation: int, packets: bytes) -> bool:
+        """Write packets on the connection of a generation; nothing, and False, where it is gone."""
+        client = self._client
+        if client is None or generation != self._generation:
+            return False
+        client.queue(packets)
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        """Make the thread look at what there is to do."""
+        if not self._woken:
+            self._woken = True
+            # Full: it rings already. Closed: the thread has ended.
+            with contextlib.suppress(OSError):
+                self._bell.send(b"\0")
+
+    def _abandon(self, generation: int, error: str) -> None:
+        self._abandoned = (generation, error)
+        self._wake()
+
+    # On the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error = ""
+        try:
+            while not self._stopping.is_set():
+                self._failures = self._tried = 0
+                tenacity.Retrying(
+                    retry=tenacity.retry_if_exception_type(LinkLost),
+                    wait=self._pause_after,
+                    before_sleep=self._tell,
+                    sleep=self._pause,
+                )(self._stay_connected)
+        except _Stopped:
+            pass
+        except Exception as crash:
+            log.exception("MQB6006E link %s (%s) ended by an error of the bridge", self.name, self.address)
+            error = f"ended by {type(crash).__name__}: {crash}"
+        finally:
+            self._ear.close()
+            self._bell.close()
+            self._inbox.end()
+            self._outbox.lost(error or "the link is stopped")
+            log.info("MQB6004I link %s: stopped, %s", self.name, self.address)
+            self._change(LinkPhase.STOPPED, error)
+
+    def _pause_after(self, attempt: tenacity.RetryCallState) -> float:
+        """Return the seconds to the next attempt: none to one at the next address, until all were tried."""
+        error = attempt.outcome.exception() if attempt.outcome is not None else None
+        if isinstance(error, LinkRefused):
+            self._shortest_pause = REFUSED_PAUSE
+        self._tried += 1
+        if self._tried % len(self._addresses):
+            return 0.0
+        exponential = min(FIRST_PAUSE * 2.0 ** min(self._failures, 30), LONGEST_PAUSE)
+        self._failures += 1
+        shortest, self._shortest_pause = self._shortest_pause, 0.0
+        return max(exponential, shortest) * random.uniform(1, 1.5)
+
+    def _tell(self, attempt: tenacity.RetryCallState) -> None:
+        error = attempt.outcome.exception() if attempt.outcome is not None else None
+        # Each address has its lines.
+        number = (attempt.attempt_number - 1) // len(self._addresses) + 1
+        if number in (1, 5) or number % 30 == 0:
+            log.warning("MQB6002W link %s: not connected to %s (attempt %d): %s", self.name, self.address, number, error)
+        self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise _Stopped
+        self._address = (self._address + 1) % len(self._addresses)
+
+    def _change(self, phase: LinkPhase, error: str = "", pause: float = 0.0) -> None:
+        now = time.time()
+        if (phase is LinkPhase.CONNECTED) != (self.state.phase is LinkPhase.CONNECTED):
+            self.since = now
+        # While the next attempt is under way, the error of before is told once more.
+        if error and (phase is not LinkPhase.CONNECTING or error != self.state.error):
+            self.last_error = (error, now)
+        self.state = LinkState(phase, error, pause, self.address)
+        if self._on_state is not None:
+            self._on_state(self.state)
+
+    def _stay_connected(self) -> None:
+        """Connect, and return when the link is to end, or a connection that had settled was lost.
+
+        Raises LinkLost where there was no connection, or a short one.
+        """
+        self._change(LinkPhase.CONNECTING, self.state.error)
+        since = math.inf
+        self._generation += 1
+        sinks = Sinks(self._publications, self._outbox.answered, self._inbox.put_released, self._room)
+        self._client = client = LinkClient(
+            self.client_id, self._version_5, self._clean, sinks, self._config.path_of_websocket
+        )
+        selector = selectors.DefaultSelector()
+        try:
+            selector.register(self._ear, selectors.EVENT_READ)
+            handshake = self._open(client, selector)
+            since = time.monotonic()
+            self._serve(client, handshake, selector)
+        except LinkLost as error:
+            self._outbox.lost(str(error))
+            if time.monotonic() - since < SETTLED or since == math.inf:
+                raise
+            log.warning(
+                "MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error
+            )
+            self._change(LinkPhase.CONNECTING, str(error))
+        except _Stopped:
+            raise
+        except Exception as crash:
+            # Somebody stumbles over what the broker sent: this connection is over, not the link.
+            why = f"{type(crash).__name__}: {crash}"
+            log.exception("MQB6007E link %s (%s): the connection is given up", self.name, self.address)
+            self._outbox.lost(why)
+            raise LinkRefused(why) from crash
+        finally:
+            self._client = None
+            client.close()
+            selector.close()
+
+    def _open(self, client: LinkClient, selector: selectors.BaseSelector) -> Handshake:
+        """Connect and subscribe. Raises LinkLost."""
+        handshake = Handshake(client, self._config, self._addresses[self._address], self._accepted)
+        try:
+            password = self._password()
+        except OSError as error:
+            raise LinkRefused(str(error)) from error
+        handshake.connect(password, self._clean)
+        selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
+        self._turn_until(client, handshake, selector, lambda: handshake.accepted, "CONNACK")
+        present = handshake.session_present
+        # MQTT 3.1.1 sends all retained publications at each SUBSCRIBE: it is sent where the session has no subscription, or
+        # has another filter's as well, or nobody knows.
+        subscribed = present and (self._connected_before or self.subscribed)
+        if self._subscription is not None and (self._version_5 or self._former or not subscribed):
+            self._subscribe(client, handshake, selector, *self._subscription, self._former if present else ())
+            self._former, self.subscribed = (), True
+        log.info(
+            "MQB6001I link %s: connected to %s as %s%s", self.name, self.address, self.client_id,
+            ", the broker still has the session" if present else "",
+        )  # fmt: skip
+        self.counters.reconnects += self._connected_before
+        self._connected_before = True
+        self._outbox.begin(self._generation, handshake.limits, present)
+        self._change(LinkPhase.CONNECTED)
+        return handshake
+
+    def _subscribe(
+        self,
+        client: LinkClient,
+        handshake: Handshake,
+        selector: selectors.BaseSelector,
+        topic_filter: str,
+        qos: int,
+        former: Sequence[str],
+    ) -> None:
+        handshake.subscribe(topic_filter, qos)
+        if former:
+            # In one write: what comes in between comes by one of them, and hardly by both.
+            handshake.unsubscribe(former)
+        self._turn_until(client, handshake, selector, lambda: handshake.granted is not None, "SUBACK")
+        self._turn_until(client, handshake, selector, lambda: handshake.unsubscribed, "UNSUBACK")
+        granted = handshake.granted_qos(topic_filter)
+        if granted < qos and granted != self.granted_qos:
+            log.warning(
+                "MQB6005W link %s: %s grants the subscription to %s QoS %d only, not %d",
+                self.name, self.address, topic_filter, granted, qos,
+            )  # fmt: skip
+        self.granted_qos = granted
+
+    def _turn_until(
+        self,
+        client: LinkClient,
+        handshake: Handshake,
+        selector: selectors.BaseSelector,
+        done: Callable[[], bool],
+        answer: str,
+    ) -> None:
+        before = time.monotonic() + ANSWER_TIME
+        while not done():
+            if self._stopping.is_set():
+                raise _Stopped
+            if time.monotonic() > before:
+                raise LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
+            self._turn(client, handshake, selector)
+
+    def _serve(self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector) -> None:
+        """Move packets until the link is to end; raises LinkLost."""
+        while not self._stopping.is_set():
+            self._turn(client, handshake, selector)
+        # What is queued comes before DISCONNECT, and is written with it.
+        client.disconnect()
+        while client.socket() is not None and time.monotonic() < self._stop_before:
+            try:
+                self._turn(client, handshake, selector)
+            except LinkLost:
+                break
+
+    def _turn(self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector) -> None:
+        """Wait for the network or a wake-up, and do what there is to do. Raises LinkLost."""
+        # First told, then looked at: who takes meanwhile sees it and wakes this thread.
+        self._paused = True
+        self._paused = self._room() == 0
+        wanted = 0 if self._paused else selectors.EVENT_READ
+        if client.want_write():
+            wanted |= selectors.EVENT_WRITE
+        sock: Any = client.socket()
+        registered = selector.get_map().get(sock)
+        if registered is None:
+            if wanted:
+                selector.register(sock, wanted)
+        elif not wanted:
+            selector.unregister(sock)
+        elif registered.events != wanted:
+            selector.modify(sock, wanted)
+        ready = 0
+        for key, events in selector.select(0 if client.backlog and not self._paused else TURN):
+            if key.fileobj is self._ear:
+                with contextlib.suppress(BlockingIOError):
+                    self._ear.recv(4096)
+                self._woken = False
+            else:
+                ready = events
+        if self._paused:
+            client.forgive_silence()
+        elif ready & selectors.EVENT_READ or client.backlog:
+            client.loop_read()
+        if client.want_write():
+            client.loop_write()
+        client.loop_misc()
+        if client.socket() is None and not (self._stopping.is_set() and client.fault == ""):
+            raise handshake.lost()
+        if self._abandoned[0] == self._generation:
+            raise LinkLost(self._abandoned[1])
+        self._outbox.written(lambda: not client.want_write())
+
+    # Called by LinkClient and Handshake ------------------------------------------------------------------------------
+
+    def _accepted(self, session_present: bool) -> None:
+        self._inbox.begin(self._generation, session_present)
+        if self._on_session is not None:
+            self._on_session(session_present)
+
+    def _publications(self, packets: list[Publish]) -> None:
+        origin = self.name, self._generation, self._config.trusted
+        self._inbox.put([received(packet, *origin) for packet in packets])
+        self.counters.received += len(packets)
+
+    def _room(self) -> int:
+        # A worker that waits for answers takes nothing: answers have to be read however much stands before them.
+        return self._config.in_flight if self._outbox.waiting else self._inbox.room()

@@ -50,7 +50,9 @@ class Inbox:
                 kept = [received for received in self._queue if not received.qos]
             else:
                 kept = [
-                    Received(received.publication, 0, 0, received.dup, received.generation) if received.qos else received
+                    Received(received.publication, 0, 0, received.dup, received.generation)
+                    if received.qos
+                    else received
                     for received in self._queue
                 ]
             self._queue = deque(kept)

@@ -5,36 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
 
 import msgspec
 
 from bridge.link.client import HIGHEST_MID, Answer
 from bridge.link.publication import encode, refusal
 from bridge.link.state import Limits, LinkCounters, LinkLost, Refusal
-from bridge.mqtt.flow import PUBACK, PUBCOMP, PUBREC, SENT, Phase, Step, step_of
-from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Pubrec
+from bridge.mqtt.flow import FAILED_PUBREC, PUBACK, PUBCOMP, PUBREC, SENT, Delivery, Phase, SenderWindow, Step
+from bridge.mqtt.packets import PacketType, Pubcomp, Pubrec
 from bridge.mqtt.reason_codes import FAILURE
 from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Publication
 
-# A member of an enumeration takes long to get.
+# Enum member access is slow; bind once.
 _PUBREL = PacketType.PUBREL
-_ACKNOWLEDGED, _RELEASING, _COMPLETED = Phase.ACKNOWLEDGED, Phase.RELEASING, Phase.COMPLETED
-_PACKET: Final[dict[type[Answer], int]] = {Puback: PUBACK, Pubrec: PUBREC, Pubcomp: PUBCOMP}
+_RELEASING, _COMPLETED = Phase.RELEASING, Phase.COMPLETED
 
 _AT_ONCE = 1000
 """Publications that are encoded before they are handed to the network: it writes while the next ones are encoded."""
 
 
-class _Sent(NamedTuple):
-    """A publication that the broker has to acknowledge."""
-
-    phase: Phase
-    #: where it stands in the call
-    position: int
-    #: whether PUBREL is sent only when the worker says so
-    held: bool = False
+def _column(answer: Answer) -> int:
+    """Return the column of the table of acknowledgements that an answer stands in."""
+    if isinstance(answer, Pubrec):
+        return PUBREC if answer.reason_code < FAILURE else FAILED_PUBREC
+    return PUBCOMP if isinstance(answer, Pubcomp) else PUBACK
 
 
 class Outbox:
@@ -66,14 +61,17 @@ class Outbox:
         self._error = "not connected yet"
         self._configured = configured or Limits()
         self.limits = self._configured
-        self._waiting: dict[int, _Sent] = {}
+        self._window: SenderWindow[Delivery] = SenderWindow()
+        #: packet identifier -> index in the call, of the publications that the call waits for. Others in the window are held:
+        #: the broker has answered with PUBREC, and PUBREL is sent only by `release`.
+        self._positions: dict[int, int] = {}
+        #: the call waits for PUBREC alone, or releases
+        self._holding = False
         self._refusals: dict[int, Refusal] = {}
         #: positions in the call that the broker had not answered when the connection was lost
         self._unanswered: set[int] = set()
         #: the caller is woken when no more than these wait
         self._enough = 0
-        #: message ids in phase RELEASING, whose call has ended: the broker counts them as in flight
-        self._held: set[int] = set()
         #: message ids of QoS 2 whose flow was cut and that the broker may still know
         self._stale: set[int] = set()
         self._last_mid = 0
@@ -87,7 +85,12 @@ class Outbox:
     @property
     def waiting(self) -> bool:
         """Return whether a call waits for the broker."""
-        return bool(self._waiting)
+        return bool(self._positions)
+
+    @property
+    def _held(self) -> int:
+        """The number of publications that are held."""
+        return len(self._window.deliveries) - len(self._positions)
 
     # On the network thread -------------------------------------------------------------------------------------------
 
@@ -101,7 +104,8 @@ class Outbox:
                 retain_available=limits.retain_available and self._configured.retain_available,
                 maximum_packet_size=min(limits.maximum_packet_size, self._configured.maximum_packet_size),
             )
-            self._held.clear()
+            self._clear()
+            self._window.receive_maximum = self.in_flight_limit
             if not session_present:
                 self._stale.clear()
             stale = list(self._stale)
@@ -115,14 +119,16 @@ class Outbox:
         """End the call that waits for answers: the connection is gone."""
         with self._changed:
             self._generation, self._error = 0, error
-            self._unanswered.update(sent.position for sent in self._waiting.values())
-            self._stale.update(
-                mid
-                for mid, sent in self._waiting.items()
-                if sent.phase is not Phase.AWAITING_PUBACK and not sent.held
-            )
-            self._waiting.clear()
+            self._unanswered.update(self._positions.values())
+            if not self._holding:
+                deliveries = self._window.deliveries
+                self._stale.update(mid for mid in self._positions if deliveries[mid].phase is not Phase.AWAITING_PUBACK)
+            self._clear()
             self._changed.notify_all()
+
+    def _clear(self) -> None:
+        self._window.clear()
+        self._positions.clear()
 
     def written(self, everything: Callable[[], bool]) -> None:
         """Ask whether everything that was submitted is with the operating system."""
@@ -138,44 +144,36 @@ class Outbox:
         """Take PUBACKs, PUBRECs and PUBCOMPs that have come. Raises WrongAcknowledgement: the connection is to be closed."""
         releases = []
         with self._changed:
-            waiting = self._waiting
+            window = self._window
             for answer in answers:
-                mid, packet = answer.message_id, _PACKET[type(answer)]
-                sent = waiting.get(mid)
-                step = step_of(sent.phase if sent is not None else self._phase_of(mid), packet, mid)
+                mid = answer.message_id
+                sent, step = window.answered(_column(answer), mid)
                 if sent is None or isinstance(step, Step):
-                    if step is Step.PUBREL and answer.reason_code < FAILURE and (sent is not None or mid in self._stale):
+                    if step is Step.PUBREL and (sent is not None or mid in self._stale):
                         # The worker may still send any other message identifier again, and PUBLISH must not follow PUBREL
                         # (MQTT 5.0 section 4.3.3). PUBREL then answers the PUBREC for that PUBLISH.
                         releases.append(mid)
-                    elif packet == PUBCOMP:
+                    elif isinstance(answer, Pubcomp):
                         self._stale.discard(mid)
-                elif step is _COMPLETED:
-                    # Whatever its reason: Packet Identifier not found says that it was complete before.
-                    del waiting[mid]
-                    self._held.discard(mid)
-                elif answer.reason_code >= FAILURE:
-                    del waiting[mid]
-                    self._refusals[sent.position] = refusal(answer)
-                else:
+                elif step is _RELEASING and not self._holding:
                     self._counters.sent += 1
-                    if step is _ACKNOWLEDGED:
-                        del waiting[mid]
-                    elif sent.held:
-                        del waiting[mid]
-                        self._held.add(mid)
-                    else:
-                        waiting[mid] = _Sent(Phase.AWAITING_PUBCOMP, sent.position)
-                        releases.append(mid)
+                    window.move(sent, Phase.AWAITING_PUBCOMP)
+                    releases.append(mid)
+                else:
+                    position = self._positions.pop(mid)
+                    if step is not _RELEASING:
+                        window.free((mid,))
+                    # A PUBCOMP answers whatever its reason: Packet Identifier not found means that it was complete before.
+                    if step is not _COMPLETED:
+                        if answer.reason_code >= FAILURE:
+                            self._refusals[position] = refusal(answer)
+                        else:
+                            self._counters.sent += 1
             generation = self._generation
-            if len(waiting) <= self._enough:
+            if len(self._positions) <= self._enough:
                 self._changed.notify_all()
         if releases:
             self._submit(generation, _releases(releases))
-
-    def _phase_of(self, mid: int) -> Phase | None:
-        """Return the phase of a message id that no call waits for."""
-        return _RELEASING if mid in self._held else None
 
     # On the worker's thread ------------------------------------------------------------------------------------------
 
@@ -198,14 +196,14 @@ class Outbox:
         deadline = time.monotonic() + timeout
         with self._calls:
             with self._changed:
-                generation = self._begin_call()
-                limit = self.in_flight_limit - len(self._held)
+                generation = self._begin_call(held)
+                limit = self.in_flight_limit - self._held
                 # Those that the broker has are not sent again on the same connection (MQTT-4.4.0-1).
-                new = sum(mid not in self._held for mid in mids) if held and mids is not None else 1
+                new = sum(mid not in self._window.deliveries for mid in mids) if held and mids is not None else 1
                 if limit < new:
                     raise ValueError(
                         f"{new} publications at once: {self.in_flight_limit} may be in flight, and"
-                        f" {len(self._held)} are not released"
+                        f" {self._held} are not released"
                     )
             position = 0
             try:
@@ -213,7 +211,7 @@ class Outbox:
                     with self._changed:
                         # Half of the window goes at a time, so that neither side idles and few wake-ups are needed.
                         self._await(generation, limit // 2, False, deadline)
-                        room = limit - len(self._waiting)
+                        room = self._window.room
                     position = self._send(generation, publications, position, mids, dup, held, room)
                 with self._changed:
                     self._await(generation, 0, True, deadline)
@@ -236,15 +234,16 @@ class Outbox:
         _check_mids(mids, len(mids))
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:
-            generation = self._begin_call()
-            self._waiting.update((mid, _Sent(Phase.AWAITING_PUBCOMP, index, True)) for index, mid in enumerate(mids))
+            generation = self._begin_call(True)
+            self._add((mid, Phase.AWAITING_PUBCOMP, index) for index, mid in enumerate(mids))
             self._hand_over(generation, _releases(mids))
             self._await(generation, 0, True, deadline)
 
-    def _begin_call(self) -> int:
+    def _begin_call(self, holding: bool) -> int:
         if not self._generation:
             raise LinkLost(self._error)
         self._refusals, self._unanswered = {}, set()
+        self._holding = holding
         return self._generation
 
     def _send(
@@ -259,13 +258,13 @@ class Outbox:
     ) -> int:
         """Send publications from a position on; return the position behind them."""
         packets: list[bytes] = []
-        sent: list[tuple[int, _Sent]] = []
+        sent: list[tuple[int, Phase, int]] = []
         refusals: dict[int, Refusal] = {}
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
             publication = publications[position]
             qos = publication.qos
-            if held and mids is not None and mids[position] in self._held:
+            if held and mids is not None and mids[position] in self._window.deliveries:
                 position += 1
                 continue
             if qos:
@@ -280,15 +279,23 @@ class Outbox:
             else:
                 packets.append(packet)
                 if qos:
-                    sent.append((mid, _Sent(SENT[qos], position, held)))
+                    sent.append((mid, SENT[qos], position))
             position += 1
         with self._changed:
             if self._generation != generation:
                 raise LinkLost(self._error)
             self._refusals |= refusals
-            self._waiting.update(sent)
+            self._add(sent)
             self._hand_over(generation, b"".join(packets))
         return position
+
+    def _add(self, deliveries: Iterable[tuple[int, Phase, int]]) -> None:
+        """Add packet identifiers with their phases, and with the indices in the call."""
+        for mid, phase, position in deliveries:
+            # One that is released may be in the window.
+            self._window.free((mid,))
+            self._window.add(mid, Delivery(phase))
+            self._positions[mid] = position
 
     def _hand_over(self, generation: int, packets: bytes) -> None:
         if packets:
@@ -300,26 +307,23 @@ class Outbox:
 
         def over() -> bool:
             return self._generation != generation or (
-                len(self._waiting) <= enough and not (written and self._written != self._submitted)
+                len(self._positions) <= enough and not (written and self._written != self._submitted)
             )
 
         self._enough = enough
         if not over() and not self._changed.wait_for(over, max(deadline - time.monotonic(), 0)):
             # Their message ids cannot be used again on this connection, so that it is of no use any more.
-            error = f"the broker left {len(self._waiting) or 'all'} publications unanswered until the time was over"
+            error = f"the broker left {len(self._positions) or 'all'} publications unanswered until the time was over"
             self._generation, self._error = 0, error
-            self._unanswered.update(sent.position for sent in self._waiting.values())
+            self._unanswered.update(self._positions.values())
             self._abandon(generation, error)
             raise LinkLost(error)
         if self._generation != generation:
             raise LinkLost(self._error)
 
     def _new_mid(self) -> int:
-        while True:
-            self._last_mid = self._last_mid % HIGHEST_MID + 1
-            mid = self._last_mid
-            if mid not in self._waiting and mid not in self._held and mid not in self._stale:
-                return mid
+        self._last_mid = self._window.free_identifier(self._last_mid + 1, self._stale, HIGHEST_MID)
+        return self._last_mid
 
 
 def _releases(mids: Iterable[int]) -> bytes:

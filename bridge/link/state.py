@@ -29,6 +29,8 @@ class LinkState(msgspec.Struct, frozen=True):
     error: str = ""
     #: seconds until the next attempt, while waiting
     pause: float = 0.0
+    #: host and port of the broker that is in use, or tried
+    address: str = ""
 
 
 class LinkCounters(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import ssl
@@ -12,7 +13,8 @@ from typing import Any
 from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
 from bridge.link.connection import LinkConnection
-from bridge.link.state import LinkPhase, LinkState
+from bridge.link.state import LinkLost, LinkPhase, LinkState
+from bridge.link.stream import WebSocketStream
 from bridge.security.tls import tls_context
 
 #: Seconds that the broker may take for each step, and for a goodbye.
@@ -24,31 +26,53 @@ class TrialFailed(Exception):
 
 
 def reach(config: LinkConfig) -> Iterator[str]:
-    """Connect to a broker by TCP, and TLS where the link has it; yield a line for each step. Raises TrialFailed.
+    """Connect to a broker up to the CONNECT packet; yield a line for each step. Raises TrialFailed.
 
-    No CONNECT packet is sent: no session is touched.
+    The steps are TCP, and TLS and WebSocket if the link has them. Each address is tried, and one has to be reached.
+    No session is touched.
     """
-    place = endpoint(config.host, config.broker_port)
+    addresses = config.addresses
+    failed: list[TrialFailed] = []
+    for host, port in addresses:
+        try:
+            yield from _reach(config, host, port)
+        except TrialFailed as error:
+            failed.append(error)
+            if len(failed) == len(addresses):
+                raise
+            yield f"FAILED: {error}"
+
+
+def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
+    place = endpoint(host, port)
     try:
-        found = socket.getaddrinfo(config.host, config.broker_port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise TrialFailed(f"{config.host} is no address, and no name that is known here: {error}") from error
-    yield f"resolved: {config.host} is {', '.join(dict.fromkeys(str(one[4][0]) for one in found))}"
+        raise TrialFailed(f"{host} is no address, and no name that is known here: {error}") from error
+    yield f"resolved: {host} is {', '.join(dict.fromkeys(str(one[4][0]) for one in found))}"
     try:
-        connection = socket.create_connection((config.host, config.broker_port), PATIENCE)
+        connection = socket.create_connection((host, port), PATIENCE)
     except OSError as error:
         raise TrialFailed(f"no connection to the broker at {place}: {error}") from error
-    with connection:
+    with contextlib.ExitStack() as connections:
+        connections.enter_context(connection)
         yield f"TCP: connected to {endpoint(*connection.getpeername()[:2])}"
-        if config.tls is None:
-            return
-        try:
-            with tls_context(config.tls).wrap_socket(connection, server_hostname=config.host) as secured:
-                yield f"TLS: {_facts(secured)}"
-        except ssl.SSLCertVerificationError as error:
-            raise TrialFailed(f"the certificate of {place} is refused: {error.verify_message}") from error
-        except OSError as error:
-            raise TrialFailed(f"no TLS with {place}: {error}") from error
+        if config.tls is not None:
+            try:
+                context = tls_context(config.tls, config.tls.alpn)
+                connection = secured = connections.enter_context(context.wrap_socket(connection, server_hostname=host))
+            except ssl.SSLCertVerificationError as error:
+                raise TrialFailed(f"the certificate of {place} is refused: {error.verify_message}") from error
+            except OSError as error:
+                raise TrialFailed(f"no TLS with {place}: {error}") from error
+            yield f"TLS: {_facts(secured)}"
+        path = config.path_of_websocket
+        if path is not None:
+            try:
+                WebSocketStream(connection, host, port, path, PATIENCE).close()
+            except (OSError, LinkLost) as error:
+                raise TrialFailed(f"no WebSocket with {place}: {error}") from error
+            yield f"WebSocket: open at {path}"
 
 
 def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) -> Iterator[str]:
@@ -61,7 +85,8 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
     decided = threading.Event()
 
     def changed(state: LinkState) -> None:
-        if state.phase in (LinkPhase.CONNECTED, LinkPhase.WAITING):
+        # There is no pause before the next address.
+        if state.phase is LinkPhase.CONNECTED or (state.phase is LinkPhase.WAITING and state.pause):
             decided.set()
 
     link = LinkConnection(name, config, client_id, password=password, clean=True, on_state=changed)
@@ -72,9 +97,10 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
         if state.phase is not LinkPhase.CONNECTED:
             raise TrialFailed(state.error or f"CONNECT: no CONNACK within {PATIENCE:g} s")
         limits = link.limits
+        at = f" at {state.address}" if config.failover else ""
         retained = "" if limits.retain_available else ", no retained publications"
         yield (
-            f"CONNACK: accepted as {client_id}{'' if config.user is None else f', user {config.user}'}, "
+            f"CONNACK: accepted{at} as {client_id}{'' if config.user is None else f', user {config.user}'}, "
             f"MQTT {config.version}; the broker takes QoS {limits.maximum_qos} at most{retained}"
         )
     finally:
@@ -87,6 +113,7 @@ def _facts(secured: ssl.SSLSocket) -> str:
     words = [
         f"{secured.version()}, {(secured.cipher() or ('?',))[0]}",
         f"certificate of {_name(certificate, 'subject')}",
+        *([f"ALPN {secured.selected_alpn_protocol()}"] if secured.selected_alpn_protocol() else []),
         *([f"for {', '.join(names[:10])}"] if names else []),
         f"issued by {_name(certificate, 'issuer')}",
         f"until {certificate.get('notAfter', '?')}",

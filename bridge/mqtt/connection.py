@@ -13,7 +13,7 @@ commands, and sends what `data_to_send` returns. A turn is bounded in bytes, in 
 publications cause (`portion`). If `more` is True, `events` returns the events of another turn. `deadline` is the time at
 which the client has been silent for too long.
 
-The connection knows nothing of sessions: `bridge.telemetry.in_flight` knows which acknowledgements are awaited.
+The connection knows nothing of sessions: `bridge.mqtt.flow` knows which acknowledgements are awaited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The sender's state machine for QoS 1 and 2 (MQTT 3.1.1 sections 4.3.2, 4.3.3 and 4.8), for sessions and links.
+"""The state machines of QoS 1 and 2, of sender and receiver (MQTT 3.1.1 sections 4.3.2, 4.3.3, 4.8; MQTT 5.0 section 4.9).
+
+Sessions and links use them. The sender's:
 
     QoS 1:  RECORDING -> AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
     QoS 2:  RECORDING -> AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
@@ -9,39 +11,40 @@ message would be sent again, and its packet identifier must not belong to anothe
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 
 class WrongAcknowledgement(Exception):
-    """An acknowledgement of the wrong kind for a message id that is in flight (MQTT 3.1.1 section 4.8); words for the log."""
+    """An acknowledgement of the wrong kind for a packet identifier that is in flight (MQTT 3.1.1 section 4.8)."""
 
 
 class Phase(IntEnum):
-    """How far the handshake of a message with QoS 1 or 2 has come."""
+    """The progress of a delivery with QoS 1 or 2."""
 
-    #: its message id is not the one that its MsgId prescribes, and must be on record before it is used
+    #: the packet identifier must be on record before PUBLISH is sent
     RECORDING = 0
     #: PUBLISH with QoS 1 is sent
     AWAITING_PUBACK = 1
-    #: PUBACK came; that is not committed yet
+    #: PUBACK came, or a PUBREC that rejects the message; not committed yet
     ACKNOWLEDGED = 2
     #: PUBLISH with QoS 2 is sent
     AWAITING_PUBREC = 3
-    #: PUBREC came; its record is not committed yet, and PUBREL not sent
+    #: PUBREC came; its record is not committed yet, and PUBREL is not sent
     RELEASING = 4
     #: PUBREL is sent
     AWAITING_PUBCOMP = 5
-    #: PUBCOMP came; that is not committed yet
+    #: PUBCOMP came; not committed yet
     COMPLETED = 6
 
 
 class Step(Enum):
-    """What an acknowledgement does where it moves no message to another phase."""
+    """The effect of an acknowledgement that moves no delivery to another phase."""
 
-    #: it is late, or of a message id that nothing was sent under: nobody is harmed
+    #: it is late, or its packet identifier is unknown
     NOTHING = "nothing"
-    #: it is answered by PUBREL at once: the message is released already, or unknown (MQTT-4.3.3-1)
+    #: PUBREL answers it at once: the message is released already, or unknown (MQTT-4.3.3-1)
     PUBREL = "PUBREL"
 
 
@@ -49,28 +52,155 @@ _QOS_1: Final = "MQTT 3.1.1 section 4.3.2: a message with QoS 1 is acknowledged 
 _QOS_2: Final = "MQTT 3.1.1 section 4.3.3: a message with QoS 2 is acknowledged by PUBREC, then PUBCOMP"
 _EARLY: Final = "MQTT 3.1.1 section 4.3.3: PUBCOMP answers PUBREL, which was not sent yet"
 
-#: phase (None: the message id is unknown) -> what PUBACK, PUBREC and PUBCOMP do: the next phase, a step that moves nothing,
-#: or the statement that they break
-STEPS: Final[dict[Phase | None, tuple[Phase | Step | str, Phase | Step | str, Phase | Step | str]]] = {
-    None: (Step.NOTHING, Step.PUBREL, Step.NOTHING),
-    Phase.RECORDING: (Step.NOTHING, Step.PUBREL, Step.NOTHING),
-    Phase.AWAITING_PUBACK: (Phase.ACKNOWLEDGED, _QOS_1, _QOS_1),
-    Phase.ACKNOWLEDGED: (Step.NOTHING, _QOS_1, _QOS_1),
-    Phase.AWAITING_PUBREC: (_QOS_2, Phase.RELEASING, _EARLY),
-    Phase.RELEASING: (_QOS_2, Step.NOTHING, _EARLY),
-    Phase.AWAITING_PUBCOMP: (_QOS_2, Step.PUBREL, Phase.COMPLETED),
-    Phase.COMPLETED: (_QOS_2, Step.NOTHING, Step.NOTHING),
+#: Columns of STEPS. A PUBREC with a reason code of failure ends the delivery without PUBREL (MQTT 5.0 section 4.3.3).
+PUBACK, PUBREC, PUBCOMP, FAILED_PUBREC = range(4)
+_PACKETS: Final = ("PUBACK", "PUBREC", "PUBCOMP", "PUBREC")
+
+_Step = Phase | Step | str
+#: phase (None: the packet identifier is unknown) -> the effect of PUBACK, PUBREC, PUBCOMP and a PUBREC of failure: the next
+#: phase, a step that moves nothing, or the statement that the packet breaks
+STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
+    None: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
+    Phase.RECORDING: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
+    Phase.AWAITING_PUBACK: (Phase.ACKNOWLEDGED, _QOS_1, _QOS_1, _QOS_1),
+    Phase.ACKNOWLEDGED: (Step.NOTHING, _QOS_1, _QOS_1, _QOS_1),
+    Phase.AWAITING_PUBREC: (_QOS_2, Phase.RELEASING, _EARLY, Phase.ACKNOWLEDGED),
+    Phase.RELEASING: (_QOS_2, Step.NOTHING, _EARLY, Step.NOTHING),
+    Phase.AWAITING_PUBCOMP: (_QOS_2, Step.PUBREL, Phase.COMPLETED, Step.NOTHING),
+    Phase.COMPLETED: (_QOS_2, Step.NOTHING, Step.NOTHING, Step.NOTHING),
 }
-_PACKETS: Final = ("PUBACK", "PUBREC", "PUBCOMP")
-#: Which acknowledgement it is, in a row of STEPS.
-PUBACK, PUBREC, PUBCOMP = range(3)
-#: Phase of a message by its QoS once PUBLISH is sent.
+#: The phase of a delivery by its QoS once PUBLISH is sent.
 SENT: Final = (Phase.RECORDING, Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
+#: By phase: 1 if neither PUBACK nor PUBREC has come.
+_UNACKNOWLEDGED: Final = (1, 1, 0, 1, 0, 0, 0)
+#: By phase: 1 if the receiver owes PUBACK or PUBCOMP, which a Receive Maximum counts.
+_UNFINISHED: Final = (1, 1, 0, 1, 1, 1, 0)
+#: The largest packet identifier, and so the largest window.
+MAX_IDENTIFIER: Final = 65_535
 
 
-def step_of(phase: Phase | None, packet: int, message_id: int) -> Phase | Step:
-    """Return the step that an acknowledgement takes in a phase. Raises WrongAcknowledgement where MQTT forbids it there."""
-    step = STEPS[phase][packet]
-    if isinstance(step, str):
-        raise WrongAcknowledgement(f"{_PACKETS[packet]} for message id {message_id}: {step}")
-    return step
+class Delivery:
+    """One message with QoS 1 or 2 in a window. Its users derive from it to add what they need to know of the message."""
+
+    __slots__ = ("phase",)
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+
+
+D = TypeVar("D", bound=Delivery)
+
+
+class SenderWindow(Generic[D]):
+    """Deliveries that the receiver has not acknowledged in full, by packet identifier, in the order they were sent."""
+
+    __slots__ = ("deliveries", "receive_maximum", "size", "unacknowledged", "unfinished")
+
+    def __init__(self, size: int = MAX_IDENTIFIER, receive_maximum: int = MAX_IDENTIFIER) -> None:
+        self.deliveries: dict[int, D] = {}
+        #: the largest number of deliveries that are unacknowledged
+        self.size = size
+        #: the largest number of deliveries that are unfinished (MQTT 5.0 section 4.9)
+        self.receive_maximum = receive_maximum
+        #: the deliveries for which neither PUBACK nor PUBREC has come
+        self.unacknowledged = 0
+        #: the deliveries for which the receiver owes PUBACK or PUBCOMP
+        self.unfinished = 0
+
+    @property
+    def room(self) -> int:
+        """The number of deliveries that may be added; negative after a limit became smaller."""
+        return min(self.size - self.unacknowledged, self.receive_maximum - self.unfinished)
+
+    def free_identifier(self, candidate: int, reserved: Container[int] = (), highest: int = MAX_IDENTIFIER) -> int:
+        """Return the first packet identifier from `candidate` on that is neither in the window nor reserved.
+
+        1 follows `highest`. Raises ValueError if all are in use, which the limits of the window prevent.
+        """
+        for _ in range(highest + 1):
+            if not 0 < candidate <= highest:
+                candidate = 1
+            if candidate not in self.deliveries and candidate not in reserved:
+                return candidate
+            candidate += 1
+        raise ValueError(f"all {highest} packet identifiers are in flight")
+
+    def add(self, identifier: int, delivery: D) -> None:
+        """Add a delivery under a packet identifier that is not in the window."""
+        self.deliveries[identifier] = delivery
+        phase = delivery.phase
+        self.unacknowledged += _UNACKNOWLEDGED[phase]
+        self.unfinished += _UNFINISHED[phase]
+
+    def move(self, delivery: D, phase: Phase) -> None:
+        """Move a delivery of the window to another phase."""
+        before = delivery.phase
+        delivery.phase = phase
+        self.unacknowledged += _UNACKNOWLEDGED[phase] - _UNACKNOWLEDGED[before]
+        self.unfinished += _UNFINISHED[phase] - _UNFINISHED[before]
+
+    def answered(self, packet: int, identifier: int) -> tuple[D | None, Phase | Step]:
+        """Take an acknowledgement, given by its column of STEPS. Return its delivery, if there is one, and the step.
+
+        Raises WrongAcknowledgement if MQTT forbids the packet in the phase of the delivery.
+        """
+        delivery = self.deliveries.get(identifier)
+        step = STEPS[None if delivery is None else delivery.phase][packet]
+        if isinstance(step, str):
+            raise WrongAcknowledgement(f"{_PACKETS[packet]} for message id {identifier}: {step}")
+        if delivery is not None and isinstance(step, Phase):
+            self.move(delivery, step)
+        return delivery, step
+
+    def free(self, identifiers: Iterable[int]) -> None:
+        """Remove deliveries, if they are there. Their packet identifiers can be used again."""
+        for identifier in identifiers:
+            delivery = self.deliveries.pop(identifier, None)
+            if delivery is not None:
+                self.unacknowledged -= _UNACKNOWLEDGED[delivery.phase]
+                self.unfinished -= _UNFINISHED[delivery.phase]
+
+    def clear(self) -> None:
+        """Remove all deliveries."""
+        self.deliveries.clear()
+        self.unacknowledged = self.unfinished = 0
+
+
+class Arrival(Enum):
+    """What a PUBLISH with QoS 2 is to its receiver."""
+
+    NEW = "new"
+    #: PUBREC answers it; the message is not delivered a second time
+    REPEATED = "repeated"
+    #: the sender has exceeded the limit of publications that are not released
+    TOO_MANY = "too many"
+
+
+#: whether the packet identifier is received and not released -> what a PUBLISH is
+ARRIVALS: Final = {False: Arrival.NEW, True: Arrival.REPEATED}
+
+
+class Receiver:
+    """Packet identifiers received with QoS 2 and not released by PUBREL (MQTT 3.1.1 figure 4.3, method B)."""
+
+    __slots__ = ("identifiers", "limit")
+
+    def __init__(self, identifiers: Iterable[int] = (), limit: int = MAX_IDENTIFIER) -> None:
+        self.identifiers = set(identifiers)
+        #: the largest number of packet identifiers
+        self.limit = limit
+
+    def arrival(self, identifier: int) -> Arrival:
+        """Return what a PUBLISH is, and note its packet identifier if it is new."""
+        arrival = ARRIVALS[identifier in self.identifiers]
+        if arrival is Arrival.NEW:
+            if len(self.identifiers) >= self.limit:
+                return Arrival.TOO_MANY
+            self.identifiers.add(identifier)
+        return arrival
+
+    def release(self, identifier: int) -> bool:
+        """Take a PUBREL; return whether its packet identifier was known. PUBCOMP answers it in either case."""
+        known = identifier in self.identifiers
+        self.identifiers.discard(identifier)
+        return known

@@ -193,8 +193,8 @@ def _state(path: Path) -> object:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def tls_context(config: ClientTlsConfig) -> ssl.SSLContext:
-    """Make the context for a connection.
+def tls_context(config: ClientTlsConfig, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """Make the context for a connection, which offers the protocol names `alpn` (RFC 7301) if there are any.
 
     Made anew for each connection, so that renewed certificates count without a restart. Raises OSError (SSLError is
     one) where a file cannot be read or is no certificate or key, or the variable of the key's password is not set.
@@ -206,6 +206,8 @@ def tls_context(config: ClientTlsConfig) -> ssl.SSLContext:
     # Since Python 3.13 contexts refuse certificates that miss a detail of RFC 5280, as many a private authority's do; what is
     # trusted is not to depend on the release of Python.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     if not config.check_host_name:
         context.check_hostname = False
     if config.certificate_file is not None:

@@ -20,6 +20,7 @@ import msgspec
 from bridge.config import ChannelConfig, LimitsConfig
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, State
+from bridge.mqtt.flow import MAX_IDENTIFIER
 from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, ConnackCode, ConnackProperties, Connect
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
@@ -48,8 +49,7 @@ from bridge.telemetry.identity import (
     fits_user_identifier,
     user_identifier,
 )
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import NO_RECEIVE_MAXIMUM
+from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
@@ -346,7 +346,7 @@ class Connection:
         service, client, packet = self._service, self._client, self._packet
         protocol = client.protocol
         receive_maximum = packet.properties.receive_maximum if packet.properties is not None else None
-        session.attach(identity, receive_maximum or NO_RECEIVE_MAXIMUM)
+        session.attach(identity, receive_maximum or MAX_IDENTIFIER)
         client.session = session
         protocol.accept(service.clock(), session_present=present, properties=properties)
         service.events.publish(ClientConnected(session))
@@ -363,7 +363,7 @@ class Connection:
             "durable" if session.durable else "clean",
             ", present" if present else "",
         )
-        session.outbox.in_flight.send_again(protocol, service.clock())
+        session.outbox.send_again(protocol, service.clock())
         client.transport.flush()
         service.delivery.pump(session, client)
         client.transport.take_turn()

@@ -17,8 +17,7 @@ from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAban
 from bridge.service.shares import Share, Shares
 from bridge.service.turns import Turns
 from bridge.service.units import Units
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, subscription_data

@@ -287,9 +287,9 @@ class ClientHandler:
         """Do what is due as time passes: a client of MQTT 3.1 gets unacknowledged messages again (section 4.2)."""
         client, service = self._client, self._service
         session = client.session
-        if client.protocol.level != 3 or session is None or not session.outbox.in_flight or not session.outbox.open:
+        if client.protocol.level != 3 or session is None or not session.outbox.open:
             return
-        session.outbox.in_flight.send_again(client.protocol, service.clock(), service.limits.retry_interval)
+        session.outbox.send_again(client.protocol, service.clock(), service.limits.retry_interval)
         client.transport.flush()
 
     def lost(self) -> None:

@@ -129,7 +129,7 @@ class Recorder:
     def acknowledged(self, event: Acknowledged) -> None:
         """Record acknowledgements of a client."""
         session, effects = event.session, event.effects
-        in_flight = session.outbox.in_flight
+        in_flight = session.outbox.in_flight.deliveries
         taken = [(message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged] + effects.released
         # Of one queue manager, all are of one kind.
         parts = taken[0][2].raw is None

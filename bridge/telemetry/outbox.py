@@ -15,13 +15,12 @@ from typing import Final
 import msgspec
 
 from bridge.mqtt.connection import ServerProtocol
-from bridge.mqtt.flow import SENT, Phase
+from bridge.mqtt.flow import FAILED_PUBREC, PUBACK, PUBCOMP, PUBREC, SENT, Delivery, Phase, SenderWindow, Step
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
-from bridge.telemetry.conversion import from_mq, message_id_from, publisher_of
+from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
-from bridge.telemetry.in_flight import InFlight, Outgoing
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
 from bridge.telemetry.request import (
@@ -333,13 +332,56 @@ def is_request_queue(remote_queue: str) -> bool:
 
 log = logging.getLogger(__name__)
 
-#: Receive Maximum of a client that says none: all message ids there are.
-NO_RECEIVE_MAXIMUM: Final = 65_535
 #: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
 SENT_AT_A_TURN: Final = 256 * 1024
 #: Bytes of a turn that a message costs beside its payload.
 _MESSAGE_BYTES: Final = 64
 _REQUEST: Final = cmqc.MQMT_REQUEST
+#: Enum member access is slow; bind once.
+_ACKNOWLEDGED: Final = Phase.ACKNOWLEDGED
+#: Phases in which PUBLISH is sent again.
+_RESENT: Final = (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
+
+
+class Outgoing(Delivery):
+    """A message with QoS 1 or 2 that the client has not acknowledged in full."""
+
+    __slots__ = ("field", "payload", "properties", "qos", "retain", "sent_at", "times_sent", "transmission")
+
+    def __init__(
+        self,
+        transmission: Transmission | None,
+        qos: int,
+        field: bytes,
+        payload: bytes,
+        retain: bool,
+        phase: Phase,
+        sent_at: float = 0.0,
+        properties: PublishProperties | None = None,
+    ) -> None:
+        super().__init__(phase)
+        #: None once the client has acknowledged the message
+        self.transmission = transmission
+        self.qos = qos
+        #: the topic as PUBLISH carries it
+        self.field = field
+        self.payload = payload
+        self.retain = retain
+        self.sent_at = sent_at
+        #: how often PUBLISH was sent; 2 if it is only known that it was sent before
+        self.times_sent = 1
+        #: the properties of MQTT 5
+        self.properties = properties
+
+    def publish(self, protocol: ServerProtocol, message_id: int, now: float, *, dup: bool) -> None:
+        """Send PUBLISH again, or for the first time if it had to wait."""
+        self.sent_at = now
+        self.times_sent += dup
+        properties = self.properties
+        if properties is not None and properties.message_expiry_interval is not None and self.transmission is not None:
+            left = message_expiry_interval(self.transmission)
+            properties = msgspec.structs.replace(properties, message_expiry_interval=left)
+        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, message_id, properties)
 
 
 class SendEffects:
@@ -378,19 +420,19 @@ class Outbox:
         turn_bytes: int = SENT_AT_A_TURN,
         backlog: Backlog | None = None,
     ) -> None:
-        self.window = window
         self._requests = requests
         #: addresses for answers to requests of MQ applications; None: requests are delivered as ordinary messages
         self.replies: ReplyAddresses | None = None
-        #: the largest number of messages for which the client owes PUBACK or PUBCOMP (MQTT 5 section 4.9)
-        self.receive_maximum = NO_RECEIVE_MAXIMUM
         self.turn_bytes = turn_bytes
         #: bytes that may still be sent in this turn
         self._room = turn_bytes
         self.durable = durable
         #: QoS of messages without a subscription; the client changes it by subscribing to DEFAULT.QoS
         self.direct_qos = DIRECT_MESSAGE_QOS
-        self.in_flight = InFlight()
+        #: messages that are sent and not acknowledged in full
+        self.in_flight: SenderWindow[Outgoing] = SenderWindow(window)
+        #: how often PUBLISH was sent with DUP since the reader last set this to 0
+        self.resent = 0
         #: the message that waits for the record of its packet identifier; later messages wait behind it
         self.recording: Outgoing | None = None
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
@@ -481,9 +523,7 @@ class Outbox:
             if self._room <= 0:
                 effects.more = True
                 return False
-            in_flight = self.in_flight
-            full = in_flight.unacknowledged >= self.window or in_flight.unfinished >= self.receive_maximum
-            if (full or self.recording is not None) and self._qos(transmission):
+            if (self.in_flight.room <= 0 or self.recording is not None) and self._qos(transmission):
                 return False
             if transmission.expired and transmission.msg_number not in self.sent_before:
                 # A message that the client may have keeps its packet identifier, and is sent although it has expired.
@@ -529,8 +569,9 @@ class Outbox:
                 protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
                 effects.finished.append(transmission)
                 return True
-            outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now)
-            outgoing.properties = properties
+            outgoing = Outgoing(
+                transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties
+            )
             self._send_reliably(transmission, outgoing, protocol)
             return True
         except Unmappable as error:
@@ -588,8 +629,10 @@ class Outbox:
     def _send_reliably(self, transmission: Transmission, outgoing: Outgoing, protocol: ServerProtocol) -> None:
         """Send a message with QoS 1 or 2, or let it wait until its packet identifier is on record."""
         number, in_flight = transmission.msg_number, self.in_flight
-        taken = in_flight.keys() | self.assigned.values() if self.assigned else in_flight
-        message_id = self.assigned.get(number) or message_id_from(number, taken)
+        message_id = self.assigned.get(number)
+        if message_id is None:
+            # The last two bytes of the MsgId, if they are free.
+            message_id = in_flight.free_identifier(number & 0xFFFF, self.assigned.values())
         in_flight.add(message_id, outgoing)
         # Other identifiers need no record: the session's record shows that the client is connected, and so that the message
         # may have been sent.
@@ -603,7 +646,7 @@ class Outbox:
         if again:
             self.sent_before.discard(number)
             outgoing.times_sent = 2
-            in_flight.resent += 1
+            self.resent += 1
         protocol.publish(
             outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, again, message_id, outgoing.properties
         )
@@ -627,41 +670,63 @@ class Outbox:
 
     def acknowledge(self, message_id: int) -> Transmission | None:
         """Return the message of a PUBACK, to be removed; None where there is none. Raises WrongAcknowledgement."""
-        transmission = self.in_flight.acknowledge(message_id)
-        if transmission is not None and transmission.msg_number in self.assigned:
-            del self.assigned[transmission.msg_number]
+        outgoing, step = self.in_flight.answered(PUBACK, message_id)
+        if outgoing is None or step is not _ACKNOWLEDGED:
+            return None
+        return self._finish(outgoing)
+
+    def receive(self, message_id: int, *, failed: bool = False) -> tuple[Outgoing | None, Transmission | None]:
+        """Take a PUBREC, or with `failed` one that rejects the message; return the delivery and the message to remove.
+
+        (None, None) means that PUBREL can be sent at once. Raises WrongAcknowledgement.
+        """
+        outgoing, step = self.in_flight.answered(FAILED_PUBREC if failed else PUBREC, message_id)
+        if outgoing is None or step is Step.PUBREL:
+            return None, None
+        if step is Step.NOTHING:
+            return outgoing, None
+        # The record contains the packet identifiers for which PUBREL is sent.
+        self.unsaved = self.durable
+        return outgoing, self._finish(outgoing)
+
+    def _finish(self, outgoing: Outgoing) -> Transmission | None:
+        """Return the message of a delivery that the client has acknowledged, to be removed."""
+        transmission, outgoing.transmission = outgoing.transmission, None
+        if transmission is not None and self.assigned.pop(transmission.msg_number, None) is not None:
             self.unsaved = self.durable
         return transmission
 
-    def receive(self, message_id: int) -> tuple[Outgoing | None, Transmission | None]:
-        """Take a PUBREC; return the delivery to release and the message to remove. Raises WrongAcknowledgement.
-
-        (None, None) says that PUBREL can be sent at once.
-        """
-        outgoing, transmission = self.in_flight.receive(message_id)
-        if transmission is not None:
-            self.assigned.pop(transmission.msg_number, None)
-            self.unsaved = self.durable
-        return outgoing, transmission
-
     def complete(self, message_id: int) -> bool:
         """Take a PUBCOMP; return whether the message id is free only once that is committed. Raises WrongAcknowledgement."""
-        if not self.in_flight.complete(message_id):
+        _, step = self.in_flight.answered(PUBCOMP, message_id)
+        if step is not Phase.COMPLETED:
             return False
         if not self.durable:
-            del self.in_flight[message_id]
+            self.in_flight.free((message_id,))
             return False
         self.unsaved = True
         return True
 
+    def send_again(self, protocol: ServerProtocol, now: float, interval: float = 0.0) -> None:
+        """Send again, in the old order, what has been unacknowledged for `interval` seconds (MQTT-4.4.0-1)."""
+        for message_id, outgoing in self.in_flight.deliveries.items():
+            if interval and now - outgoing.sent_at < interval:
+                continue
+            if outgoing.phase in _RESENT:
+                outgoing.publish(protocol, message_id, now, dup=True)
+                self.resent += 1
+            elif outgoing.phase is Phase.AWAITING_PUBCOMP:
+                protocol.release(message_id)
+                outgoing.sent_at = now
+
     def fit(self) -> None:
         """Have what is in flight fit into a Receive Maximum that is smaller than the one before (MQTT-3.3.4-9)."""
         in_flight = self.in_flight
-        room = max(self.receive_maximum - (in_flight.unfinished - in_flight.unacknowledged), 0)
+        room = max(in_flight.receive_maximum - (in_flight.unfinished - in_flight.unacknowledged), 0)
         unacknowledged = [
             (message_id, outgoing.transmission)
-            for message_id, outgoing in in_flight.items()
-            if outgoing.phase in (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC) and outgoing.transmission is not None
+            for message_id, outgoing in in_flight.deliveries.items()
+            if outgoing.phase in _RESENT and outgoing.transmission is not None
         ]
         if len(unacknowledged) > room:
             self.restore(unacknowledged[room:])
@@ -674,7 +739,7 @@ class Outbox:
         """
         again: list[Transmission] = []
         for message_id, transmission in acknowledged:
-            self.in_flight.take_back(message_id)
+            self.in_flight.free((message_id,))
             self.assigned[transmission.msg_number] = message_id
             again.append(transmission)
         again.sort(key=lambda transmission: transmission.msg_number)
@@ -683,8 +748,8 @@ class Outbox:
 
     def resent_later(self) -> set[int]:
         """Return the message identifiers of messages that were sent before and wait to be sent again."""
-        message_ids = {message_id_from(number, ()) for number in self.sent_before - self.assigned.keys()}
-        return message_ids.union(self.assigned.values()) - self.in_flight.keys()
+        message_ids = {number & 0xFFFF or 1 for number in self.sent_before - self.assigned.keys()}
+        return message_ids.union(self.assigned.values()) - self.in_flight.deliveries.keys()
 
     def recorded(self, protocol: ServerProtocol | None, now: float) -> None:
         """Send the message that waited for the record of its unusual message id, which is committed.
@@ -692,7 +757,7 @@ class Outbox:
         Without a protocol, the client is away: the message counts as sent, and goes out again when it is back.
         """
         self.recording = None
-        for message_id, outgoing in self.in_flight.items():
+        for message_id, outgoing in self.in_flight.deliveries.items():
             if outgoing.phase is Phase.RECORDING:
                 outgoing.phase = SENT[outgoing.qos]
                 if protocol is not None:
@@ -703,9 +768,7 @@ class Outbox:
         """Return how many messages with QoS 1 or 2 could be sent at once; 0 while the client does not read."""
         if not self.open or self.recording is not None:
             return 0
-        in_flight = self.in_flight
-        room = min(self.window - in_flight.unacknowledged, self.receive_maximum - in_flight.unfinished)
-        return max(0, room - len(self.backlog.messages))
+        return max(0, self.in_flight.room - len(self.backlog.messages))
 
     def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
         """Remove the wanted ones of the messages that wait, and return them."""
@@ -714,11 +777,11 @@ class Outbox:
     def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
         """Remove the wanted ones of the messages that are sent and not acknowledged, and return them."""
         taken: list[Transmission] = []
-        for message_id, outgoing in list(self.in_flight.items()):
+        for message_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
             if transmission is None or not wanted(transmission):
                 continue
-            self.in_flight.take_back(message_id)
+            self.in_flight.free((message_id,))
             if outgoing is self.recording:
                 self.recording = None
             if self.assigned.pop(transmission.msg_number, None) is not None:
@@ -728,7 +791,7 @@ class Outbox:
 
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""
-        held = [one.transmission for one in self.in_flight.values() if one.transmission is not None]
+        held = [one.transmission for one in self.in_flight.deliveries.values() if one.transmission is not None]
         return held + list(self.backlog)
 
 

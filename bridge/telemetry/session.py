@@ -11,13 +11,12 @@ from typing import Final
 
 from bridge.mqtt.connection import Answer
 from bridge.mqtt.events import MessagePacket
-from bridge.mqtt.flow import Phase, WrongAcknowledgement
+from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAcknowledgement
 from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity, Principal
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import NO_RECEIVE_MAXIMUM, SENT_AT_A_TURN, Backlog, Outbox, PublicationCounts, Requests
+from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, Outgoing, PublicationCounts, Requests
 from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import shared_subscription
 from bridge.telemetry.topic_access import TopicAccess
@@ -116,7 +115,7 @@ class Session:
         *,
         durable: bool,
         window: int,
-        unreleased: int = 65535,
+        unreleased: int = MAX_IDENTIFIER,
         turn_bytes: int = SENT_AT_A_TURN,
         request_bytes: int = 262_144,
         backlog: Backlog | None = None,
@@ -128,11 +127,8 @@ class Session:
         self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
         self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
         self.outbox.replies = identity.replies
-        #: the largest number of packet identifiers in `received`
-        self.unreleased = unreleased
-        #: packet identifiers received with QoS 2 and not released (MQTT 3.1.1 section 4.3.3, method A)
-        self.received: set[int] = set()
-        #: the records of `received` and `requests` are not up to date (durable sessions only)
+        self.receiver = Receiver(limit=unreleased)
+        #: the records of `receiver` and `requests` are not up to date (durable sessions only)
         self._unsaved = False
         #: topic filter -> user data of its subscription
         self.filters: dict[str, str] = {}
@@ -170,7 +166,7 @@ class Session:
         self.since, self.channel, self.level = now, channel, level
         self.expiry_interval = expiry_interval
 
-    def attach(self, identity: ClientIdentity, receive_maximum: int = NO_RECEIVE_MAXIMUM) -> None:
+    def attach(self, identity: ClientIdentity, receive_maximum: int = MAX_IDENTIFIER) -> None:
         """Let the client send and receive: CONNECT is committed."""
         outbox = self.outbox
         self.connected = self.begun = True
@@ -179,7 +175,7 @@ class Session:
         self.expires_at = 0.0
         self.identity = identity
         outbox.uncertain = False
-        outbox.receive_maximum = receive_maximum
+        outbox.in_flight.receive_maximum = receive_maximum
         outbox.fit()
         outbox.resume()
 
@@ -211,7 +207,7 @@ class Session:
         Return the message whose packet identifier is on record when the unit is committed.
         """
         if self._unsaved:
-            received = ReceivedRecord(self.client_id, sorted(self.received))
+            received = ReceivedRecord(self.client_id, sorted(self.receiver.identifiers))
             self._unsaved = False
             records[received.key] = received
             records.update(self.requests.changes())
@@ -261,8 +257,7 @@ class Session:
                 elif type(packet) is Pubrel:
                     # The identifier is removed on disk before PUBCOMP: the client may then use it for another message.
                     message_id = packet.message_id
-                    if message_id in self.received:
-                        self.received.discard(message_id)
+                    if self.receiver.release(message_id):
                         effects.forgotten |= {message_id}
                         self._unsaved = self.durable
                     else:
@@ -288,14 +283,15 @@ class Session:
     def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
         """Take a PUBLISH with QoS 2; return False if too many are not released."""
         message_id = publish.message_id
-        if message_id not in self.received:
-            if len(self.received) >= self.unreleased:
-                effects.violation = (
-                    f"more than {self.unreleased} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
-                )
-                effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
-                return False
-            self.received.add(message_id)
+        arrival = self.receiver.arrival(message_id)
+        if arrival is Arrival.TOO_MANY:
+            limit = self.receiver.limit
+            effects.violation = (
+                f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
+            )
+            effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+            return False
+        if arrival is Arrival.NEW:
             effects.publications.append((to_mq(publish, self.identity), publish.retain))
             effects.weight += len(publish.payload)
             if self.counts is not None:
@@ -314,7 +310,7 @@ class Session:
         if transmission is not None:
             effects.removals.append(transmission)
         if outgoing is None:
-            if message_id not in self.outbox.in_flight:
+            if message_id not in self.outbox.in_flight.deliveries:
                 if effects.resent_later is None:
                     effects.resent_later = self.outbox.resent_later()
                 if message_id in effects.resent_later:
@@ -327,9 +323,8 @@ class Session:
 
     def _rejected(self, message_id: int, effects: ReceiveEffects) -> None:
         """Take a PUBREC of MQTT 5 that rejects the message: the delivery is complete without PUBREL (section 4.3.3)."""
-        outgoing, transmission = self.outbox.receive(message_id)
-        if outgoing is not None and transmission is not None:
-            self.outbox.in_flight.reject(outgoing)
+        _, transmission = self.outbox.receive(message_id, failed=True)
+        if transmission is not None:
             effects.removals.append(transmission)
             effects.acknowledged.append((message_id, transmission))
 
@@ -349,13 +344,12 @@ class Session:
         arrived is gone: the next connection gets PUBREL only.
         """
         in_flight = self.outbox.in_flight
-        for message_id, _ in effects.acknowledged:
-            in_flight.pop(message_id, None)
+        in_flight.free([message_id for message_id, _ in effects.acknowledged])
         answers = effects.answers if answerable else []
         if effects.released or effects.completed:
             in_flight.free(effects.completed)
             for message_id, outgoing, _ in effects.released:
-                outgoing.phase = Phase.AWAITING_PUBCOMP
+                in_flight.move(outgoing, Phase.AWAITING_PUBCOMP)
                 outgoing.payload = b""
                 outgoing.sent_at = now
                 answers.append((_PUBREL, message_id))
@@ -367,7 +361,7 @@ class Session:
                 answers = [answer for answer in answers if answer not in withheld]
         if effects.repeated and answerable:
             # A publication rejected here may have arrived again since: a later unit of work contains it.
-            awaited = self.received - (effects.refused or set())
+            awaited = self.receiver.identifiers - (effects.refused or set())
             answers += [(_PUBREC, message_id) for message_id in effects.repeated if message_id in awaited]
         return answers
 
@@ -377,23 +371,25 @@ class Session:
         The queue manager has none of the publications, and still has the messages that the client acknowledged.
         """
         unknown = {message.message_id for message, _ in effects.publications if message.qos == 2}
-        self.received -= unknown - (effects.refused or set())
+        self.receiver.identifiers -= unknown - (effects.refused or set())
         self.outbox.restore(effects.acknowledged + [(message_id, one) for message_id, _, one in effects.released])
+        in_flight = self.outbox.in_flight
         for message_id in effects.completed:
-            self.outbox.in_flight.release(message_id, self.outbox.in_flight[message_id])
+            # PUBREL is sent again on the next connection.
+            in_flight.move(in_flight.deliveries[message_id], Phase.AWAITING_PUBCOMP)
         self.requests.lose()
         self.save_again()
 
     def refuse(self, effects: ReceiveEffects, refused: Iterable[int]) -> None:
         """Forget rejected publications, by index: if the client sends them again, they are new."""
         effects.refused = effects.qos_2(refused)
-        self.received -= effects.refused
+        self.receiver.identifiers -= effects.refused
         self._unsaved = self.durable
 
     def _sent_record(self) -> SentRecord:
         outbox = self.outbox
         released, sent = [], []
-        for message_id, outgoing in outbox.in_flight.items():
+        for message_id, outgoing in outbox.in_flight.deliveries.items():
             if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP):
                 released.append(message_id)
             elif outgoing.transmission is not None:
@@ -420,7 +416,7 @@ class Session:
         The Session Expiry Interval of a client that was connected when the bridge ended begins now.
         """
         if isinstance(record, ReceivedRecord):
-            self.received = set(record.received)
+            self.receiver.identifiers = set(record.received)
             return
         if isinstance(record, RequestRecord):
             self.requests.restore(record)
@@ -438,4 +434,4 @@ class Session:
         if record.connected:
             self.detach(now)
         for message_id in record.released:
-            self.outbox.in_flight.release(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))
+            self.outbox.in_flight.add(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))

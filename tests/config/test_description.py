@@ -10,6 +10,11 @@ from bridge.config import describe, load
 
 LINKS = [
     (
+        "{host: h, transport: websocket, failover: ['h2:9001', '[::1]:80'], tls: {alpn: [http/1.1, x]}}",
+        "MQTT 5 at h:443, h2:9001 or [::1]:80 over WebSocket /mqtt, TLS that trusts what this machine trusts, ALPN"
+        " http/1.1 x, durable session 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight",
+    ),
+    (
         "{host: h}",
         "MQTT 5 at h:1883, no TLS, durable session 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight",
     ),

@@ -11,6 +11,8 @@ from tests.config.told import ADDRESS, DURATION_UNITS, NO_DEFAULT, ONE, OTHER, m
 
 KEY_VALUE = "a mapping (lines of 'key: value')"
 NAME = "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -"
+ENDPOINT = "host:port, such as broker.example.com:1883 or [2001:db8::1]:1883"
+PROTOCOL = "an ALPN protocol name such as mqtt"
 LINK_NAME = "a link name of 1 to 23 of A-Z a-z 0-9 . _ - (not local, not queue)"
 TEMPLATE = "text, or a template such as PLANT.{line|upper}"
 FILTER = "a topic filter such as plant/{line}/+/{metric...}"
@@ -236,6 +238,24 @@ LINKS = [
     ("links: {a: {}}", f"1:12: links.a.host: expected {NO_DEFAULT}, found nothing"),
     ("links: {local: {host: h}}", f"1:9: links.local: expected {LINK_NAME}, found 'local'"),
     ("links: {a: {host: h i}}", f"1:19: links.a.host: expected {ADDRESS}, found 'h i'"),
+    ("links: {a: {host: h, transport: ws}}", "1:33: links.a.transport: expected tcp or websocket, found 'ws'"),
+    (
+        "links: {a: {host: h, websocket_path: /mqtt}}",
+        "1:38: links.a.websocket_path: expected no path without transport: websocket, found '/mqtt'",
+    ),
+    (
+        "links: {a: {host: h, transport: websocket, websocket_path: mqtt}}",
+        "1:60: links.a.websocket_path: expected a path that begins with /, without #, found 'mqtt'",
+    ),
+    (
+        "links: {a: {host: h, failover: h2}}",
+        "1:32: links.a.failover: expected a list (lines that begin with '- '), found 'h2'",
+    ),
+    ("links: {a: {host: h, failover: [h2]}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found 'h2'"),
+    ("links: {a: {host: h, failover: ['h2:0']}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found 'h2:0'"),
+    ("links: {a: {host: h, failover: ['::1:80']}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found '::1:80'"),
+    ("links: {a: {host: h, failover: ['[h]:80']}}", f"1:33: links.a.failover[0]: expected {ENDPOINT}, found '[h]:80'"),
+    ("links: {a: {host: h, tls: {alpn: ['a b']}}}", f"1:35: links.a.tls.alpn[0]: expected {PROTOCOL}, found 'a b'"),
     ("links: {a: {host: h, version: 4}}", "1:31: links.a.version: expected 5 or 3.1.1, found 4"),
     ("links: {a: {host: h, session: none}}", "1:31: links.a.session: expected durable or clean, found 'none'"),
     ("links: {a: {host: h, password: hunter2}}", f"1:22: links.a.password: expected {NO_PASSWORD}, found 'password'"),

@@ -8,7 +8,6 @@ from pydantic import BaseModel
 
 from bridge.config import (
     ChannelAuthenticationConfig,
-    ClientTlsConfig,
     Configuration,
     FilterConfig,
     IbmQueueManagerConfig,
@@ -22,7 +21,9 @@ from bridge.config import (
     load,
 )
 from bridge.config.authentication import KEYS, METHODS
+from bridge.config.link import LinkTlsConfig
 from bridge.config.mapping import MappingConfig
+from bridge.config.tls import ClientTlsConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 #: What mappings of both directions have, which the example of the one shows for the other.
@@ -153,7 +154,7 @@ def test_its_example_of_a_link_has_every_option_at_its_default(tmp_path: Path) -
     (configuration,) = examples("links", tmp_path)
     (link,) = configuration.links.values()
     assert unwritten(link) == set()
-    assert link == LinkConfig(host=link.host, tls=ClientTlsConfig())
+    assert link == LinkConfig(host=link.host, tls=LinkTlsConfig())
 
 
 def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Path) -> None:

@@ -237,8 +237,8 @@ class Delivery(Scene):
     def count(self) -> None:
         session = self.service.sessions[CLIENT]
         assert not self.outward, "publications of the client are never answered"
-        assert not session.outbox.in_flight and not session.outbox.backlog and not session.outbox.assigned
-        assert session.outbox.recording is None and not session.received
+        assert not session.outbox.in_flight.deliveries and not session.outbox.backlog and not session.outbox.assigned
+        assert session.outbox.recording is None and not session.receiver.identifiers
         assert all(one.message.payload in self.void or not one.qos for one in self.manager.queue)
         for publication in self.finished:
             times = self.manager.entered.count(publication.payload)

@@ -128,10 +128,10 @@ class Scene(RuleBasedStateMachine):
         for session in self.service.sessions.values():
             box = session.outbox
             counted = box.in_flight.unacknowledged
-            assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.values())
+            assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.deliveries.values())
             assert 0 <= counted <= self.window
             finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
-            assert box.in_flight.unfinished == sum(one.phase not in finished for one in box.in_flight.values())
+            assert box.in_flight.unfinished == sum(one.phase not in finished for one in box.in_flight.deliveries.values())
 
     # The network ------------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def test_qos_0_is_finished_once_written(waiting: Any) -> None:
     message = waiting(1, 0)
     box = outbox()
     assert box.deliver([message], 0.0, connected()).finished == [message]
-    assert not box.in_flight and not box.pending()
+    assert not box.in_flight.deliveries and not box.pending()
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -170,14 +170,14 @@ def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
         return box
     box.deliver([waiting(1, 2)], 0.0, connected())
     if phase is Phase.RECORDING:
-        box.in_flight[1].phase = phase
+        box.in_flight.deliveries[1].phase = phase
     if phase >= Phase.RELEASING:
         box.receive(1)
     if phase >= Phase.AWAITING_PUBCOMP:
-        box.in_flight[1].phase = Phase.AWAITING_PUBCOMP
+        box.in_flight.deliveries[1].phase = Phase.AWAITING_PUBCOMP
     if phase >= Phase.COMPLETED:
         box.complete(1)
-    assert box.in_flight[1].phase is phase
+    assert box.in_flight.deliveries[1].phase is phase
     return box
 
 
@@ -190,7 +190,7 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
     assert box.assigned == {0x1_0005: 6}
     box.in_flight.free([5])
     assert [one.message_id for one in sent(box, packets, waiting(0x2_0005, 0))] == [0]
-    assert list(box.in_flight) == [6]
+    assert list(box.in_flight.deliveries) == [6]
 
 
 @pytest.mark.parametrize(
@@ -227,10 +227,10 @@ def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, 
     """A durable session frees the message id only when that is committed."""
     box = in_phase(waiting, phase, durable=durable)
     assert box.complete(1) is waits
-    assert list(box.in_flight) == left
+    assert list(box.in_flight.deliveries) == left
     if waits:
         box.in_flight.free([1])
-        assert not box.in_flight
+        assert not box.in_flight.deliveries
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ def test_table_4_dup_is_set_on_what_is_sent_again(
     box = in_phase(waiting, phase, durable=True)
     out = connected()
     if how == "reconnect":
-        box.in_flight.send_again(out, 0.0)
+        box.send_again(out, 0.0)
     else:
-        box.in_flight.send_again(out, 100.0, 20.0)
+        box.send_again(out, 100.0, 20.0)
     assert packets(out) == repeated
 
 
@@ -264,18 +264,18 @@ def test_table_4_dup_is_not_set_on_a_first_transmission(waiting: Any, packets: A
 def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
     box, out = outbox(), connected()
     sent(box, packets, waiting(1, 1), now=10.0)
-    box.in_flight.send_again(out, 29.0, 20.0)
+    box.send_again(out, 29.0, 20.0)
     assert packets(out) == []
-    box.in_flight.send_again(out, 30.0, 20.0)
+    box.send_again(out, 30.0, 20.0)
     assert [one.dup for one in packets(out)] == [True]
-    box.in_flight.send_again(out, 49.0, 20.0)
+    box.send_again(out, 49.0, 20.0)
     assert packets(out) == []
 
 
 def test_resume_keeps_the_old_order(waiting: Any, packets: Any) -> None:
     box, out = outbox(), connected()
     sent(box, packets, waiting(9, 1), waiting(3, 2), waiting(5, 1), waiting(1, 2))
-    box.in_flight.send_again(out, 0.0)
+    box.send_again(out, 0.0)
     assert [one.message_id for one in packets(out)] == [9, 3, 5, 1]
 
 
@@ -362,7 +362,7 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     box.restore([(1, acknowledged), (2, transmission)])
     assert set(box.pending()) == {first, second}
     out = connected()
-    box.in_flight.send_again(out, 0.0)
+    box.send_again(out, 0.0)
     box.pump(0.0, out)
     assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
     assert box.in_flight.unacknowledged == 2
@@ -374,12 +374,12 @@ def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> N
         sent(box, packets, waiting(number, 1 + number % 2))
         if number % 2:
             box.receive(number)
-            box.in_flight[number].phase = Phase.AWAITING_PUBCOMP
+            box.in_flight.deliveries[number].phase = Phase.AWAITING_PUBCOMP
             box.complete(number)
         else:
             box.acknowledge(number)
             box.in_flight.free([number])
-    assert not box.in_flight and not box.backlog and not box.assigned and not box.in_flight.unacknowledged
+    assert not box.in_flight.deliveries and not box.backlog and not box.assigned and not box.in_flight.unacknowledged
 
 
 # A client that comes back with a smaller window (MQTT 5, Receive Maximum) ---------------------------------------------
@@ -391,22 +391,22 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     box = outbox(durable=True)
     messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
     sent(box, packets, *messages)
-    (recording,) = [one for one in box.in_flight.values() if one.phase is Phase.RECORDING]
+    (recording,) = [one for one in box.in_flight.deliveries.values() if one.phase is Phase.RECORDING]
     assert recording is box.recording
     box.recorded(connected(), 0.0)
     sent(box, packets)
     out = connected(level=5)
     box.pump(0.0, connected())
-    box.receive_maximum = 1
+    box.in_flight.receive_maximum = 1
     box.fit()
-    box.in_flight.send_again(out, 1.0)
+    box.send_again(out, 1.0)
     (first,) = packets(out)
     assert (first.message_id, first.dup) == (5, True)
     box.pump(1.0, out)
     assert packets(out) == []
     if qos == 2:
         box.receive(5)
-        box.in_flight[5].phase = Phase.AWAITING_PUBCOMP
+        box.in_flight.deliveries[5].phase = Phase.AWAITING_PUBCOMP
         assert box.pump(1.0, out).refusals == [] and packets(out) == []
         box.complete(5)
     else:

@@ -78,7 +78,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
     session = connected()
     deliver(session, protocol_of(), waiting(number, qos))
     session.outbox.recorded(protocol_of(), 0.0)
-    [message_id] = session.outbox.in_flight
+    [message_id] = session.outbox.in_flight.deliveries
     session.failed(session.receive([Puback(message_id) if qos == 1 else Pubrec(message_id)]))
     session.detach(0.0)
     session, out = after_a_restart(session), protocol_of()
@@ -97,10 +97,10 @@ def test_a_pubrec_before_publish_is_sent_again_is_not_answered(
     if restarted:
         session.detach(0.0)
         session = after_a_restart(session)
-        session.outbox.receive_maximum = 1
+        session.outbox.in_flight.receive_maximum = 1
         deliver(session, protocol_of(), *messages)
     else:
-        session.outbox.receive_maximum = 1
+        session.outbox.in_flight.receive_maximum = 1
         session.outbox.fit()
     work = session.receive([Pubrec(10), Pubrec(11)])
     assert (work.answers, work.removals) == ([(PacketType.PUBREL, 11)], [])
@@ -118,7 +118,7 @@ def test_a_pubrec_before_publish_is_sent_again_is_not_answered(
 def test_a_rejecting_pubrec_before_publish_is_sent_again_has_no_effect(waiting: Any) -> None:
     session = connected()
     deliver(session, protocol_of(), *[waiting(number, 2) for number in (9, 10)])
-    session.outbox.receive_maximum = 1
+    session.outbox.in_flight.receive_maximum = 1
     session.outbox.fit()
     work = session.receive([Pubrec(10, 0x80)])
     assert work.empty and not work.answers

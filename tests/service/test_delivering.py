@@ -54,9 +54,9 @@ async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any
         assert await client.receive() == Pubrel(1)
         client.send(Pubcomp(1))
         await running.backend.until(lambda: bool(running.backend.waiting))
-        assert 1 in running.service.sessions["c"].outbox.in_flight
+        assert 1 in running.service.sessions["c"].outbox.in_flight.deliveries
         running.backend.complete_all()
-        assert not running.service.sessions["c"].outbox.in_flight
+        assert not running.service.sessions["c"].outbox.in_flight.deliveries
 
 
 async def test_acknowledgements_nobody_waits_for(bridge: Any) -> None:

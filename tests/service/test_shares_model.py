@@ -122,7 +122,7 @@ class SharedMachine(RuleBasedStateMachine):
             payload, _, message_id = connection.came.pop(data.draw(st.integers(0, len(connection.came) - 1)))
             transmission = session.outbox.acknowledge(message_id)
             assert transmission is not None and transmission is self.there.pop(int(payload)), "it is this member's"
-            session.outbox.in_flight.pop(message_id)
+            session.outbox.in_flight.free((message_id,))
             self.acknowledged.add(int(payload))
         assert session is not None and connection is not None
         if session.outbox.backlog and session.outbox.open:
@@ -179,7 +179,7 @@ class SharedMachine(RuleBasedStateMachine):
         places = [one.msg_number for one in self.share.waiting]
         for session in self.sessions.values():
             places += [one.msg_number for one in session.outbox.pending()]
-            assert session.outbox.in_flight.unacknowledged == len(session.outbox.in_flight) <= WINDOW
+            assert session.outbox.in_flight.unacknowledged == len(session.outbox.in_flight.deliveries) <= WINDOW
         assert sorted(places) == sorted(self.there)
         assert self.acknowledged | set(self.there) == set(range(1, self.number + 1))
 

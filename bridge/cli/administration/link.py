@@ -61,8 +61,8 @@ def show(
         write_json(found)
         return
     typer.echo(f"link {found.name}: broker {found.broker}, MQTT {found.version}{', TLS' * found.tls}")
-    rows = [(one.mapping, _state(one), one.client_id) for one in found.connections]
-    print_table(("mapping", "state", "client identifier"), rows, "no mapping that runs uses it")
+    rows = [(one.mapping, _state(one), one.client_id, one.address) for one in found.connections]
+    print_table(("mapping", "state", "client identifier", "address"), rows, "no mapping that runs uses it")
     for one in found.connections:
         if one.last_error:
             typer.echo(f"{one.mapping}: last error at {moment(one.last_error_at)}: {one.last_error}")

@@ -65,9 +65,9 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
                 phase=one.phase.name.lower().replace("_", " "),
                 times_sent=one.times_sent,
             )
-            for message_id, one in islice(outbox.in_flight.items(), MOST_ROWS)
+            for message_id, one in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
         ],
-        received=len(session.received),
+        received=len(session.receiver.identifiers),
         waiting=waiting,
     )
 
@@ -183,7 +183,7 @@ def status_of(parts: Parts, session: Session) -> ClientStatus:
         durable=session.durable,
         subscriptions=len(session.filters) + len(session.shares),
         waiting=len(session.outbox.backlog),
-        in_flight=len(session.outbox.in_flight),
+        in_flight=len(session.outbox.in_flight.deliveries),
         since=session.since,
         expires_at=session.expires_at,
     )

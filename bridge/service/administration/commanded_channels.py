@@ -60,7 +60,7 @@ class CommandedChannels:
             status=status_of(self._parts, session),
             user_name="" if client is None else client.user_name,
             keep_alive=0 if client is None else client.protocol.keep_alive,
-            unreleased=len(session.received),
+            unreleased=len(session.receiver.identifiers),
             messages_received=session.messages_received,
             messages_sent=session.outbox.messages_sent,
             last_message_at=max(last_sent_at, session.last_received_at / 1_000_000),

@@ -20,7 +20,7 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
     clients = Counter(client.channel.name for client in parts.service.clients.values())
     in_flight = 0
     for number, session in enumerate(list(parts.service.sessions.values()), 1):
-        in_flight += len(session.outbox.in_flight)
+        in_flight += len(session.outbox.in_flight.deliveries)
         if not number % ROWS_AT_A_TURN:
             await asyncio.sleep(0)
     depth = await parts.watch.depth()

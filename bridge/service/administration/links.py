@@ -27,7 +27,7 @@ async def list_links(parts: Parts, request: ListLinks) -> list[LinkStatus]:
     return [
         LinkStatus(
             name=name,
-            broker=endpoint(link.host, link.broker_port),
+            broker=", ".join(endpoint(*address) for address in link.addresses),
             tls=link.tls is not None,
             version=link.version,
             connections=connections.get(name, []),
@@ -42,6 +42,7 @@ def _status(mapping: str, connection: LinkConnection) -> LinkConnectionStatus:
         mapping=mapping,
         connected=connection.up,
         client_id=connection.client_id,
+        address=connection.address,
         since=connection.since,
         last_error=error,
         last_error_at=at,

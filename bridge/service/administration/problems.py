@@ -145,7 +145,7 @@ async def _of_clients(parts: Parts) -> list[Problem]:
         session = client.session
         if session is None or not session.outbox.in_flight.unacknowledged:
             continue
-        oldest = next(iter(session.outbox.in_flight.values()))
+        oldest = next(iter(session.outbox.in_flight.deliveries.values()))
         if now - oldest.sent_at > ACKNOWLEDGEMENT_TIMEOUT:
             silent.append(client_id)
     if not silent:

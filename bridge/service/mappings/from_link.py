@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import msgspec
 
@@ -13,6 +12,7 @@ from bridge.link.state import LinkPhase
 from bridge.mapping.rules.rule import GUARANTEED_QOS, ToMqRule
 from bridge.mq.mqi import Connection
 from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
+from bridge.mqtt.flow import Arrival, Receiver
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import link_connection
@@ -46,8 +46,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._link_config = link
         #: publications taken from the link and not yet committed
         self._waiting: list[Received] = []
-        #: message ids of QoS 2 that are put and not released, as on record
-        self._received: set[int] = set()
+        #: packet identifiers of QoS 2 that are put and not released, as on record
+        self._received = Receiver()
         #: those of the session that the broker lost last: what it sent again in that session may still wait here
         self._earlier: set[int] = set()
         self._released: list[int] = []
@@ -121,7 +121,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if self._exactly:
             self._state = MappingState(connection, self.mapping)
             record = self._state.load()
-            self._received = set(msgspec.msgpack.decode(record, type=list[int])) if record else set()
+            self._received = Receiver(msgspec.msgpack.decode(record, type=list[int]) if record else ())
         else:
             # Of a time when it was exactly-once: its message ids would be taken for those of publications to come.
             forget_record(connection, self.mapping)
@@ -153,10 +153,14 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self.wait_for_link()
             return
         tally = Tally()
+        received = Receiver(self._received.identifiers)
+        for mid in self._released:
+            received.release(mid)
         for item in items:
-            if not self._is_repeated(item):
+            if not self._is_repeated(item, received):
                 self.move(item, tally)
-        received = self._save(items) if self._exactly else self._received
+        if self._exactly and received.identifiers != self._received.identifiers:
+            self._state.save(msgspec.msgpack.encode(sorted(received.identifiers)))
         connection.commit()
         self._received = received
         del self._waiting[: len(items)]
@@ -176,7 +180,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         session = self._session
         if session == self._recorded_session or any(item.qos and item.generation < session for item in self._waiting):
             return
-        if self._received:
+        if self._received.identifiers:
             log.warning(
                 "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send "
                 "again",
@@ -186,20 +190,13 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             # On record before anything of the new session is: its message ids begin anew.
             self._state.save(None)
             connection.commit()
-            self._earlier, self._received = self._received, set()
+            self._earlier, self._received = self._received.identifiers, Receiver()
         self._recorded_session = session
 
-    def _is_repeated(self, item: Received) -> bool:
+    def _is_repeated(self, item: Received, received: Receiver) -> bool:
+        """Return whether a publication is put already, and note in `received` the packet identifier of a new one."""
         if item.generation >= self._recorded_session:
-            return item.qos == 2 and item.mid in self._received
+            return item.qos == 2 and received.arrival(item.mid) is not Arrival.NEW
         # Nothing is owed for it any more; what it was is told by the publication itself.
         publication = item.publication
         return publication.qos == 2 and publication.message_id in self._earlier
-
-    def _save(self, items: Sequence[Received]) -> set[int]:
-        """Put the record of message ids into the unit of work; what is on record once that is committed."""
-        received = self._received.difference(self._released)
-        received.update(item.mid for item in items if item.qos == 2 and item.generation >= self._recorded_session)
-        if received != self._received:
-            self._state.save(msgspec.msgpack.encode(sorted(received)))
-        return received

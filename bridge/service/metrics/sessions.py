@@ -52,7 +52,7 @@ class SessionCount:
             subscriptions[channel] += len(session.filters) + len(session.shares)
             in_flight[channel] += outbox.in_flight.unfinished
             waiting[channel] += len(outbox.backlog)
-            unreleased[channel] += len(session.received)
+            unreleased[channel] += len(session.receiver.identifiers)
             if not number % _AT_A_TURN:
                 await asyncio.sleep(0)
         self._sessions = found

@@ -29,8 +29,7 @@ from bridge.service.events import (
 from bridge.service.metrics.reasons import OTHER, REASONS, connack_label, reason_label, version_label
 from bridge.service.metrics.samples import Samples
 from bridge.service.put_time import put_time_of
-from bridge.telemetry.in_flight import Outgoing
-from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, PublicationCounts
+from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, Outgoing, PublicationCounts
 from bridge.telemetry.session import Session
 
 #: Maximum number of batches of a channel and version whose latency is measured between two ticks, in each direction.
@@ -153,8 +152,7 @@ class Traffic:
     def acknowledged(self, event: Acknowledged) -> None:
         """Measure the latency of messages that a client acknowledged."""
         session, effects = event.session, event.effects
-        in_flight = session.outbox.in_flight
-        if in_flight.resent:
+        if session.outbox.resent:
             self._resent(session)
         traffic = self.of(session)
         if traffic.deliveries_timed >= TIMED:
@@ -163,7 +161,7 @@ class Traffic:
         outgoing: Outgoing | None
         if effects.acknowledged:
             message_id, transmission = effects.acknowledged[0]
-            outgoing = in_flight.get(message_id)
+            outgoing = session.outbox.in_flight.deliveries.get(message_id)
         else:
             _, outgoing, transmission = effects.released[0]
         if outgoing is None:
@@ -198,9 +196,8 @@ class Traffic:
         self._dead_letters["out"][event.reason] += 1
 
     def _resent(self, session: Session) -> None:
-        in_flight = session.outbox.in_flight
-        self.of(session).resent += in_flight.resent
-        in_flight.resent = 0
+        self.of(session).resent += session.outbox.resent
+        session.outbox.resent = 0
 
     # Clients ---------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.events import Acknowledged, DeadLettered, EventBus, Finished
 from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
-from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.message import Publication, Received
+from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import Session
 from bridge.telemetry.trace_context import TraceContext, context_in, context_of, user_property_with
 from bridge.telemetry.transmission import PublicationMessage, Transmission
@@ -169,7 +169,7 @@ class DeliveryTraces:
 
     def _acknowledged(self, event: Acknowledged) -> None:
         session, effects = event.session, event.effects
-        in_flight = session.outbox.in_flight
+        in_flight = session.outbox.in_flight.deliveries
         for message_id, transmission in effects.acknowledged:
             context = context_of(transmission.message)
             if context is not None and context.sampled:

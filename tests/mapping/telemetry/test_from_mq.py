@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mqtt.packets import Publish
-from bridge.telemetry.conversion import from_mq, message_id_from, to_mq
+from bridge.telemetry.conversion import from_mq, to_mq
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message, Unmappable
@@ -198,38 +198,6 @@ def test_an_empty_mqps_top_is_no_topic() -> None:
 
 
 # Table 5: message id --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("number", "in_use", "expected"),
-    [
-        pytest.param(0x0000_0000_0001_002A, set(), 0x2A, id="table 5: Message ID, last two bytes of MsgId"),
-        pytest.param(0xFFFF_FFFF_FFFF_FFFF, set(), 0xFFFF, id="table 5: Message ID, all ones"),
-        pytest.param(0x0000_0000_0001_0000, set(), 1, id="table 5: Message ID, 0 is no message id: the next"),
-        pytest.param(0x1_0000, {1, 2}, 3, id="table 5: Message ID, 0 and the next two in flight"),
-        pytest.param(42, {42}, 43, id="table 5: Message ID, in flight: the next"),
-        pytest.param(42, {41, 43}, 42, id="table 5: Message ID, neighbours in flight"),
-        pytest.param(0xFFFF, {0xFFFF}, 1, id="table 5: Message ID, the last one in flight: over 0 to 1"),
-        pytest.param(0xFFFE, {0xFFFE, 0xFFFF, 1}, 2, id="table 5: Message ID, round the end"),
-        pytest.param(7, set(range(1, 65_536)) - {6}, 6, id="table 5: Message ID, a single one is free"),
-    ],
-)
-def test_message_id(number: int, in_use: set[int], expected: int) -> None:
-    assert message_id_from(number, in_use) == expected
-
-
-def test_all_message_ids_in_flight() -> None:
-    with pytest.raises(ValueError, match="65535"):
-        message_id_from(1, set(range(1, 65_536)))
-
-
-@given(st.integers(0, 2**64 - 1), st.sets(st.integers(1, 65_535), max_size=50))
-def test_a_message_id_is_valid_and_free_and_as_prescribed_where_it_can_be(number: int, in_use: set[int]) -> None:
-    message_id = message_id_from(number, in_use)
-    assert 1 <= message_id <= 65_535
-    assert message_id not in in_use
-    if number & 0xFFFF and number & 0xFFFF not in in_use:
-        assert message_id == number & 0xFFFF
 
 
 # Table 5: payload -----------------------------------------------------------------------------------------------------

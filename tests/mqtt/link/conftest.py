@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.config.link import LinkConfig
-from bridge.link import network as link_network
+from bridge.link import connection as link_connection
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
 from bridge.telemetry.message import Received
@@ -129,6 +129,6 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between attempts are short, after refusals too."""
-    monkeypatch.setattr(link_network, "LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(link_network, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(link_network, "REFUSED_PAUSE", 0.02)
+    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 0.02)

@@ -10,7 +10,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from bridge.link import network as link_network
+from bridge.link import connection as link_connection
 from bridge.link.state import LinkPhase
 from bridge.telemetry.message import Publication
 from tests.mqtt.link.conftest import LinkFactory
@@ -117,7 +117,7 @@ def test_a_refused_connect_is_told_by_its_name(
     impatient: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_network, "REFUSED_PAUSE", 0.3)
+    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 0.3)
     broker = FakeBroker(version)
     refused = link(broker.port, version, user="u", password="s3cret")
     peer, _ = broker.connecting()
@@ -188,8 +188,8 @@ def test_many_failures_are_few_lines_in_the_log(
 
 
 def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_network, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(link_network, "LONGEST_PAUSE", 0.016)
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 0.016)
     unreachable = link(free_port())
     pauses = [unreachable.state_where(LinkPhase.WAITING).pause for _ in range(8)]
     least = [0.001, 0.002, 0.004, 0.008, 0.016, 0.016, 0.016, 0.016]
@@ -199,8 +199,8 @@ def test_pauses_grow_up_to_a_limit(link: LinkFactory, monkeypatch: pytest.Monkey
 def test_a_reset_back_off_starts_from_the_shortest_pause(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_network, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(link_network, "SETTLED", 1e9)
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(link_connection, "SETTLED", 1e9)
     cut = link(broker.port, broker.version)
     for _ in range(3):
         broker.connected().close()
@@ -217,8 +217,8 @@ def test_a_reset_back_off_starts_from_the_shortest_pause(
 def test_a_connection_that_had_settled_is_made_again_at_once(
     broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_network, "SETTLED", 0.0)
-    monkeypatch.setattr(link_network, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(link_connection, "SETTLED", 0.0)
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
     settled = link(broker.port, broker.version)
     broker.connected().close()
     broker.connected()
@@ -240,8 +240,8 @@ def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_left(
 def test_a_broker_that_does_not_answer_at_all_is_left(
     broker: FakeBroker, link: LinkFactory, answering: str, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
-    monkeypatch.setattr(link_network, "ANSWER_TIME", 0.01)
-    monkeypatch.setattr(link_network, "TURN", 0.01)
+    monkeypatch.setattr(link_connection, "ANSWER_TIME", 0.01)
+    monkeypatch.setattr(link_connection, "TURN", 0.01)
     left = link(broker.port, broker.version, topic_filter="t")
     peer, _ = broker.connecting()
     if answering == "CONNACK":
@@ -267,8 +267,8 @@ def test_stop_writes_what_is_queued_then_disconnects(
 
 
 def test_stop_while_it_waits(link: LinkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_network, "FIRST_PAUSE", 1e6)
-    monkeypatch.setattr(link_network, "LONGEST_PAUSE", 1e6)
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 1e6)
     waiting = link(free_port())
     waiting.state_where(LinkPhase.WAITING)
     assert waiting.stop(PATIENCE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.link import network as link_network
+from bridge.link import connection as link_connection
 from bridge.link.outbox import Outbox as LinkOutbox
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.telemetry.message import Publication
@@ -92,8 +92,8 @@ def test_exactly_once_to_a_subscriber(
     mosquitto: MosquittoFactory, link: LinkFactory, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repeated on a new connection with the same message ids and DUP, and released twice, each comes once."""
-    monkeypatch.setattr(link_network, "FIRST_PAUSE", 1e6)
-    monkeypatch.setattr(link_network, "LONGEST_PAUSE", 1e6)
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 1e6)
     port = mosquitto().port
     with Subscriber(port, "t/#", qos=2, version=OPTION[version]) as subscriber:
         first = ready(link(port, version, "exactly"))

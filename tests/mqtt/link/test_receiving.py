@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.link import network as link_network
+from bridge.link import connection as link_connection
 from bridge.link.publication import to_properties
 from bridge.link.state import LinkPhase
 from bridge.link.stream import Stream
@@ -112,7 +112,7 @@ def test_no_more_is_read_than_may_be_in_flight(
 ) -> None:
     """The PINGREQ behind the publications is answered when there is room to read up to it, not before."""
     # Nothing but what happens wakes the network thread.
-    monkeypatch.setattr(link_network, "TURN", 1e5)
+    monkeypatch.setattr(link_connection, "TURN", 1e5)
     receiver = link(broker.port, broker.version, topic_filter="t", qos=qos, in_flight=3)
     peer = broker.connected(subscribes=qos)
     peer.send(*(peer.publish("t", mid, qos=qos) for mid in range(1, 5)), packet(PINGREQ))

@@ -15,9 +15,8 @@ from bridge.service.metrics.traffic import TIMED, Traffic
 from bridge.service.put_time import put_time_of
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.in_flight import Outgoing
 from bridge.telemetry.message import Message
-from bridge.telemetry.outbox import EXPIRED
+from bridge.telemetry.outbox import EXPIRED, Outgoing
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
