@@ -17,7 +17,9 @@ from bridge.mapping.rules.rendered import CHECKS
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mapping.rules.scope import PUBLICATION_NAMES
 from bridge.mapping.rules.template import MD_FIELDS, WORDS, Template
-from bridge.telemetry.message import Message, Publication, Unmappable
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import PROPERTIES
+from bridge.telemetry.message import NO_PROPERTIES, Message, Publication, Unmappable
 from bridge.wire.mq import MQMD
 
 TO_MQ: dict[str, Any] = {"from": {"mqtt": "a/{rest...}"}, "to": {"queue": "Q"}}
@@ -33,13 +35,14 @@ OTHER_VALUES: dict[str, list[Any]] = {
     "client_id": ["c"],
     "user": [b"u"],
     "expiry": [5.0],
-    "response_topic": ["r"],
-    "correlation_data": [b"c"],
-    "content_type": ["text/plain"],
-    "payload_format": [1],
-    "properties": [{"a": "1"}],
+    "properties": [
+        PublishProperties(response_topic="r"),
+        PublishProperties(correlation_data=b"c"),
+        PublishProperties(content_type="text/plain"),
+        PublishProperties(payload_format_indicator=1),
+        PublishProperties(user_property=(("a", "1"),)),
+    ],
     "hops": [("QM1/x",)],
-    "user_property": [(("a", "1"),)],
 }
 PUBLICATIONS = [
     msgspec.structs.replace(PUBLICATION, **{name: value}) for name, values in OTHER_VALUES.items() for value in values
@@ -88,6 +91,13 @@ def test_no_template_of_a_message_is_filled_from_another_one(name: str) -> None:
 
 def test_each_field_of_a_publication_is_looked_at() -> None:
     assert set(OTHER_VALUES) == set(Publication.__struct_fields__)
+    given = {
+        field
+        for properties in OTHER_VALUES["properties"]
+        for field in PublishProperties.__struct_fields__
+        if getattr(properties, field) != getattr(NO_PROPERTIES, field)
+    }
+    assert given == {one.field for one in PROPERTIES} | {"user_property"}
 
 
 @pytest.mark.parametrize("direction", [ToMqMapping, ToMqttMapping])

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bridge.mapping.rules.to_mqtt_rule import ToMqttRule
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.archive.rows import Provenance, provenance_of
 from bridge.config.mapping import ToMqttMapping
+from bridge.mapping.rules.rule import ToMqttRule
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, publication_of, publisher_of, to_mq
 from bridge.telemetry.headers import Headers
