@@ -139,8 +139,8 @@ class Property(NamedTuple):
     read: Callable[[str, Headers], Any]
     #: the element for a value and the CorrelId of the MQMD; None: the message has the value elsewhere
     write: Callable[[Any, bytes], Writable | None]
-    #: the value of a message without a valid element; None: the message does not have the property
-    elsewhere: Callable[[Headers], Any] = lambda headers: None
+    #: the value of a message without a valid element; None: such a message does not have the property
+    elsewhere: Callable[[Headers], Any] | None = None
     #: the value as text, for templates; None: templates do not have it
     text: Callable[[Any], str] | None = None
 
@@ -221,13 +221,14 @@ PROPERTIES: Final = (
     ),
     Property(
         "user_property", "userProperties", "User Property", read=_read_user_properties, write=_write_user_properties,
-        elsewhere=lambda headers: _valid(headers.folder("usr").items()),
+        elsewhere=lambda headers: _valid(headers.folder("usr").items()) if headers.has_folder("usr") else (),
     ),
 )  # fmt: skip
 """The properties that a message keeps. Topic Alias and Subscription Identifier belong to one delivery."""
 
 #: Field, element, title and text of those that templates and columns of Spark have.
 TEXT_PROPERTIES: Final = tuple((one.field, one.element, one.title, one.text) for one in PROPERTIES if one.text is not None)
+_values_of: Final = attrgetter(*(one.field for one in PROPERTIES))
 _texts_of: Final = attrgetter(*(one.field for one in PROPERTIES if one.text is not None))
 
 
@@ -399,7 +400,7 @@ class Headers:
             for one in PROPERTIES:
                 element = mqtt.get(one.element)
                 value = None if element is None else one.read(element, self)
-                if value is None:
+                if value is None and one.elsewhere is not None:
                     value = one.elsewhere(self)
                 if value is not None and value != ():
                     found[one.field] = value
@@ -604,9 +605,8 @@ def _mqtt_content(
         content["msgid"] = Typed(message_id, "i4")
     if topic:
         content["topic"] = topic
-    if properties is not None:
-        for one in PROPERTIES:
-            value = getattr(properties, one.field)
+    if properties is not None and properties is not NO_PROPERTIES:
+        for one, value in zip(PROPERTIES, _values_of(properties), strict=True):
             if value is not None and (element := one.write(value, correl_id)) is not None:
                 content[one.element] = element
     return content

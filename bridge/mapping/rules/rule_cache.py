@@ -20,7 +20,7 @@ import msgspec
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.attributes import used_fields_of
 from bridge.telemetry.headers import HEADER_FORMATS, size_of_properties
-from bridge.telemetry.message import CCSID_UTF8, MappedMessage, Message, Publication
+from bridge.telemetry.message import CCSID_UTF8, NO_PROPERTIES, MappedMessage, Message, Publication
 from bridge.wire import cmqc
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -94,14 +94,13 @@ class PublicationRuleCache(_Cache[_Entry]):
 
     def key(self, publication: Publication) -> Key | None:
         """Return the key of a publication; None for one that is not cached."""
-        properties = publication.properties
-        if (
-            not self.possible
-            or properties.user_property
-            or properties.correlation_data is not None
-            or properties.response_topic is not None
-        ):
+        if not self.possible:
             return None
+        given, properties = publication.properties, None
+        if given is not NO_PROPERTIES:  # a hash of properties takes time
+            if given.user_property or given.correlation_data is not None or given.response_topic is not None:
+                return None
+            properties = given
         return (
             publication.topic,
             publication.client_id,
