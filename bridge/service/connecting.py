@@ -54,7 +54,7 @@ from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
 from bridge.telemetry.topic_access import TopicAccess
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
