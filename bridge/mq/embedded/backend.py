@@ -526,7 +526,10 @@ class EmbeddedBackend:
     def _answers_given(self) -> None:
         reports, self._after_answers = self._after_answers or [], None
         for report in reports:
-            report()
+            try:
+                report()
+            except Exception:
+                log.exception("MQB3008E messages of queue %s cannot be handed on; they stay there", self.transmission_queue)
 
     def _remove(self, late: Sequence[StoredMessage]) -> None:
         """Remove messages of a session that has ended."""
