@@ -529,7 +529,7 @@ class EmbeddedBackend:
             try:
                 report()
             except Exception:
-                log.exception("MQB3008E messages of queue %s cannot be handed on; they stay there", self.transmission_queue)
+                log.exception("MQB3211E messages or completions cannot be reported; messages stay on their queue")
 
     def _remove(self, late: Sequence[StoredMessage]) -> None:
         """Remove messages of a session that has ended."""
