@@ -14,7 +14,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import TlsError, context_of
 from bridge.service.descriptors import room_for
 from bridge.transport.channel import Channel, Room
-from bridge.transport.interface import Gateway
+from bridge.transport.stream import Gateway
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from bridge.mqtt.packets import Connect, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.identity import UNAUTHENTICATED
 from bridge.telemetry.session import Session
-from bridge.transport.interface import UNCOMMITTED, Peer, Transport
+from bridge.transport.peer import Peer
+from bridge.transport.stream import UNCOMMITTED, StreamConnection
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Client:
     )
 
     def __init__(
-        self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig, pending_bytes: int
+        self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig, pending_bytes: int
     ) -> None:
         self.transport = transport
         self.protocol = protocol

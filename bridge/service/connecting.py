@@ -54,7 +54,7 @@ from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
 from bridge.telemetry.topic_access import TopicAccess
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
     # As it says of itself, for the log; who it is, is another matter.
     client.transport.peer = Peer(client.transport.peer.address, packet.client_id)
     try:
-        await Connection(service, client, packet).accept()
+        await Handshake(service, client, packet).accept()
     except Rejected as rejected:
         if client.protocol.state < State.CONNECTED:  # else the client has left
             refuse(service, client, rejected.code, str(rejected), rejected.reason_code)
@@ -117,10 +117,12 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
         refuse_for_owner(service, client, error.session)
     except Gone:
         pass
+    finally:
+        client.sequence = None
 
 
-class Connection:
-    """A connection whose CONNECT has arrived and is not answered."""
+class Handshake:
+    """A CONNECT from its arrival to its answer."""
 
     def __init__(self, service: TelemetryService, client: Client, packet: Connect) -> None:
         self._service = service
@@ -439,6 +441,8 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
             client.close(f"it did not authenticate itself again: {error}", error.reason_code)
     except Gone:
         pass
+    finally:
+        client.sequence = None
 
 
 async def _authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:

@@ -29,8 +29,7 @@ from bridge.service.telemetry import TelemetryService
 from bridge.service.units import Ended, forbidden_of
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.session import ReceiveEffects, Session
-from bridge.transport.interface import Transport
-from bridge.transport.stream import Rate
+from bridge.transport.stream import Rate, StreamConnection
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -43,19 +42,19 @@ DELIVERIES_AT_A_TURN: Final = 20_000
 
 
 class Gateway:
-    """`bridge.transport.interface.Gateway`: hands connections of clients to the telemetry service."""
+    """`bridge.transport.stream.Gateway`: hands connections of clients to the telemetry service."""
 
     def __init__(self, service: TelemetryService) -> None:
         self._service = service
         self._sequences = Sequences()
 
-    def client(self, transport: Transport, protocol: ServerProtocol, channel: ChannelConfig) -> ClientHandler:
+    def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> ClientHandler:
         """Return what handles the events of a new connection."""
         return ClientHandler(self._service, self._sequences, transport, protocol, channel)
 
 
 class ClientHandler:
-    """Handles the events of one connection: `bridge.transport.interface.Owner`."""
+    """Handles the events of one connection: `bridge.transport.stream.Owner`."""
 
     __slots__ = ("_client", "_deliveries", "_rate", "_sequences", "_service")
 
@@ -63,7 +62,7 @@ class ClientHandler:
         self,
         service: TelemetryService,
         sequences: Sequences,
-        transport: Transport,
+        transport: StreamConnection,
         protocol: ServerProtocol,
         channel: ChannelConfig,
     ) -> None:

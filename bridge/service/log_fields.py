@@ -6,7 +6,7 @@ import logging
 import re
 
 from bridge.log_messages.identifier import divided
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 
 #: Characters of a message at most.
 LINE_LENGTH = 1_000

@@ -18,10 +18,9 @@ from bridge.security.authenticator import Certificate
 from bridge.security.failed_connects import network_of
 from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
-from bridge.transport.interface import STOPPING, Gateway
 from bridge.transport.layer import Layer, LayerError, Stack
 from bridge.transport.proxy import ProxyHeader, ProxyLayer
-from bridge.transport.stream import Rate, StreamConnection
+from bridge.transport.stream import STOPPING, Gateway, Rate, StreamConnection
 from bridge.transport.tls import TlsLayer
 from bridge.transport.websocket import WebSocketLayer
 
@@ -46,7 +45,9 @@ class Room:
 class Channel:
     """A listener with its rules."""
 
-    def __init__(self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, room: Room | None = None) -> None:
+    def __init__(
+        self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, room: Room | None = None
+    ) -> None:
         self.config = config
         self.room = room or Room(config.max_clients)
         self.gateway = gateway

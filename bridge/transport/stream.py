@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
 
 from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import BYTES_AT_A_TURN, ServerProtocol, State
+from bridge.mqtt.events import Event
 from bridge.mqtt.packets import ConnackCode
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
-from bridge.transport.interface import STOPPING, TOO_MUCH, TURN, UNCOMMITTED, UNREAD, WRAPPED, Gateway, Owner, Peer
 from bridge.transport.layer import LayerError, Stack
+from bridge.transport.peer import Peer
 
 #: Seconds' worth that a client may send at once, when it has been silent before.
 BURST = 2.0
@@ -52,6 +54,47 @@ UNWRAPPING_SECONDS = 0.001
 #: Seconds that a client has to read what was sent to it before its connection was closed.
 DRAIN_TIMEOUT = 30.0
 
+#: Reasons not to read from a client: packets wait for their turn; too many requests are not committed; the client does not
+#: read; the bridge stops; the client exceeded its rate; bytes wait for the layers below MQTT.
+TURN: Final = 1
+UNCOMMITTED: Final = 2
+UNREAD: Final = 4
+STOPPING: Final = 8
+TOO_MUCH: Final = 16
+WRAPPED: Final = 32
+
+
+class Owner(Protocol):
+    """What a connection hands its events to: the client at its other end, as the service knows it."""
+
+    def received(self, events: Sequence[Event]) -> None:
+        """Act on what the client has sent."""
+
+    def send_more(self) -> None:
+        """Go on with sending: a turn's bytes were not enough."""
+
+    def pause_writing(self) -> None:
+        """Send no more for now: the client does not read."""
+
+    def resume_writing(self) -> None:
+        """Go on with a client that was slow and has read what was written."""
+
+    def expire(self) -> None:
+        """Close the connection where what the client has shown of itself is true no more."""
+
+    def sweep(self, now: float) -> None:
+        """Do what is due as time passes (called about every half second), but not while the client is not read."""
+
+    def lost(self) -> None:
+        """Note that the connection is gone."""
+
+
+class Gateway(Protocol):
+    """What a channel hands new connections to."""
+
+    def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> Owner:
+        """Return the owner of a connection that was just made."""
+
 
 class Listener(Protocol):
     """What a connection needs of the channel that accepted it."""
@@ -73,7 +116,7 @@ class Listener(Protocol):
 
 
 class StreamConnection:
-    """One network connection: `bridge.transport.interface.Transport` on an asyncio transport.
+    """One network connection, on an asyncio transport.
 
     To asyncio it is a Protocol, in all but its base class: mypyc keeps no slots for what derives from an interpreted one.
     """
@@ -299,6 +342,7 @@ class StreamConnection:
         self._listener.loop.call_soon(self.take_turn)
 
     def slow_down(self, seconds: float) -> None:
+        """Stop reading for a while; 0.0: go on."""
         if not seconds:
             return
         self._slow_until = self._time() + seconds
@@ -348,6 +392,10 @@ class StreamConnection:
         self._listener.loop.call_soon(self.owner.send_more)
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
+        """Close after what was written; `why` goes to the log (blank where it was logged already).
+
+        The reason code goes to a client of MQTT 5, by DISCONNECT; None: it gets none.
+        """
         if self.closing:
             return
         if why:

@@ -15,7 +15,7 @@ from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 
 Entries = Callable[[], list[dict[str, Any]]]
 

@@ -15,7 +15,7 @@ from bridge.service import log as log_module
 from bridge.service.flood import EQUAL_LINES, KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
 from bridge.service.log import JsonFormatter, TextFormatter, set_level
 from bridge.service.log_fields import LINE_LENGTH, printable
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 
 LINE = "MQB2301W client %s: refused"
 

@@ -13,7 +13,7 @@ import pytest
 from bridge.service import log as log_module
 from bridge.service.flood import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
 from bridge.service.log import JsonFormatter, TextFormatter
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 
 
 @pytest.fixture

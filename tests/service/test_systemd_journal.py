@@ -19,7 +19,7 @@ import pytest
 from bridge.service import systemd_journal
 from bridge.service.log import TextFormatter
 from bridge.service.systemd_journal import JournalHandler
-from bridge.transport.interface import Peer
+from bridge.transport.peer import Peer
 from tests.support.patience import PATIENCE
 
 

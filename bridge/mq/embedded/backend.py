@@ -443,8 +443,8 @@ class EmbeddedBackend:
         #: clients whose session has ended while messages for it may be on their way to the disk: the number that the
         #: messages of the next session come behind
         self._fences: dict[str, int] = {}
-        #: batches of messages that wait until those who await answers have run; None if nobody awaits one
-        self._after_answers: list[Sequence[StoredMessage]] | None = None
+        #: what is reported after those who await answers have run; None if nobody awaits one
+        self._after_answers: list[Callable[[], None]] | None = None
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -514,19 +514,22 @@ class EmbeddedBackend:
         if self._after_answers is None:
             self._consumer(batch)
         else:
-            self._after_answers.append(batch)
+            self._after_answers.append(partial(self._consumer, batch))
 
     def _answer(self, future: asyncio.Future[T], result: T) -> None:
-        """Resolve a future. Messages are handed over after those who await it have run: a client reads SUBACK first."""
+        """Resolve a future. Those who await it run before messages and completions are reported: SUBACK goes out first."""
         resolve(future, result)
         if self._after_answers is None:
             self._after_answers = []
             self._loop.call_soon(self._answers_given)
 
     def _answers_given(self) -> None:
-        batches, self._after_answers = self._after_answers or [], None
-        for batch in batches:
-            self._consumer(batch)
+        reports, self._after_answers = self._after_answers or [], None
+        for report in reports:
+            try:
+                report()
+            except Exception:
+                log.exception("MQB3211E messages or completions cannot be reported; messages stay on their queue")
 
     def _remove(self, late: Sequence[StoredMessage]) -> None:
         """Remove messages of a session that has ended."""
@@ -578,7 +581,7 @@ class EmbeddedBackend:
         return refusals
 
     def _fail(self, number: int, _reason: int) -> None:
-        self.on_completed((Completion(number, cmqc.MQRC_UNEXPECTED_ERROR),))
+        self._complete(Completion(number, cmqc.MQRC_UNEXPECTED_ERROR))
 
     def _end(
         self,
@@ -588,7 +591,13 @@ class EmbeddedBackend:
         unmatched: Sequence[int],
         reason: int,
     ) -> None:
-        self.on_completed((Completion(number, reason, refusals, diverted, unmatched),))
+        self._complete(Completion(number, reason, refusals, diverted, unmatched))
+
+    def _complete(self, completion: Completion) -> None:
+        if self._after_answers is None:
+            self.on_completed((completion,))
+        else:
+            self._after_answers.append(partial(self.on_completed, (completion,)))
 
     def _do(
         self,
