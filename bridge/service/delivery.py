@@ -14,8 +14,8 @@ from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
+from bridge.service.sequences import Turns
 from bridge.service.shares import Share, Shares
-from bridge.service.turns import Turns
 from bridge.service.units import Units
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
 from bridge.telemetry.record import StateKey, StateRecord
