@@ -313,7 +313,7 @@ class Delivery:
         """Finish a unit of work with records of sessions, but no packets to answer."""
         for session, outgoing in recording:
             if completion.failure:
-                session.save_again()
+                session.records_lost()
             elif outgoing is not None:
                 self.recorded(session, outgoing)
 
