@@ -58,7 +58,7 @@ class StateKey(NamedTuple):
 
 
 class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
-    """What is kept of the receiving half of a durable session."""
+    """The receiving half of a durable session. It has a record only if there are packet identifiers to keep."""
 
     clientIdentifier: str
     #: message ids received with QoS 2 and not released

@@ -42,17 +42,14 @@ def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
     A record or subscription that cannot be restored is left out, with a line in the log.
     """
     altered: dict[str, Value] = {}
-    subscriptions = []
     for kind, name, attributes in store.objects():
-        if kind == "SUB":
-            subscriptions.append((name, attributes))
-        elif kind == "QMGR":
+        if kind == "QMGR":
             altered.update(attributes)
             queue_manager.attributes.update(attributes)
         else:
             _restore(queue_manager, kind, name, attributes)
     _make_system_objects(queue_manager)
-    for name, attributes in subscriptions:
+    for name, attributes in store.subscriptions():
         try:
             subscription = queue_manager.make_subscription(name, attributes, stored=True)
             subscription.selection = selection_of(queue_manager.appearance, subscription.selector)
