@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
 import msgspec
@@ -204,23 +203,21 @@ class Objects:
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"destination {attributes['DEST']} is a topic")
         correl_id = str(attributes.get("DESTCORL") or "")
-        # Many subscriptions have the same values here, and those of a client share its identifier.
-        user_data, user = (sys.intern(str(attributes.get(key) or "")) for key in ("USERDATA", "SUBUSER"))
         return Subscription(
             name=name,
             topic_filter=topic_filter,
             queue=destination.queue,
-            destination=sys.intern(str(attributes["DEST"])),
-            destination_manager=sys.intern(str(attributes.get("DESTQMGR") or "")),
-            remote_queue=sys.intern(destination.remote_queue),
-            client_id=sys.intern(destination.client_id),
-            user_data=user_data or None,
+            destination=str(attributes["DEST"]),
+            destination_manager=str(attributes.get("DESTQMGR") or ""),
+            remote_queue=destination.remote_queue,
+            client_id=destination.client_id,
+            user_data=attributes.get("USERDATA") or None,
             correl_id=bytes.fromhex(correl_id).ljust(24, b"\0") if correl_id else None,
             durable=True,
             level=int(attributes.get("SUBLEVEL", 1)),
-            user=user,
+            user=str(attributes.get("SUBUSER") or ""),
             topic_object=str(attributes.get("TOPICOBJ") or attributes.get("OBJECT") or ""),
-            kind=sys.intern(str(attributes.get("SUBTYPE", "ADMIN"))),
+            kind=str(attributes.get("SUBTYPE", "ADMIN")),
             managed=bool(attributes.get("MANAGED")),
             expires_at=float(attributes.get("EXPIRES", 0)),
             selector=str(attributes.get("SELECTOR") or ""),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -27,6 +28,9 @@ from bridge.wire import cmqc
 ROUTE_BYTES = 32 * 1024 * 1024
 #: Bytes, about, of a route beside its topic string.
 _ROUTE_SIZE = 450
+#: Strings that are remembered because they may repeat, and their characters. Clients choose them, so both are limited.
+MAX_SHARED: Final = 10_000
+MAX_SHARED_LENGTH: Final = 256
 #: The highest SubLevel, and the usual PubLevel.
 MAX_LEVEL = 9
 #: Copies of one publication for one MQTT client. A client with more matching subscriptions gets a single copy.
@@ -97,6 +101,16 @@ class Route:
         return route
 
 
+@lru_cache(MAX_SHARED)
+def _remembered(text: str) -> str:
+    return text
+
+
+def shared_text(text: str) -> str:
+    """Return an equal string that is in use already, if there is one: many topic levels and queue names repeat."""
+    return _remembered(text) if len(text) <= MAX_SHARED_LENGTH else text
+
+
 class Level:
     """A level of the tree of subscriptions."""
 
@@ -128,7 +142,7 @@ class Level:
         if level is None:
             if self.below is _NO_LEVELS:
                 self.below = {}
-            self.below[word] = level = Level()
+            self.below[shared_text(word)] = level = Level()
         return level
 
     def add(self, subscription: Subscription) -> None:
