@@ -26,8 +26,8 @@ from tests.bench.servers import Bridge
 FILTERS = 5
 #: Sessions that are created at the same time.
 CONCURRENT = 50
-#: Durable sessions that exist before the first reading of the memory.
-WARM_UP = 200
+#: Durable sessions that exist before the first reading of the memory: caches that do not grow further are full by then.
+WARM_UP = 2_000
 
 
 def cpu_seconds(pid: int) -> float:
