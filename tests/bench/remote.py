@@ -1,6 +1,6 @@
 """The bridge on a queue manager behind a network: messages a second when every MQI call costs a round trip.
 
-The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (tests/mqi), which adds a delay to each
+The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (testing/ibm_standin), which adds a delay to each
 round trip; behind it is an embedded queue manager in a process of its own. One run compares units of work that hold many
 publications with one unit of work for each publication. With `--deliver`, an MQ application without the delay publishes,
 and the clients receive with QoS 0, 1 and 2, without and with the delay.

@@ -1,6 +1,6 @@
 """The bridge on a queue manager that somebody else runs: `queue_manager: {type: ibm}`, as a process of its own.
 
-It uses the real ibmmq or pymqi on the stand-in for IBM's client library (tests/mqi). Behind the stand-in is an embedded
+It uses the real ibmmq or pymqi on the stand-in for IBM's client library (testing/ibm_standin). Behind the stand-in is an embedded
 queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
 """
 
@@ -43,13 +43,13 @@ _REACHED = """\
 
 
 def built() -> bool:
-    """Whether the stand-in and the packages are there (tests/mqi/environments.sh)."""
+    """Whether the stand-in and the packages are there (testing/ibm_standin/environments.sh)."""
     return (BUILD / "versions").exists()
 
 
 def build() -> None:
     """Build what is missing of it; one process of tests at a time."""
-    script = ROOT / "tests" / "mqi" / "environments.sh"
+    script = ROOT / "testing" / "ibm_standin" / "environments.sh"
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

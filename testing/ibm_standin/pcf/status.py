@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from bridge.mq.embedded.mqsc.display import Display, is_named
-from bridge.mq.embedded.pcf.request import Attributes, PCFRefused, Reply, Request, inquire
+from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.handle import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter
+from testing.ibm_standin.pcf.request import Attributes, byte_string, ignore, inquire
 
 _QUEUE_STATUS = (
     cmqc.MQCA_Q_NAME,
@@ -150,13 +151,13 @@ class StatusCommands:
     # Connections -----------------------------------------------------------------------------------------------------
 
     def _connections(self, request: Request) -> Reply:
-        identifier = request.byte_string(cmqcfc.MQBACF_CONNECTION_ID)
-        generic = request.byte_string(cmqcfc.MQBACF_GENERIC_CONNECTION_ID)
+        identifier = byte_string(request, cmqcfc.MQBACF_CONNECTION_ID)
+        generic = byte_string(request, cmqcfc.MQBACF_GENERIC_CONNECTION_ID)
         if identifier is None and generic is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQBACF_CONNECTION_ID)
         kinds = (cmqcfc.MQIACF_CONN_INFO_CONN, cmqcfc.MQIACF_CONN_INFO_HANDLE, cmqcfc.MQIACF_CONN_INFO_ALL)
         kind = request.choice(cmqcfc.MQIACF_CONN_INFO_TYPE, kinds)
-        request.ignore(cmqc.MQIA_UR_DISP)
+        ignore(request, cmqc.MQIA_UR_DISP)
         beginning = (generic or b"").rstrip(b"\0")
         found = []
         for application in self._applications():

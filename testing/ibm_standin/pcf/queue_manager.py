@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from bridge.mq.embedded.attributes import Value, stamps
@@ -12,22 +12,21 @@ from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.mqsc.channels import ChannelDisplay
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import Display, is_named
-from bridge.mq.embedded.pcf.request import (
-    Attributes,
-    Operation,
-    PCFRefused,
-    Reply,
-    Request,
-    attributes,
-    inquire,
-    known_of,
-)
+from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.mqi import CommandResponse
-from bridge.mq.mqsc import render
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST, PCFParameter, string_list
+from testing.ibm_standin.pcf.request import (
+    Attributes,
+    Operation,
+    attributes,
+    ignore,
+    inquire,
+    integers,
+    known_of,
+    texts,
+)
 
 #: command -> (parameter with the name, list of attributes asked for, reason)
 _NONE: dict[int, tuple[int, int, int]] = {
@@ -140,7 +139,7 @@ class AbsentCommands:
     def _none(request: Request) -> Reply:
         name, wanted, reason = _NONE[request.command]
         request.name(name)
-        request.integers(wanted)
+        integers(request, wanted)
         # What else narrows the question down (a type, a connection name) finds nothing either.
         raise PCFRefused(reason)
 
@@ -193,7 +192,7 @@ class AbsentCommands:
 
     @staticmethod
     def _auth_info_names(request: Request) -> Reply:
-        request.ignore(cmqc.MQIA_AUTH_INFO_TYPE)
+        ignore(request, cmqc.MQIA_AUTH_INFO_TYPE)
         return _names(request, cmqc.MQCA_AUTH_INFO_NAME, CONNECTION_AUTHENTICATION, cmqcfc.MQCACF_AUTH_INFO_NAMES)
 
 
@@ -241,9 +240,9 @@ class AuthorityCommands:
         return object_type, profile
 
     def _entities(self, request: Request) -> list[tuple[int, str]]:
-        principals = request.texts(cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES)
-        groups = request.texts(cmqcfc.MQCACF_GROUP_ENTITY_NAMES)
-        request.ignore(cmqcfc.MQCACF_SERVICE_COMPONENT)
+        principals = texts(request, cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES)
+        groups = texts(request, cmqcfc.MQCACF_GROUP_ENTITY_NAMES)
+        ignore(request, cmqcfc.MQCACF_SERVICE_COMPONENT)
         found = [(ENTITY_TYPES["PRINCIPAL"], name) for name in principals]
         found += [(ENTITY_TYPES["GROUP"], name) for name in groups]
         if not all(name for _, name in found) or not found:
@@ -285,7 +284,7 @@ class AuthorityCommands:
         entity_type = request.integer(cmqcfc.MQIACF_ENTITY_TYPE)
         if entity and entity_type is None:
             raise PCFRefused(cmqcfc.MQRCCF_ENTITY_TYPE_MISSING, cmqcfc.MQIACF_ENTITY_TYPE)
-        request.ignore(cmqcfc.MQCACF_SERVICE_COMPONENT)
+        ignore(request, cmqcfc.MQCACF_SERVICE_COMPONENT)
         if object_type == cmqc.MQOT_Q_MGR:
             profile = ""
         exact = bool(options & cmqcfc.MQAUTHOPT_NAME_EXPLICIT)
@@ -313,7 +312,7 @@ class AuthorityCommands:
         )
 
     def _refresh(self, request: Request) -> Reply:
-        request.ignore(cmqcfc.MQIACF_SECURITY_TYPE, cmqcfc.MQIACF_SECURITY_ITEM)
+        ignore(request, cmqcfc.MQIACF_SECURITY_TYPE, cmqcfc.MQIACF_SECURITY_ITEM)
         request.finish()
         if self._queue_manager.authorization is not None:
             self._queue_manager.authorization.refresh()
@@ -322,7 +321,7 @@ class AuthorityCommands:
 
 def _authorities(request: Request, number: int) -> frozenset[int] | None:
     """Return the authorities in a list one by one: `all` and the like stand for many."""
-    listed = request.integers(number)
+    listed = integers(request, number)
     if listed is None:
         return None
     found: frozenset[int] = frozenset()
@@ -446,7 +445,7 @@ class TelemetryChannelCommands:
     def _status(self, request: Request) -> Reply:
         name, client_id = request.name(_NAME), request.text(cmqcfc.MQCACH_CLIENT_ID)
         # Saved status is of channels between queue managers.
-        request.ignore(cmqcfc.MQIACH_CHANNEL_INSTANCE_TYPE)
+        ignore(request, cmqcfc.MQIACH_CHANNEL_INSTANCE_TYPE)
         if client_id is None:
             wanted, always = cmqcfc.MQIACH_CHANNEL_SUMMARY_ATTRS, cmqcfc.MQIACF_CONNECTION_COUNT
             rows = list(self._display.summaries(name))
@@ -513,7 +512,6 @@ class QueueManagerCommands:
             cmqcfc.MQCMD_INQUIRE_Q_MGR: self._inquire,
             cmqcfc.MQCMD_CHANGE_Q_MGR: self._change,
             cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: self._status,
-            cmqcfc.MQCMD_ESCAPE: self._escape,
         }
 
     def _ping(self, request: Request) -> Reply:
@@ -557,32 +555,3 @@ class QueueManagerCommands:
             (cmqc.MQCA_Q_MGR_NAME, cmqcfc.MQIACF_Q_MGR_STATUS),
             known=found.__contains__,
         )
-
-    def _escape(self, request: Request) -> Reply:
-        """Run an MQSC command within a PCF command; each message of the reply has what runmqsc prints of one object."""
-        if request.integer(cmqcfc.MQIACF_ESCAPE_TYPE) != cmqcfc.MQET_MQSC:
-            raise PCFRefused(cmqcfc.MQRCCF_ESCAPE_TYPE_ERROR, cmqcfc.MQIACF_ESCAPE_TYPE)
-        text = request.name(cmqcfc.MQCACF_ESCAPE_TEXT)
-        request.finish()
-        read = self._commands.read(text)
-        if len(read) != 1:
-            raise PCFRefused(cmqcfc.MQRCCF_PARM_SYNTAX_ERROR, cmqcfc.MQCACF_ESCAPE_TEXT)
-        response, unit = self._commands.run(read[0])
-        messages = [_escaped(line) for line in _texts(response)]
-        return Reply(messages, unit, cmqc.MQRC_NONE if response.ok else cmqcfc.MQRCCF_COMMAND_FAILED)
-
-
-def _texts(response: CommandResponse) -> list[str]:
-    """Return the text of the response to each object on its own."""
-    shown = [
-        CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[one])
-        for one in response.objects
-    ]
-    return [render(one) for one in shown or [response]]
-
-
-def _escaped(text: str) -> Sequence[PCFParameter]:
-    return (
-        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
-        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, text.encode(errors="replace")),
-    )

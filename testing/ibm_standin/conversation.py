@@ -11,16 +11,13 @@ import itertools
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
 from bridge.config.authentication import matches_name
 from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mq import mqi
-from bridge.mq.capi import structures
-from bridge.mq.capi.frames import GREETING, LENGTH, SOCKET_NAME, Reader, Verb, Writer
-from bridge.mq.capi.values import read_properties, write_properties
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.channels import ChannelAgreement, ChannelInstance, agreed
@@ -34,6 +31,9 @@ from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import structures
+from testing.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
+from testing.ibm_standin.values import read_properties, write_properties
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +62,11 @@ class MqiConversation(Conversation):
     """An MQ connection of a C program."""
 
     LENGTH = LENGTH
-    SPEAKERS: ClassVar = "MQ applications in C"
-    SOCKET_NAME: ClassVar = SOCKET_NAME
-    GREETING: ClassVar = GREETING
 
-    def __init__(self, server: Server, place: Place | None = None) -> None:
+    def __init__(self, server: Server, place: Place | None = None, channels: Sequence[str] = ()) -> None:
+        """Begin; `channels` are those by which a client may connect over TCP, none for any."""
         super().__init__(server, place)
+        self._channels = channels
         self._greeted = False
         #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
         self._ccsid = 0
@@ -119,7 +118,8 @@ class MqiConversation(Conversation):
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
         process = reader.long()
-        self._check_tls(channel)
+        self._channel = channel
+        self._check_channel()
         wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
         attributes = self._queue_manager.server_channels.get(channel)
@@ -145,22 +145,28 @@ class MqiConversation(Conversation):
             writer.long(found.max_message_length if client else 0).long(found.sharing_conversations)
             self._answer(writer.long(found.heartbeat_interval))
 
-        self._connect(queue_manager, application, user, password, channel, answer)
+        self._connect(queue_manager, application, user, password, answer)
 
-    def _check_tls(self, channel: str) -> None:
-        """Compare TLS over TCP with the definition of the channel, if there is one. Raises MQError.
+    def _check_channel(self) -> None:
+        """Check that clients may connect over TCP by the channel, and compare TLS with its definition. Raises MQError.
 
         Source: IBM MQ documentation, "CipherSpec mismatches", "SSL client authentication (SSLCAUTH)", "SSLPEER (SSL Peer)".
         Which reason a client gets for SSLPEER is not documented.
         """
-        attributes = self._queue_manager.server_channels.get(channel)
-        if attributes is None or self.place is None or self._transport is None:
+        if self.place is None or self._transport is None:
             return
-        reason, why = _tls_mismatch(attributes, self._transport.get_extra_info("ssl_object"))
-        if reason:
-            log.warning("MQB3316W channel %s: rejected an application at %s: %s", channel, self.address, why)
-            note_refusal(self.address, f"channel {channel}: {why}")
-            raise MQError(reason, why)
+        if self._channels and self._channel not in self._channels:
+            self._reject(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, "the listener has no such channel")
+        attributes = self._queue_manager.server_channels.get(self._channel)
+        if attributes is not None:
+            reason, why = _tls_mismatch(attributes, self._transport.get_extra_info("ssl_object"))
+            if reason:
+                self._reject(reason, why)
+
+    def _reject(self, reason: int, why: str) -> NoReturn:
+        log.warning("channel %s: rejected an application at %s: %s", self._channel, self.address, why)
+        note_refusal(self.address, f"channel {self._channel}: {why}")
+        raise MQError(reason, why)
 
     def connection_lost(self, error: Exception | None) -> None:
         with self._queue_manager.lock:

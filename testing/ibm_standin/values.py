@@ -6,9 +6,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from bridge.mq.capi.frames import Reader, Writer
 from bridge.mq.mqi import MQError, Property
 from bridge.wire import cmqc
+from testing.ibm_standin.frames import Reader, Writer
 
 _NUMBERS: Final = {
     cmqc.MQTYPE_BOOLEAN: struct.Struct("<i"),

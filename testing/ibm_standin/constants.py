@@ -1,5 +1,6 @@
-"""Writes cmqc_constants.h: the numbers of bridge/wire/cmqc.py as a C header. usage, in the repository:
-python3 -m tests.mqi.constants > cmqc_constants.h
+"""Writes cmqc_constants.h, the numbers of bridge/wire/cmqc.py as a C header.
+
+Usage, in the repository: python3 -m testing.ibm_standin.constants > cmqc_constants.h
 
 The numbers stand in one place, where the tests hold them against those of the real packages. Nothing but the standard
 library is imported, since the stand-in may be built before the bridge is installed.
@@ -13,7 +14,7 @@ from bridge.wire import cmqc
 
 
 def header(constants: dict[str, object]) -> str:
-    """The header's text: the integers and the strings among the constants."""
+    """Return the header's text: the integers and the strings among the constants."""
     lines = [
         "/* Made by constants.py from bridge/wire/cmqc.py. */",
         "#ifndef CMQC_CONSTANTS_H",

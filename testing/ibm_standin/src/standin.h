@@ -22,7 +22,7 @@
 /* `u32 length, i32 verb, fields` there, `u32 length, i32 CompCode, i32 Reason, fields` back.
 
    All integers little-endian, as the machine has them. A string of bytes is an i32 length and the bytes; length -1:
-   none. bridge/mq/capi/frames.py is the other side. */
+   none. frames.py is the other side. */
 
 enum verb {
     VERB_CONN = 1,

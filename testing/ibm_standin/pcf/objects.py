@@ -10,19 +10,19 @@ from bridge.mq.embedded.attributes import QUEUE_TYPES, Value, selector
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.definitions import UNALTERABLE
 from bridge.mq.embedded.mqsc.display import Display, subscription_id
-from bridge.mq.embedded.pcf.request import (
-    Attributes,
-    Operation,
-    PCFRefused,
-    Reply,
-    Request,
-    attributes,
-    inquire,
-    known_of,
-)
+from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, string_list
+from testing.ibm_standin.pcf.request import (
+    Attributes,
+    Operation,
+    attributes,
+    byte_string,
+    ignore,
+    inquire,
+    known_of,
+)
 
 KINDS = {number: kind for kind, number in QUEUE_TYPES.items()}
 #: Queue types of which there are none here, but which can be asked for.
@@ -145,7 +145,7 @@ class QueueCommands:
 
     def _inquire(self, request: Request) -> Reply:
         queues = self._queues(request)
-        request.ignore(cmqcfc.MQIACF_CLUSTER_INFO)
+        ignore(request, cmqcfc.MQIACF_CLUSTER_INFO)
         return inquire(
             request,
             (attributes(str(one["TYPE"]), one) for one in queues),
@@ -229,7 +229,6 @@ class TopicCommands:
 
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
         self._queue_manager = queue_manager
-        self._commands = commands
         self._display = Display(queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_CREATE_TOPIC: partial(_TOPIC.create, commands),
@@ -239,13 +238,12 @@ class TopicCommands:
             cmqcfc.MQCMD_INQUIRE_TOPIC: self._inquire,
             cmqcfc.MQCMD_INQUIRE_TOPIC_NAMES: self._names,
             cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS: self._status,
-            cmqcfc.MQCMD_CLEAR_TOPIC_STRING: self._clear,
         }
 
     def _topics(self, request: Request) -> Iterator[dict[str, Value]]:
         name = request.name(cmqc.MQCA_TOPIC_NAME)
         type_ = request.choice(cmqc.MQIA_TOPIC_TYPE, _TOPIC_TYPES)
-        request.ignore(cmqcfc.MQIACF_CLUSTER_INFO)
+        ignore(request, cmqcfc.MQIACF_CLUSTER_INFO)
         return (one for one in self._display.objects("TOPIC", name) if type_ != cmqc.MQTOPT_CLUSTER)
 
     def _inquire(self, request: Request) -> Reply:
@@ -302,17 +300,6 @@ class TopicCommands:
             )
             yield {one.Parameter: one for one in parameters}
 
-    def _clear(self, request: Request) -> Reply:
-        topic = request.name(cmqc.MQCA_TOPIC_STRING)
-        if cmqcfc.MQIACF_CLEAR_TYPE not in request:
-            raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_CLEAR_TYPE)
-        request.choice(cmqcfc.MQIACF_CLEAR_TYPE, (cmqcfc.MQCLRT_RETAINED,))
-        request.choice(cmqcfc.MQIACF_CLEAR_SCOPE, (cmqcfc.MQCLRS_LOCAL,))
-        request.finish()
-        operation = Operation("CLEAR", "TOPICSTR", topic)
-        operation.add("CLRTYPE", "RETAINED")
-        return Reply(unit=operation.run(self._commands))
-
 
 _NAMELIST = Defined(
     "NAMELIST", cmqc.MQCA_NAMELIST_NAME, cmqcfc.MQCACF_FROM_NAMELIST_NAME, cmqcfc.MQCACF_TO_NAMELIST_NAME
@@ -335,7 +322,7 @@ class NamelistCommands:
 
     def _inquire(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_NAMELIST_NAME)
-        request.ignore(cmqc.MQIA_NAMELIST_TYPE)
+        ignore(request, cmqc.MQIA_NAMELIST_TYPE)
         return inquire(
             request,
             (attributes("NAMELIST", one) for one in self._display.objects("NAMELIST", name)),
@@ -414,7 +401,7 @@ class SubscriptionCommands:
 
     def _named(self, request: Request) -> str:
         """Return the name of the one subscription that the request gives by name or SubId."""
-        name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), request.byte_string(cmqcfc.MQBACF_SUB_ID)
+        name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), byte_string(request, cmqcfc.MQBACF_SUB_ID)
         if name is None and identifier is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQCACF_SUB_NAME)
         for one in self._display.objects("SUB", "*"):
@@ -423,7 +410,7 @@ class SubscriptionCommands:
         raise PCFRefused(cmqc.MQRC_NO_SUBSCRIPTION)
 
     def _subscriptions(self, request: Request) -> Iterator[dict[str, Value]]:
-        name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), request.byte_string(cmqcfc.MQBACF_SUB_ID)
+        name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), byte_string(request, cmqcfc.MQBACF_SUB_ID)
         if name is None and identifier is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQCACF_SUB_NAME)
         durable = _DURABLE[request.choice(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, tuple(_DURABLE))]
@@ -438,7 +425,7 @@ class SubscriptionCommands:
 
     def _inquire(self, request: Request) -> Reply:
         found = self._subscriptions(request)
-        request.ignore(cmqc.MQIA_DISPLAY_TYPE)
+        ignore(request, cmqc.MQIA_DISPLAY_TYPE)
         return inquire(
             request,
             (attributes("SUB", one) for one in found),
