@@ -73,7 +73,10 @@ VALUES = [
         "2:24: limits.waiting_full: expected drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but"
         " for MAXDEPTH), found 'refuse'",
     ),
-    ("queue_manager: {c_programs: 1}", "1:29: queue_manager.c_programs: expected true or false, found 1"),
+    (
+        "queue_manager: {listener: {allow_anonymous_remote: 1}}",
+        "1:52: queue_manager.listener.allow_anonymous_remote: expected true or false, found 1",
+    ),
     (
         "queue_manager: {authorities: some}",
         "1:30: queue_manager.authorities: expected ignored or enforced, found 'some'",

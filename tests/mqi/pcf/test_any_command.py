@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFH, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFST, encode_pcf, string_list
-from tests.mq.embedded.pcf.conftest import Administrator
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.support.pcf_administrator import Administrator
 
 NAMED = (
     cmqc.MQCA_Q_NAME,
@@ -68,7 +68,7 @@ COMMANDS = sorted(value for name, value in vars(cmqcfc).items() if name.startswi
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
     directory: Path = tmp_path_factory.mktemp("data")
     queue_manager = QueueManager("MQB1", directory)
-    CommandServer(queue_manager).start()
+    StandInCommandServer(queue_manager).start()
     yield Administrator(queue_manager)
     queue_manager.close()
 

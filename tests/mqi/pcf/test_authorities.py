@@ -20,7 +20,7 @@ from bridge.wire.cmqcfc import (
     MQIACF_ENTITY_TYPE,
     MQIACF_OBJECT_TYPE,
 )
-from tests.mq.embedded.pcf.conftest import Administrator
+from tests.support.pcf_administrator import Administrator
 
 SET, DELETE, INQUIRE = (
     cmqcfc.MQCMD_SET_AUTH_REC,

@@ -17,8 +17,8 @@ from bridge.wire.cmqcfc import (
     MQIACH_CHANNEL_TYPE,
 )
 from bridge.wire.mq.pcf import MQCFIF
-from tests.mq.embedded.pcf.conftest import Administrator
 from tests.mq.embedded.running_channels import Running
+from tests.support.pcf_administrator import Administrator
 
 MQTT = {MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT}
 
@@ -51,7 +51,10 @@ def test_channels(admin: Administrator, running: Running) -> None:
     assert found[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
     (names,) = admin.ask(MQCMD_INQUIRE_CHANNEL_NAMES, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
     assert names == {cmqcfc.MQCACH_CHANNEL_NAMES: ["A", "B"]}
-    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (cmqcfc.MQRCCF_CHANNEL_NOT_FOUND, None)
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (
+        cmqcfc.MQRCCF_CHANNEL_NOT_FOUND,
+        None,
+    )
 
 
 def test_who_asks_for_other_channels_finds_none(admin: Administrator, running: Running) -> None:
@@ -127,8 +130,6 @@ def test_what_the_telemetry_service_is_asked_for(
 
 
 @pytest.mark.parametrize(("verb", "given", "reason"), REFUSED)
-def test_what_is_refused(
-    admin: Administrator, running: Running, verb: str, given: dict[int, str], reason: int
-) -> None:
+def test_what_is_refused(admin: Administrator, running: Running, verb: str, given: dict[int, str], reason: int) -> None:
     assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
     assert not running.asked

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQError
 from bridge.wire import cmqc, cmqcfc
@@ -24,7 +23,8 @@ from bridge.wire.mq.pcf import (
     MQCFST,
     encode_pcf,
 )
-from tests.mq.embedded.pcf.conftest import Administrator, parameters, value
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.support.pcf_administrator import Administrator, parameters, value
 
 
 def test_a_reply_follows_the_request(admin: Administrator) -> None:
@@ -89,7 +89,7 @@ def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Admin
     time.sleep(0.12)
     assert queue.depth == 1
     queue.inputs, queue.exclusive = 0, False
-    CommandServer(queue_manager).start()
+    StandInCommandServer(queue_manager).start()
     assert queue.depth == 0
     with pytest.raises(MQError):
         admin.receive(50)
@@ -104,12 +104,12 @@ def test_commands_wait_for_the_server_and_run_in_order(tmp_path: Path) -> None:
         (cmqcfc.MQCMD_CREATE_Q, "NEW"),
     ):
         admin.send(encode_pcf(MQCFH(Command=command), parameters({MQCA_Q_NAME: name, MQIA_Q_TYPE: 1})))
-    server = CommandServer(queue_manager)
+    server = StandInCommandServer(queue_manager)
     server.start()
     for _ in range(3):
         assert admin.receive()[1].CompCode == cmqc.MQCC_OK
     with pytest.raises(MQError) as raised:
-        CommandServer(queue_manager).start()
+        StandInCommandServer(queue_manager).start()
     assert raised.value.reason == cmqc.MQRC_OBJECT_IN_USE
     server.stop()
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []))

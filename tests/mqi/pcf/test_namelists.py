@@ -10,7 +10,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, MQError
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_NAMELIST_DESC, MQCA_NAMELIST_NAME, MQCA_NAMES, MQIA_NAME_COUNT
-from tests.mq.embedded.pcf.conftest import Administrator
+from tests.support.pcf_administrator import Administrator
 
 CREATE, CHANGE, COPY, DELETE, INQUIRE = (
     getattr(cmqcfc, f"MQCMD_{verb}_NAMELIST") for verb in ("CREATE", "CHANGE", "COPY", "DELETE", "INQUIRE")

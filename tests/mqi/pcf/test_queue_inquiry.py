@@ -17,7 +17,7 @@ from bridge.wire.mq.pcf import (
     PCFParameter,
     encode_pcf,
 )
-from tests.mq.embedded.pcf.conftest import Administrator, parameters
+from tests.support.pcf_administrator import Administrator, parameters
 
 INQUIRE = cmqcfc.MQCMD_INQUIRE_Q
 LESS, EQUAL, GREATER, NOT_LESS, NOT_EQUAL, NOT_GREATER, LIKE, NOT_LIKE = (

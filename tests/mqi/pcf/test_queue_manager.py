@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.wire import cmqc, cmqcfc
-from bridge.wire.mq.pcf import (
-    MQCFH,
-    encode_pcf,
-)
-from tests.mq.embedded.pcf.conftest import Administrator, parameters, value
+from tests.support.pcf_administrator import Administrator
 
 
 def test_inquire_queue_manager(admin: Administrator) -> None:
@@ -49,24 +43,3 @@ def test_queue_manager_status(admin: Administrator) -> None:
     assert status[cmqcfc.MQIACF_Q_MGR_STATUS] == cmqcfc.MQQMSTA_RUNNING
     assert status[cmqcfc.MQIACF_CONNECTION_COUNT] == 1
     assert status[cmqcfc.MQCACF_Q_MGR_START_DATE].startswith("20")
-
-
-def test_escape_runs_mqsc(admin: Administrator) -> None:
-    def escape(text: str) -> dict[int, Any]:
-        return {cmqcfc.MQIACF_ESCAPE_TYPE: cmqcfc.MQET_MQSC, cmqcfc.MQCACF_ESCAPE_TEXT: text}
-
-    (made,) = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DEFINE QLOCAL(NEW) MAXDEPTH(3)"))
-    assert made[cmqcfc.MQCACF_ESCAPE_TEXT] == "AMQ8006I: Queue NEW created."
-    assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 3
-    shown = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DISPLAY QLOCAL(APP.*) MAXDEPTH"))
-    texts = [one[cmqcfc.MQCACF_ESCAPE_TEXT] for one in shown]
-    assert len(texts) == 2
-    assert "QUEUE(APP.IN)" in texts[0] and "MAXDEPTH(10)" in texts[0] and "QUEUE(APP.OUT)" in texts[1]
-
-    admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters(escape("DELETE QLOCAL(NONE)"))))
-    ((header, found),) = admin.replied()
-    assert (header.CompCode, header.Reason) == (cmqc.MQCC_FAILED, cmqcfc.MQRCCF_COMMAND_FAILED)
-    assert value(found[1]) == "AMQ8147E: Queue NONE not found."
-    wrong = escape("DISPLAY QMGR") | {cmqcfc.MQIACF_ESCAPE_TYPE: 9}
-    assert admin.refused(cmqcfc.MQCMD_ESCAPE, wrong)[0] == cmqcfc.MQRCCF_ESCAPE_TYPE_ERROR
-    assert admin.refused(cmqcfc.MQCMD_ESCAPE, escape(""))[0] == cmqcfc.MQRCCF_PARM_SYNTAX_ERROR

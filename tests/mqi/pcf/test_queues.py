@@ -10,7 +10,7 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_Q_DESC, MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH, MQIA_MAX_Q_DEPTH, MQIA_Q_TYPE
-from tests.mq.embedded.pcf.conftest import Administrator
+from tests.support.pcf_administrator import Administrator
 
 
 def test_create_queue(admin: Administrator) -> None:

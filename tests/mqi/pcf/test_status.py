@@ -14,7 +14,7 @@ from bridge.wire.mq.pcf import (
     MQCFIF,
     MQCFSF,
 )
-from tests.mq.embedded.pcf.conftest import Administrator
+from tests.support.pcf_administrator import Administrator
 
 
 def test_queue_status(admin: Administrator) -> None:

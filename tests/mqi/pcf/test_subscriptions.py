@@ -11,7 +11,7 @@ from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
 from bridge.wire.cmqcfc import MQBACF_SUB_ID, MQCACF_DESTINATION, MQCACF_SUB_NAME, MQCACF_SUB_USER_DATA
 from bridge.wire.mq.pcf import MQCFBF, MQCFIF, MQCFSF, PCFParameter
-from tests.mq.embedded.pcf.conftest import Administrator
+from tests.support.pcf_administrator import Administrator
 
 CREATE, CHANGE, DELETE, INQUIRE = (
     cmqcfc.MQCMD_CREATE_SUBSCRIPTION,

@@ -9,7 +9,7 @@ import pytest
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_TOPIC_DESC, MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
 from bridge.wire.mq.pcf import MQCFIF, MQCFSF
-from tests.mq.embedded.pcf.conftest import Administrator
+from tests.support.pcf_administrator import Administrator
 
 CREATE, CHANGE, DELETE, INQUIRE = (
     cmqcfc.MQCMD_CREATE_TOPIC,
@@ -115,17 +115,3 @@ def test_topic_status(admin: Administrator) -> None:
     assert admin.refused(command, {MQCA_TOPIC_STRING: "prices"} | subscribers)[0] == cmqcfc.MQRCCF_NONE_FOUND
     unknown = (cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND, MQCA_TOPIC_STRING)
     assert admin.refused(command, {MQCA_TOPIC_STRING: "nowhere"}) == unknown
-
-
-def test_clear_topic_string(admin: Administrator) -> None:
-    command = cmqcfc.MQCMD_CLEAR_TOPIC_STRING
-    given = {MQCA_TOPIC_STRING: "a/b", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED}
-    for topic in ("a/b", "a/c"):
-        admin.retain(topic)
-    admin.ask(command, given)
-    assert list(admin.queue_manager.retained) == ["a/c"]
-    admin.ask(command, given | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_LOCAL})
-    missing = (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_CLEAR_TYPE)
-    assert admin.refused(command, {MQCA_TOPIC_STRING: "a/c"}) == missing
-    everywhere = given | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_GLOBAL}
-    assert admin.refused(command, everywhere)[0] == cmqcfc.MQRCCF_PARM_VALUE_ERROR
