@@ -20,18 +20,20 @@ from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mq import mqi
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.channels import ChannelAgreement, ChannelInstance, agreed
+from bridge.mq.embedded.channels import ChannelInstance
 from bridge.mq.embedded.server.admission import Place, note_refusal
 from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
 from bridge.mq.embedded.server.request_stream import Malformed
 from bridge.mq.embedded.verbs.application import Application
 from bridge.mq.embedded.verbs.get import BROWSES
+from bridge.mq.embedded.verbs.handle import INPUT, QueueHandle
 from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import structures
+from testing.ibm_standin.agreement import ChannelAgreement, agreed
 from testing.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
 from testing.ibm_standin.values import read_properties, write_properties
 
@@ -209,11 +211,11 @@ class MqiConversation(Conversation):
         descriptor = _ObjectDescriptor(reader)
         handle = application.open(descriptor.od, options)
         writer = descriptor.write(Writer().long(FIRST_HANDLE + handle))
-        self._answer(writer.long(application.reads_ahead(handle)))
+        self._answer(writer.long(_reads_ahead(application, handle)))
 
     def _mqclose(self, application: Application, reader: Reader) -> None:
         handle, options = _handle(reader.long()), reader.long()
-        warning = _warning(application.unfinished(handle))
+        warning = _warning(_unfinished(application, handle))
         self._end(application.close(handle, options), warning=warning)
 
     def _mqinq(self, application: Application, reader: Reader) -> None:
@@ -260,10 +262,10 @@ class MqiConversation(Conversation):
         except Malformed:
             raise
         except Exception as error:
-            application.put_failed((error if isinstance(error, MQError) else unexpected(error)).reason)
+            application.hconn.outcomes.failed((error if isinstance(error, MQError) else unexpected(error)).reason)
         else:
             if unit is not None:
-                unit.done = lambda reason: application.put_failed(reason) if reason else None
+                unit.done = lambda reason: application.hconn.outcomes.failed(reason) if reason else None
                 self._queue_manager.recovery_log.submit(unit)
         self._working = False
 
@@ -357,7 +359,7 @@ class MqiConversation(Conversation):
         writer.raw(structures.MQSD.written(raw, **changed))
         writer.text(sd.ObjectString or sd.ResObjectString)
         writer.text(sd.SubName).text(sd.SubUserData).text(sd.SelectionString).text(sd.ResObjectString)
-        writer.long(given is None and application.reads_ahead(queue))
+        writer.long(given is None and _reads_ahead(application, queue))
         self._end(unit, writer)
 
     def _mqsubrq(self, application: Application, reader: Reader) -> None:
@@ -455,6 +457,25 @@ def _following(application: Application, handle: int, options: GetOptions, room:
             found.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD
     return found
+
+
+def _reads_ahead(application: Application, hobj: int) -> bool:
+    """Return whether a client may read ahead from a queue (IBM MQ, "Enabling and disabling read ahead")."""
+    handle = application.hconn.find(hobj)
+    if not isinstance(handle, QueueHandle) or not handle.options & (INPUT | cmqc.MQOO_BROWSE):
+        return False
+    default = handle.attributes.get("DEFREADA", "NO")
+    if default == "DISABLED" or handle.options & cmqc.MQOO_NO_READ_AHEAD:
+        return False
+    return default == "YES" or bool(handle.options & cmqc.MQOO_READ_AHEAD)
+
+
+def _unfinished(application: Application, hobj: int) -> int:
+    """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
+    handle = application.hconn.handles.get(hobj)
+    if not isinstance(handle, QueueHandle):
+        return cmqc.MQRC_NONE
+    return max(handle.put_place.unfinished, handle.got_place.unfinished)
 
 
 def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) -> tuple[int, str]:

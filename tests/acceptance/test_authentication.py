@@ -24,7 +24,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
-from bridge.wire.mq.pcf import MQCFH, MQCFST, encode_pcf
+from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import PATIENCE, eventually
 from tests.support.raw_client import ConnectionClosed, RawClient

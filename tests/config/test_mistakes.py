@@ -65,7 +65,7 @@ VALUES = [
     (
         LISTENER + "host: x",
         "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file,"
-        " authentication, address, port, channels, tls, max_connections, max_connections_per_address or failed_connects),"
+        " authentication, address, port, tls, max_connections, max_connections_per_address or failed_connects),"
         " found 'host'",
     ),
     (
