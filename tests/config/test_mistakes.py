@@ -74,6 +74,11 @@ VALUES = [
         " for MAXDEPTH), found 'refuse'",
     ),
     (
+        "queue_manager: {c_programs: true}",
+        "1:17: queue_manager.c_programs: expected a known key (type, name, data_directory, listener, scripts, authorities,"
+        " max_message_length or overlapping_subscriptions), found 'c_programs'",
+    ),
+    (
         "queue_manager: {listener: {allow_anonymous_remote: 1}}",
         "1:52: queue_manager.listener.allow_anonymous_remote: expected true or false, found 1",
     ),
