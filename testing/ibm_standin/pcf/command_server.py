@@ -25,7 +25,6 @@ _AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
     cmqcfc.MQCMD_CLEAR_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CLR",)),
     cmqcfc.MQCMD_DELETE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DLT",)),
     cmqcfc.MQCMD_INQUIRE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
-    cmqcfc.MQCMD_INQUIRE_Q_STATUS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
     cmqcfc.MQCMD_RESET_Q_STATS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP", "CHG")),
     cmqcfc.MQCMD_CHANGE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("CHG",)),
     cmqcfc.MQCMD_DELETE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DLT",)),
@@ -36,7 +35,6 @@ _AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
     cmqcfc.MQCMD_CHANGE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("CHG",)),
     cmqcfc.MQCMD_INQUIRE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
     cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
-    cmqcfc.MQCMD_PING_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
 }
 #: Commands that take DSP on the queue manager only.
 _UNCHECKED = (

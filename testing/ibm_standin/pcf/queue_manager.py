@@ -508,15 +508,10 @@ class QueueManagerCommands:
         self._commands = commands
         self._display = Display(queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
-            cmqcfc.MQCMD_PING_Q_MGR: self._ping,
             cmqcfc.MQCMD_INQUIRE_Q_MGR: self._inquire,
             cmqcfc.MQCMD_CHANGE_Q_MGR: self._change,
             cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: self._status,
         }
-
-    def _ping(self, request: Request) -> Reply:
-        request.finish()
-        return Reply()
 
     def _inquire(self, request: Request) -> Reply:
         return inquire(

@@ -66,6 +66,15 @@ def test_clear_topic_string(admin: Administrator) -> None:
     assert admin.refused(command, empty) == (cmqcfc.MQRCCF_PARM_MISSING, None)
 
 
+def test_ping_and_queue_status(admin: Administrator) -> None:
+    assert admin.ask(cmqcfc.MQCMD_PING_Q_MGR, {}) == [{}]
+    admin.put("APP.IN")
+    (status,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "APP.IN"})
+    assert status == {cmqc.MQCA_Q_NAME: "APP.IN", cmqc.MQIA_CURRENT_Q_DEPTH: 1}
+    unknown = (cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
+    assert admin.refused(cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "NONE"}) == unknown
+
+
 def test_inquire_subscription(admin: Administrator) -> None:
     command, name = cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, cmqcfc.MQCACF_SUB_NAME
     first, second = admin.ask(command, {name: "s*"})
@@ -77,6 +86,6 @@ def test_inquire_subscription(admin: Administrator) -> None:
     assert admin.refused(command, {name: "s*"}, level)[0] == cmqcfc.MQRCCF_CFIF_PARM_ID_ERROR
 
 
-@pytest.mark.parametrize("command", [cmqcfc.MQCMD_PING_Q_MGR, cmqcfc.MQCMD_INQUIRE_Q, cmqcfc.MQCMD_DELETE_Q])
+@pytest.mark.parametrize("command", [cmqcfc.MQCMD_CREATE_Q, cmqcfc.MQCMD_INQUIRE_Q, cmqcfc.MQCMD_DELETE_Q])
 def test_other_commands_are_refused(admin: Administrator, command: int) -> None:
     assert admin.refused(command, {cmqc.MQCA_Q_NAME: "APP.IN"}) == (cmqcfc.MQRCCF_CFH_COMMAND_ERROR, None)

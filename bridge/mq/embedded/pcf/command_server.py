@@ -165,11 +165,15 @@ class CommandServer:
     def check(self, authorization: AuthorizationService, user: str, request: Request) -> None:
         """Check that a user may run a command. Raises MQError, PCFRefused.
 
-        Each command takes DSP on the queue manager. Escape is for administrators. Source: IBM MQ documentation,
-        "Authorizations for PCF commands".
+        Each command takes DSP on the queue manager. Escape, and the status of many queues, are for administrators. Source:
+        IBM MQ documentation, "Authorizations for PCF commands".
         """
         authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
-        if request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
+        if request.command == cmqcfc.MQCMD_PING_Q_MGR:
+            return
+        if request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (name := request.text(cmqc.MQCA_Q_NAME) or "*"):
+            authorization.check(user, cmqc.MQOT_Q, name, "DSP")
+        elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
             authorization.check_topic(user, "", "DSP")
         elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
             authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")

@@ -1,4 +1,4 @@
-"""The PCF commands that the bridge itself sends: Inquire Subscription, Clear Topic String, and Escape for MQSC."""
+"""The PCF commands that the bridge itself sends to the embedded queue manager, and Escape for MQSC."""
 
 from __future__ import annotations
 
@@ -26,10 +26,31 @@ class PCFCommands:
         self._commands = Commands(queue_manager)
         self._display = Display(queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
+            cmqcfc.MQCMD_PING_Q_MGR: self._ping,
+            cmqcfc.MQCMD_INQUIRE_Q_STATUS: self._queue_status,
             cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION: self._subscriptions,
             cmqcfc.MQCMD_CLEAR_TOPIC_STRING: self._clear,
             cmqcfc.MQCMD_ESCAPE: self._escape,
         }
+
+    def _ping(self, request: Request) -> Reply:
+        request.finish()
+        return Reply()
+
+    def _queue_status(self, request: Request) -> Reply:
+        """Return the depth of the local queues of a name, which may end in `*`."""
+        name = request.name(cmqc.MQCA_Q_NAME)
+        request.finish()
+        found: list[Sequence[PCFParameter]] = [
+            (
+                MQCFST(cmqc.MQCA_Q_NAME, str(one["QUEUE"]).encode().ljust(48)),
+                MQCFIN(cmqc.MQIA_CURRENT_Q_DEPTH, int(one["CURDEPTH"])),
+            )
+            for one in self._display.objects("QSTATUS", name)
+        ]
+        if not found:
+            raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
+        return Reply(found)
 
     def _subscriptions(self, request: Request) -> Reply:
         """Return all attributes of the subscriptions of a name, which may end in `*`."""
