@@ -13,8 +13,7 @@ import pytest
 from bridge.archive.audit.audit import Audit, audit
 from bridge.archive.audit.mapped import MappingCounts
 from bridge.archive.audit.verdict import Counts
-from bridge.archive.division import MOST_ROWS
-from bridge.archive.scan import NoRows
+from bridge.archive.database import NoRows
 from bridge.archive.schema import Outcome
 from tests.bench.archive_rows import generate
 from tests.support.archive import NOON, Story, write
@@ -134,14 +133,13 @@ CASES: dict[str, tuple[Tell, Counts]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[MOST_ROWS, 3, 1])
-def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
-    """The verdict, with all rows in memory and with few."""
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     story = Story().archive(Outcome.STARTED, -10)
     for client_id, (tell, _) in CASES.items():
         tell(story, client_id)
     story.archive(Outcome.STOPPED, LAST)
-    return audit([story.write(tmp_path_factory.mktemp("archive"))], most=request.param)
+    return audit([story.write(tmp_path_factory.mktemp("archive"))])
 
 
 @pytest.mark.parametrize("client_id", CASES)
