@@ -14,8 +14,8 @@ import duckdb
 from bridge.archive import directory as archive_directory
 from bridge.archive.schema import COLUMNS
 
-#: The memory of DuckDB's tables and joins. The libraries take some 90 MB more.
-MEMORY: Final = "240MB"
+#: The memory of DuckDB's tables and joins. The libraries take some 100 MB more.
+MEMORY: Final = "180MB"
 #: Each thread needs memory of its own, and the bridge may run on the same machine.
 _THREADS: Final = 2
 #: The types of columns as DuckDB names them.
@@ -80,7 +80,7 @@ def opened(
         places = ", ".join(map(str, directories))
         raise NoRows(f"{places}: no rows of an archive in that time (files {archive_directory.SUFFIX} in date=…/hour=…)")
     with tempfile.TemporaryDirectory(prefix="mqbridge-") as temporary:
-        settings = {
+        settings: dict[str, str | bool | int | float | list[str]] = {
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "memory_limit": memory,
@@ -89,6 +89,8 @@ def opened(
             "threads": _THREADS,
         }
         with duckdb.connect(config=settings) as connection:
+            # It would be on the standard output.
+            connection.execute("SET enable_progress_bar = false")
             columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in COLUMNS)
             connection.execute(f"CREATE TABLE no_rows ({columns})")
             names = ", ".join(_quoted(file) for file in files)

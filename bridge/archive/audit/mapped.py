@@ -38,7 +38,7 @@ repeated AS (
     SELECT client_id, sum(repetitions) AS doubled
     FROM (
         SELECT client_id, count(*) FILTER (repeatable) - arg_min(repeatable, sequence)::INTEGER AS repetitions
-        FROM mapped WHERE arrived AND (msg_id IS NOT NULL OR times_sent > 0)
+        FROM mapped WHERE arrived
         GROUP BY client_id, msg_id, identity
     )
     GROUP BY client_id

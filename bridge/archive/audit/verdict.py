@@ -83,7 +83,8 @@ class Finding(msgspec.Struct):
 _NAMES = """
 CREATE TYPE name AS ENUM (
     SELECT DISTINCT unnest([client_id, publisher, topic]) FROM archive WHERE {near} AND direction IN ('in', 'out')
-    UNION SELECT client FROM clients
+    -- A type has at least one value.
+    UNION SELECT client FROM clients UNION SELECT ''
 )
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bridge.archive.database import Database, NoRows, moment, opened
 from bridge.archive.history import NEVER
@@ -27,7 +27,7 @@ _TRAFFIC: Final = {
     "delivered": "count(*) FILTER (outcome IN ('delivered', 'acknowledged'))",
     "delivered bytes": "coalesce(sum(size) FILTER (outcome IN ('delivered', 'acknowledged')), 0)",
 }
-_SIZE_CLASS: Final = " ".join(["CASE", *(f"WHEN size <= {most} THEN '{name}'" for most, name in SIZES), f"ELSE '{LARGER}' END"])
+_SIZE_CLASS: Final = f"CASE {' '.join(f'WHEN size <= {most} THEN {name!r}' for most, name in SIZES)} ELSE '{LARGER}' END"
 # The time from the put until the acknowledgement (QoS 0: until it is written), while the client was away included. Times are
 # rounded to four digits, so that there are few of them to count.
 _LATENCY: Final = f"""
