@@ -59,7 +59,7 @@ def made() -> dict[str, str]:
     from reference import PAGES
 
     pages = {f"reference/{name}.md": page() for name, page in PAGES.items()}
-    theory = _text("ARCHITECTURE.md").partition("\n## The theory\n")[2].partition("\n## The floors\n")[0]
+    theory = _text("ARCHITECTURE.md").partition("\n## How it works\n")[2].partition("\n## Layers\n")[0]
     pages["explanation/how-it-works.md"] = f"# How it works\n{theory}"
     pages["explanation/security.md"] = _text("SECURITY.md")
     return pages

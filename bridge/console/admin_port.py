@@ -19,7 +19,7 @@ from bridge.console.tls_gate import Arrival, TlsGate
 from bridge.console.tokens import make_token_file
 from bridge.security.tls import ListenerTls
 from bridge.service.lifecycle import Bridge
-from bridge.service.log_tail import LogTail
+from bridge.service.log import LogTail
 
 #: Connections that wait to be accepted; and connections at a time above which requests are refused, twice as many as those
 #: above which one that waits gives way to a new one.

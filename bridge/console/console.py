@@ -26,7 +26,7 @@ from bridge.console.samples import Sampler
 from bridge.console.urls import here, link
 from bridge.mq.mqi import MQError
 from bridge.security import audit_log
-from bridge.service.log_tail import LogTail
+from bridge.service.log import LogTail
 
 log = logging.getLogger(__name__)
 

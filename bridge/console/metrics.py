@@ -23,8 +23,7 @@ from bridge.console.health import TURN_TIMEOUT, why_not_ready
 from bridge.console.pipeline_metrics import gather_pipelines
 from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
-from bridge.service.metrics.catalogue import Metric
-from bridge.service.metrics.samples import Distribution, Samples, Value
+from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
 
 
 class MetricsPage:

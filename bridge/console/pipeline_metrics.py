@@ -10,7 +10,7 @@ import msgspec
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.pipeline.flow.administration.status import read_status, runs
 from bridge.pipeline.flow.environment import environment_of
-from bridge.service.metrics.samples import Samples
+from bridge.service.metrics.catalogue import Samples
 
 log = logging.getLogger(__name__)
 

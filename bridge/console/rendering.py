@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bridge.administration.answers import age, moment
 from bridge.console.urls import link
-from bridge.service.log_fields import LINE_LENGTH, printable
+from bridge.service.log import LINE_LENGTH, printable
 
 #: Characters of a name or topic in a table.
 _SHORT = 120

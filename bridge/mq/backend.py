@@ -6,10 +6,9 @@ loop, and answers arrive there. Implementations are the embedded queue manager a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence, Sized
 from types import MappingProxyType
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +20,9 @@ from bridge.telemetry.record import ReceivedRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import SubscriptionData
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    import asyncio  # commands that need no event loop import this module
 
 NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
 

@@ -1,10 +1,11 @@
-"""The telemetry channels of a running bridge: started, stopped and altered one by one while the others go on."""
+"""The channels of a bridge: starting, stopping and changing them, within the limit of open files."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
+import resource
 from collections.abc import Iterator, Sequence
 
 from bridge.config import ChannelConfig, LimitsConfig
@@ -12,11 +13,38 @@ from bridge.config.values import endpoint
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import TlsError, context_of
-from bridge.service.descriptors import room_for
 from bridge.transport.channel import Channel, Room
 from bridge.transport.stream import Gateway
 
 log = logging.getLogger(__name__)
+
+#: Files that the bridge has open beside its clients: databases, sockets, links, the archive's process.
+RESERVE = 256
+
+
+def room_for(clients: int) -> int:
+    """Raise the limit of open files to what so many clients need, as far as may be; return how many there is room for.
+
+    uvloop closes a connection for which there is no descriptor left without a word, so the channels have to know.
+    """
+    wanted = clients + RESERVE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return clients
+    room = max(1, soft - RESERVE)
+    log.warning(
+        "MQB0005W the limit of open files is %d: there is room for %d clients, and max_clients asks for %d in all; "
+        "raise the hard "
+        "limit (LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
+        soft,
+        room,
+        clients,
+    )
+    return room
+
 
 #: What a channel listens by: where one of these changes it has to listen anew.
 _LISTENING = ("address", "port", "socket", "backlog")

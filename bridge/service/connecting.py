@@ -328,8 +328,7 @@ class Handshake:
             recording = session.take_records(unit.records)
         completion = await self._service.units.committed(unit)
         if completion.failure:
-            # What it was to put on record is still to be.
-            session.save_again()
+            session.records_lost()
             raise Failure(cmqc.reason_name(completion.failure))
         return recording
 

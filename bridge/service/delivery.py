@@ -14,8 +14,8 @@ from bridge.config import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
+from bridge.service.sequences import Turns
 from bridge.service.shares import Share, Shares
-from bridge.service.turns import Turns
 from bridge.service.units import Units
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
 from bridge.telemetry.record import StateKey, StateRecord
@@ -313,7 +313,7 @@ class Delivery:
         """Finish a unit of work with records of sessions, but no packets to answer."""
         for session, outgoing in recording:
             if completion.failure:
-                session.save_again()
+                session.records_lost()
             elif outgoing is not None:
                 self.recorded(session, outgoing)
 

@@ -163,7 +163,7 @@ class EventBus:
             self._handlers[event] = tuple(one for one in handlers if getattr(one, "__self__", None) is not subscriber)
 
     def publish(self, event: Event) -> None:
-        """Call the handlers of an event. What they raise is logged with its traceback (limited by `bridge.service.flood`)."""
+        """Call the handlers of an event. What they raise is logged with its traceback (limited by `bridge.service.log`)."""
         for handler in self._handlers.get(type(event), ()):
             try:
                 handler(event)

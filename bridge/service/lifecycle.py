@@ -1,13 +1,21 @@
-"""A bridge from start to end: queue manager, telemetry channels, signals, and what systemd is told."""
+"""The life cycle of a bridge: start, standby and stop, with notifications to systemd (sd_notify(3)).
+
+Parts start in order and stop in reverse order.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
+import shlex
+import shutil
 import signal
+import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,25 +37,22 @@ from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
-from bridge.service.administration.administration import Administration
+from bridge.service.activity import Watch
 from bridge.service.administration.commanded_channels import CommandedChannels
+from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts
-from bridge.service.administration.status import standby_status
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer, answers
 from bridge.service.gateway import Gateway
-from bridge.service.greeting import greeting
 from bridge.service.host import host_of
 from bridge.service.log import is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.service.reload import ConfigurationSource, Reload
-from bridge.service.supervisor import Supervisor
-from bridge.service.takeover import Takeover
+from bridge.service.reload import ConfigurationSource, Reload, Takeover
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing.tracing import TracesError, Tracing, tracing_of
-from bridge.service.watch import Watch
+from bridge.transport.channel import Channel
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
@@ -55,6 +60,88 @@ if TYPE_CHECKING:
     from bridge.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """The notification socket that systemd names in NOTIFY_SOCKET; without one, nothing is told to anybody."""
+
+    def __init__(self) -> None:
+        address = os.environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        watchdog = os.environ.get("WATCHDOG_USEC", "")
+        pid = os.environ.get("WATCHDOG_PID", "")
+        meant = not pid or pid == str(os.getpid())
+        self._is_ready = False
+        #: seconds between signs of life: half of what systemd allows
+        self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
+
+    def _tell(self, state: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
+                notifier.connect(self._address)
+                notifier.send(state.encode())
+        except OSError as error:
+            log.warning("MQB0006W systemd cannot be told %r: %s", state.split("\n")[0], error)
+
+    def ready(self, status: str) -> None:
+        """Tell that the channels listen and the queue manager answers."""
+        self._is_ready = True
+        self._tell(f"READY=1\nSTATUS={status}")
+
+    @contextlib.contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Tell that the configuration is read again, and when that has ended."""
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        try:
+            yield
+        finally:
+            self._tell("READY=1\nSTATUS=running")
+
+    def stopping(self) -> None:
+        """Tell that the service ends in order."""
+        self._tell("STOPPING=1\nSTATUS=finishing what is in flight")
+
+    @contextlib.contextmanager
+    def watched(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Give signs of life from the event loop: when it hangs, systemd restarts the service."""
+        if not self.interval:
+            yield
+            return
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(self.interval)
+                if self._is_ready:  # before, systemd waits for READY
+                    self._tell("WATCHDOG=1")
+
+        beating = loop.create_task(beat())
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+
+_ADDRESSES = {"127.0.0.1": "", "0.0.0.0": "", "::": " -h ::1"}
+
+
+def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
+    """Return lines for a person; none where no channel listens at an address.
+
+    `hint` are the options by which a command finds the bridge.
+    """
+    listening = [(one.endpoint, one.config) for one in channels if one.endpoint is not None]
+    if not listening:
+        return []
+    lines = ["try next, each in a terminal of its own:"]
+    # By a channel where it works as it stands.
+    plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
+    for address, port in plain[:1]:
+        lines.append(f"  mosquitto_sub{_ADDRESSES.get(address, f' -h {address}')} -p {port} -t 'demo/#' -v")
+    command = "mqbridge" if shutil.which("mqbridge") else shlex.quote(sys.argv[0])
+    return [*lines, f"  {command} mq pub demo/hello 'hello from MQ' {hint}"]
+
 
 #: What `Bridge.run` returns when another bridge has taken over: this one is to begin anew, and stands by.
 STAND_BY = -1

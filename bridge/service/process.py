@@ -13,10 +13,9 @@ import uvloop
 
 from bridge import __version__
 from bridge.config import Configuration
-from bridge.service.lifecycle import STAND_BY, AdminPort, Bridge, StartError
+from bridge.service.lifecycle import STAND_BY, AdminPort, Bridge, StartError, Supervisor
 from bridge.service.log import configure
 from bridge.service.reload import ConfigurationSource
-from bridge.service.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

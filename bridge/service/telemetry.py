@@ -28,11 +28,10 @@ from bridge.service.delivery import Delivery
 from bridge.service.events import ClientDisconnected, EventBus, MessagesAbandoned, Recovered, SessionEnded, Unclaimed
 from bridge.service.locked_out import LockedOut
 from bridge.service.quotas import Quotas
+from bridge.service.sequences import Turns
 from bridge.service.shares import Share
-from bridge.service.timers import Timers
-from bridge.service.turns import Turns
 from bridge.service.units import Units
-from bridge.service.will import Wills
+from bridge.service.will import Timers, Wills
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.outbox import SENT_AT_A_TURN
 from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord

@@ -1,8 +1,10 @@
-"""Wills: publications that the bridge makes in the place of clients that are gone (MQTT 3.1.1 and 5, section 3.1.2.5)."""
+"""Wills: publications on behalf of clients whose connections ended (MQTT 3.1.1 and 5, section 3.1.2.5), and their timers."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from bridge.archive.events import now_us
@@ -10,12 +12,34 @@ from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.service.client import Client
 from bridge.service.events import EventBus, Published
-from bridge.service.timers import Timers
 from bridge.service.units import Units, forbidden_of
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.session import Session
 from bridge.wire import cmqc
+
+
+class Timers:
+    """Timers by name."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+
+    def set(self, name: str, delay: float, action: Callable[[], None]) -> None:
+        """Have `action` called in `delay` seconds, in place of what was to be done under the name."""
+        self.cancel(name)
+        self._handles[name] = asyncio.get_running_loop().call_later(max(delay, 0.0), self._call, name, action)
+
+    def cancel(self, name: str) -> None:
+        """Have nothing done under a name."""
+        handle = self._handles.pop(name, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _call(self, name: str, action: Callable[[], None]) -> None:
+        self._handles.pop(name, None)
+        action()
+
 
 log = logging.getLogger(__name__)
 

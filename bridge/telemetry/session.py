@@ -194,8 +194,13 @@ class Session:
         return self._unsaved or self.outbox.unsaved
 
     def save_again(self) -> None:
-        """Write the records again: their last unit of work failed, or the client connected or left."""
+        """Write the records again: the client connected or left."""
         self._unsaved = self.outbox.unsaved = self.durable
+
+    def records_lost(self) -> None:
+        """Write the records again, those of requests included: a unit of work that contained them failed."""
+        self.requests.lose()
+        self.save_again()
 
     def save_sent(self) -> None:
         """Write the record of the sending half again: the connection or the shares have changed."""
@@ -377,8 +382,7 @@ class Session:
         for message_id in effects.completed:
             # PUBREL is sent again on the next connection.
             in_flight.move(in_flight.deliveries[message_id], Phase.AWAITING_PUBCOMP)
-        self.requests.lose()
-        self.save_again()
+        self.records_lost()
 
     def refuse(self, effects: ReceiveEffects, refused: Iterable[int]) -> None:
         """Forget rejected publications, by index: if the client sends them again, they are new."""

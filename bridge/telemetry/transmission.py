@@ -1,7 +1,8 @@
-"""Messages as the telemetry application and the queue manager exchange them, before and after the transmission queue."""
+"""Messages on the transmission queue: a client's message with its MQXQH, and when it was put."""
 
 from __future__ import annotations
 
+import calendar
 import math
 from typing import Protocol
 
@@ -113,3 +114,24 @@ def message_expiry_interval(transmission: Transmission) -> int | None:
     """
     left = transmission.seconds_left
     return None if left is None else max(math.ceil(left), 0)
+
+
+def put_time_of(transmission: Transmission) -> float:
+    """Return when a message was put, in seconds since the epoch; 0.0 where nobody says so."""
+    if transmission.put_time:
+        return transmission.put_time
+    md = transmission.message.md
+    return _time(md.PutDate, md.PutTime)
+
+
+def _time(date: bytes, time: bytes) -> float:
+    """Return MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) in seconds since the epoch; 0.0 for what is no time."""
+    if len(date) != 8 or len(time) != 8 or not (date + time).isdigit():
+        return 0.0
+    moment = (
+        int(date[:4]), int(date[4:6]), int(date[6:]), int(time[:2]), int(time[2:4]), int(time[4:6]), 0, 0, 0
+    )  # fmt: skip
+    try:
+        return calendar.timegm(moment) + int(time[6:]) / 100
+    except ValueError:
+        return 0.0

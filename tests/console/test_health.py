@@ -17,7 +17,7 @@ from bridge.config import Configuration
 from bridge.console import health, metrics
 from bridge.console.admin_port import AdminPort
 from bridge.console.http_protocol import MOST_CONNECTIONS
-from bridge.service.administration.status import show_status
+from bridge.service.administration.handlers import show_status
 from bridge.service.lifecycle import Bridge
 from tests.support.patience import PATIENCE
 from tests.support.scrape import admin_url, ask

@@ -14,6 +14,7 @@ from bridge.config import Configuration
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Publish
 from bridge.mqtt.writer import encode
+from bridge.service.events import Published
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import CATALOGUE
 from tests.support.bridge_process import BridgeProcess
@@ -292,7 +293,7 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
     bridge = Bridge(configuration, announce=lambda _: None)
     await bridge.start()
     assert bridge.metrics is None
-    assert bridge.service.units.traffic is None
+    assert Published not in bridge.service.events._handlers
     assert isinstance(bridge.host, EmbeddedHost)
     assert bridge.host.queue_manager.recovery_log.commits is None
     await bridge.stop()

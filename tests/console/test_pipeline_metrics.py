@@ -11,7 +11,7 @@ import pytest
 from bridge.config import Configuration
 from bridge.console.pipeline_metrics import gather_pipelines
 from bridge.pipeline.flow.administration.status import LOCK, STATUS, BatchSummary, StatusRecord
-from bridge.service.metrics.samples import Samples
+from bridge.service.metrics.catalogue import Samples
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from bridge.mq.backend import Completion, Recovered, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
 from bridge.service.gateway import Gateway
-from bridge.service.turns import Turns
+from bridge.service.sequences import Turns
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage

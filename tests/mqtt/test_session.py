@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.connection import ServerProtocol
-from bridge.mqtt.packets import PacketType, Puback, Publish, Pubrec
+from bridge.mqtt.packets import PacketType, Puback, Publish, PublishProperties, Pubrec
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.record import SentRecord, StateKey, StateRecord
+from bridge.telemetry.record import RequestRecord, SentRecord, StateKey, StateRecord
 from bridge.telemetry.session import ReceiveEffects, Session
 from tests.support.connected import connected as protocol_of
 
@@ -47,6 +47,19 @@ def test_a_refused_publication_is_not_acknowledged_for_one_that_came_since() -> 
     assert [message.payload for message, _ in new.publications] == [b"21.5"]
     assert session.committed(refused, [0], 0.0) == []
     assert session.committed(new, [], 0.0) == [PUBREC]
+
+
+def test_records_that_could_not_be_committed_are_written_again() -> None:
+    session = connected()
+    request = PublishProperties(response_topic="all answers", correlation_data=b"1")
+    session.receive([Publish("t", b"", 1, False, False, 1, request)])
+    lost: dict[StateKey, StateRecord | None] = {}
+    session.take_records(lost)
+    assert any(isinstance(record, RequestRecord) for record in lost.values())
+    session.records_lost()
+    again: dict[StateKey, StateRecord | None] = {}
+    session.take_records(again)
+    assert lost.items() <= again.items()
 
 
 # Messages for the client ------------------------------------------------------------------------------------------------

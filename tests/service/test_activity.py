@@ -9,9 +9,7 @@ import pytest
 
 from bridge.mqtt.packets import Puback, Publish, Subscribe
 from bridge.service import activity as activity_module
-from bridge.service import watch as watch_module
-from bridge.service.activity import WINDOW, Activity
-from bridge.service.watch import Watch
+from bridge.service.activity import WINDOW, Activity, Watch
 
 
 class Clock:
@@ -68,7 +66,7 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
 
 async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
-    monkeypatch.setattr(watch_module, "SILENCE", 0.05)
+    monkeypatch.setattr(activity_module, "SILENCE", 0.05)
     async with bridge() as running:
         watch = Watch(running.service, cast("Any", None))
         first = watch.asked()
@@ -85,7 +83,7 @@ async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.M
 
 async def test_a_queue_manager_that_does_not_answer_holds_up_nothing(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its depth is not known then, and one question at a time waits for it."""
-    monkeypatch.setattr(watch_module, "DEPTH_TIMEOUT", 0.02)
+    monkeypatch.setattr(activity_module, "DEPTH_TIMEOUT", 0.02)
     hangs = asyncio.Event()
     loop = asyncio.get_running_loop()
     asked = 0
@@ -95,7 +93,7 @@ async def test_a_queue_manager_that_does_not_answer_holds_up_nothing(bridge: Any
             nonlocal asked
             asked += 1
             asyncio.run_coroutine_threadsafe(hangs.wait(), loop).result()
-            raise watch_module.MQError(2059, purpose)
+            raise activity_module.MQError(2059, purpose)
 
     async with bridge() as running:
         watch = Watch(running.service, cast("Any", Hanging()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Connack
-from bridge.service.descriptors import RESERVE, room_for
+from bridge.service.channels import RESERVE, room_for
 from bridge.transport.channel import Room
 
 

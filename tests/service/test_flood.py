@@ -12,9 +12,18 @@ import pytest
 
 from bridge.config import LogConfig
 from bridge.service import log as log_module
-from bridge.service.flood import EQUAL_LINES, KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
-from bridge.service.log import JsonFormatter, TextFormatter, set_level
-from bridge.service.log_fields import LINE_LENGTH, printable
+from bridge.service.log import (
+    EQUAL_LINES,
+    KIND_INTERVAL,
+    KIND_LINES,
+    LINE_LENGTH,
+    Flood,
+    FloodHandler,
+    JsonFormatter,
+    TextFormatter,
+    printable,
+    set_level,
+)
 from bridge.transport.peer import Peer
 
 LINE = "MQB2301W client %s: refused"

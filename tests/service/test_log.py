@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.service import log as log_module
-from bridge.service.flood import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler
-from bridge.service.log import JsonFormatter, TextFormatter
+from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
 from bridge.transport.peer import Peer
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.service import systemd_journal
-from bridge.service.log import TextFormatter
-from bridge.service.systemd_journal import JournalHandler
+from bridge.service import log as log_module
+from bridge.service.log import JournalHandler, TextFormatter
 from bridge.transport.peer import Peer
 from tests.support.patience import PATIENCE
 
@@ -40,7 +39,7 @@ class Journal:
         if rights:
             descriptor = array.array("i", rights[0][2])[0]
             # journald takes no file that somebody may still change.
-            assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == systemd_journal._SEALS
+            assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == log_module._SEALS
             with open(descriptor, "rb") as file:
                 file.seek(0)
                 data = file.read()
@@ -164,7 +163,7 @@ def test_a_long_line_is_not_lost_where_there_is_no_file_in_memory(
     def refused(*_: object) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(systemd_journal.os, "memfd_create", refused)
+    monkeypatch.setattr(log_module.os, "memfd_create", refused)
     try:
         raise ValueError("x" * 2_000_000)
     except ValueError:
@@ -175,10 +174,10 @@ def test_a_long_line_is_not_lost_where_there_is_no_file_in_memory(
 PROGRAM = """
 import logging, os, sys
 from bridge.config import LogConfig
-from bridge.service import log, systemd_journal
+from bridge.service import log
 found = os.fstat(2)
 os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
-systemd_journal.JournalHandler.__init__.__defaults__ = (sys.argv[1],)
+log.JournalHandler.__init__.__defaults__ = (sys.argv[1],)
 log.configure(LogConfig(format=sys.argv[2]))
 for _ in range(5):
     logging.getLogger("bridge").error("MQB2103E said")

@@ -10,9 +10,8 @@ import pytest
 from bridge.config import ChannelConfig, Configuration, LogConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.security.authenticators import Authenticators
-from bridge.service import takeover
-from bridge.service.reload import ReloadRefused
-from bridge.service.takeover import Takeover, with_command_line
+from bridge.service import reload
+from bridge.service.reload import ReloadRefused, Takeover, with_command_line
 
 #: A section as it runs, as the file had it and has it now, and what becomes of it.
 LOGS = [
@@ -62,7 +61,7 @@ class Applied:
 def levels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The levels that the log was set to."""
     found: list[str] = []
-    monkeypatch.setattr(takeover, "configure", lambda config: found.append(config.level))
+    monkeypatch.setattr(reload, "configure", lambda config: found.append(config.level))
     return found
 
 

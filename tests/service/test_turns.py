@@ -27,8 +27,8 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.writer import encode
 from bridge.service import delivery as delivery_module
 from bridge.service import gateway as gateway_module
+from bridge.service import sequences as turns_module
 from bridge.service import telemetry as telemetry_module
-from bridge.service import turns as turns_module
 from bridge.service.events import EventBus, PublicationRejected
 from bridge.service.gateway import DELIVERIES_AT_A_TURN
 from bridge.service.locked_out import LockedOut

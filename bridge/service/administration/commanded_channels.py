@@ -13,8 +13,8 @@ from bridge.administration.answers import ChannelState, ChannelStatus
 from bridge.mq.telemetry_channels import ClientChannelStatus
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticators import Authenticators
-from bridge.service.administration.channels import statuses_of
 from bridge.service.administration.clients import purge, status_of
+from bridge.service.administration.handlers import statuses_of
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import ChannelError
 from bridge.telemetry.session import Session

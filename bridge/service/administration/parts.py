@@ -9,11 +9,11 @@ import msgspec
 from bridge.administration.answers import BridgeState
 from bridge.config import Configuration
 from bridge.mq.host import Host
+from bridge.service.activity import Watch
 from bridge.service.channels import Channels
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
-from bridge.service.watch import Watch
 
 #: Rows that are looked at in one turn of the event loop.
 ROWS_AT_A_TURN = 500

@@ -1,14 +1,12 @@
-"""All metrics of the bridge: name, type, meaning and labels, in one table.
-
-What a scrape holds is checked against it, and `deploy/alerts.yaml` and `deploy/grafana.json` name nothing else.
-Names that begin with `ibmmq_` are those of ibm-messaging/mq-metric-samples. No label is a client identifier, a topic or
-anything else that clients choose.
-"""
+"""The catalogue of metrics, and the samples of one scrape."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from bridge.administration.histogram import Histogram
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 
@@ -261,3 +259,35 @@ def table() -> str:
         labels = ", ".join(f"`{label}`" for label in one.labels)
         lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")
     return "\n".join(lines)
+
+
+class Distribution:
+    """A histogram at one moment: what was counted up to each upper bound, and the sum of all."""
+
+    __slots__ = ("buckets", "sum")
+
+    def __init__(self, histogram: Histogram) -> None:
+        self.buckets = histogram.buckets()
+        self.sum = histogram.sum
+
+
+Value: TypeAlias = float | Distribution
+
+
+class Samples:
+    """Values of the metrics of the catalogue, and of no others."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[tuple[tuple[str, ...], Value]]] = {name: [] for name in CATALOGUE}
+
+    def add(self, name: str, value: float | Histogram, *labels: str) -> None:
+        """Add a value; the labels are in the order of the catalogue. Raises ValueError where they are not as many."""
+        if len(labels) != len(CATALOGUE[name].labels):
+            raise ValueError(f"{name} has the labels {CATALOGUE[name].labels}, not {labels}")
+        taken = Distribution(value) if isinstance(value, Histogram) else float(value)
+        self._values[name].append((labels, taken))
+
+    def __iter__(self) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], Value]]]]:
+        """Yield each metric with its values; of one that there is nothing to say of, none."""
+        for name, values in self._values.items():
+            yield CATALOGUE[name], values

@@ -1,27 +1,162 @@
-"""All that a running bridge counts, and how it is gathered when somebody asks."""
+"""The metrics of a bridge, and how they are collected for a scrape."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
-from collections import Counter
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import bridge
 from bridge.administration.answers import BridgeState, ProblemKind
+from bridge.administration.histogram import Histogram
 from bridge.compilation import PURE
 from bridge.config import Configuration
 from bridge.mq.backend import Commits
-from bridge.mq.host import Host
+from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
 from bridge.service.administration.parts import Parts
 from bridge.service.administration.problems import problems
 from bridge.service.mappings.status import State
-from bridge.service.metrics.event_loop import EventLoopLag
-from bridge.service.metrics.queue_manager import gather_queue_manager
-from bridge.service.metrics.samples import Samples
-from bridge.service.metrics.sessions import SessionCount
+from bridge.service.metrics.catalogue import Samples
 from bridge.service.metrics.traffic import Traffic
 from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.telemetry.session import Session
+
+#: Seconds between measurements, and how many the maximum is of: those of a minute.
+_LAG_INTERVAL: Final = 0.5
+_REMEMBERED: Final = 120
+
+
+class EventLoopLag:
+    """Measures the event loop that it is begun on."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        """Begin; `tick` is called at each measurement."""
+        self._tick = tick
+        self._lag = Histogram()
+        self._last: deque[float] = deque(maxlen=_REMEMBERED)
+        self._task = asyncio.get_running_loop().create_task(self._measure())
+
+    async def _measure(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(_LAG_INTERVAL)
+            late = max(time.perf_counter() - began - _LAG_INTERVAL, 0.0)
+            self._lag.observe(late)
+            self._last.append(late)
+            self._tick()
+
+    def gather(self, samples: Samples) -> None:
+        """Add what was measured."""
+        samples.add("mqbridge_event_loop_lag_seconds", self._lag)
+        samples.add("mqbridge_event_loop_lag_max_seconds", max(self._last, default=0.0))
+
+    def stop(self) -> None:
+        """End."""
+        self._task.cancel()
+
+
+#: MQQMSTA_RUNNING, and what stands for a queue manager that does not answer.
+_RUNNING: Final = 2
+_AWAY: Final = 0
+#: As mq-metric-samples has it of a queue manager on Linux.
+_PLATFORM: Final = "UNIX"
+
+
+def gather_queue_manager(
+    samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str
+) -> None:
+    """Add what the last inspection of a queue manager has found."""
+    manager = name, _PLATFORM
+    samples.add("ibmmq_qmgr_status", _AWAY if found is None else _RUNNING, *manager)
+    if found is not None:
+        _add(samples, found, manager, transmission_queue)
+
+
+def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], transmission_queue: str) -> None:
+    for queue in found.queues:
+        labels = (*manager, queue.name, "XMITQ" if queue.transmission else "NORMAL")
+        age = queue.oldest_message_age if queue.depth else 0.0
+        samples.add("ibmmq_queue_depth", queue.depth, *labels)
+        samples.add("ibmmq_queue_attribute_max_depth", queue.max_depth, *labels)
+        samples.add("ibmmq_queue_input_handles", queue.input_handles, *labels)
+        samples.add("ibmmq_queue_output_handles", queue.output_handles, *labels)
+        if age is not None:
+            samples.add("ibmmq_queue_oldest_message_age", age, *labels)
+        if queue.name != transmission_queue:
+            continue
+        samples.add("mqbridge_transmission_queue_depth", queue.depth)
+        samples.add("mqbridge_transmission_queue_max_depth", queue.max_depth)
+        if age is not None:
+            samples.add("mqbridge_transmission_queue_oldest_message_age_seconds", age)
+    samples.add("mqbridge_queues_left_out", found.left_out)
+    if found.retained is not None:
+        samples.add("mqbridge_retained_publications", found.retained)
+    if found.disk_full is not None:
+        samples.add("mqbridge_disk_full", found.disk_full)
+    for what, size in found.file_sizes.items():
+        samples.add("mqbridge_recovery_log_file_bytes", size, what)
+
+
+#: Sessions that are looked at in one turn of the event loop.
+_AT_A_TURN: Final = 500
+#: Seconds that a count is good for.
+_COUNT_INTERVAL: Final = 10.0
+
+
+class SessionCount:
+    """Sessions, and what they hold, at a moment not long ago. Called on the event loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counted_at: float | None = None
+        self._counting = asyncio.Lock()
+        #: by channel, and whether it is durable and connected
+        self._sessions: Counter[tuple[str, bool, bool]] = Counter()
+        #: by metric and channel
+        self._held: dict[str, Counter[str]] = {}
+
+    async def gather(self, samples: Samples, sessions: Mapping[str, Session]) -> None:
+        """Add the numbers, which are counted anew where they are too old."""
+        async with self._counting:
+            if self._counted_at is None or self._clock() - self._counted_at >= _COUNT_INTERVAL:
+                await self._count(list(sessions.values()))
+                self._counted_at = self._clock()
+        for (channel, durable, connected), count in self._sessions.items():
+            samples.add("mqbridge_sessions", count, channel, _truth(durable), _truth(connected))
+        for name, counts in self._held.items():
+            for channel, count in counts.items():
+                samples.add(name, count, channel)
+
+    async def _count(self, sessions: list[Session]) -> None:
+        found: Counter[tuple[str, bool, bool]] = Counter()
+        subscriptions: Counter[str] = Counter()
+        in_flight: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        unreleased: Counter[str] = Counter()
+        for number, session in enumerate(sessions, 1):
+            channel, outbox = session.channel, session.outbox
+            found[channel, session.durable, session.connected] += 1
+            subscriptions[channel] += len(session.filters) + len(session.shares)
+            in_flight[channel] += outbox.in_flight.unfinished
+            waiting[channel] += len(outbox.backlog)
+            unreleased[channel] += len(session.receiver.identifiers)
+            if not number % _AT_A_TURN:
+                await asyncio.sleep(0)
+        self._sessions = found
+        self._held = {
+            "mqbridge_subscriptions": subscriptions,
+            "mqbridge_in_flight_messages": in_flight,
+            "mqbridge_waiting_messages": waiting,
+            "mqbridge_unreleased_publications": unreleased,
+        }
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
 
 
 class Metrics:

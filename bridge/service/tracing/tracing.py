@@ -18,13 +18,12 @@ from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.events import Acknowledged, DeadLettered, EventBus, Finished
-from bridge.service.put_time import put_time_of
 from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
 from bridge.telemetry.message import Publication, Received
 from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import Session
 from bridge.telemetry.trace_context import TraceContext, context_in, context_of, user_property_with
-from bridge.telemetry.transmission import PublicationMessage, Transmission
+from bridge.telemetry.transmission import PublicationMessage, Transmission, put_time_of
 from bridge.wire import cmqc
 
 Publications = Sequence[tuple[PublicationMessage, bool]]

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Got
-from bridge.service.mappings import blocked_queues
+from bridge.service.mappings import transfer
 from bridge.service.mappings.status import State, Status
 from tests.service.mappings.scene import DEAD_LETTERS, Fault, Scene, mapping_config
 from tests.support.patience import until
@@ -109,7 +109,7 @@ def test_two_blocked_queues_recover_independently(full: Scene) -> None:
 def test_look_ahead_is_bounded_and_reported(
     full: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(blocked_queues, "LOOK_AHEAD", 4)
+    monkeypatch.setattr(transfer, "LOOK_AHEAD", 4)
     publish(full, *range(10))
     runner = full.runner(CONFIG)
     until(lambda: "MQB5009W" in caplog.text and waiting(runner.status) == [("FULL", 4)])

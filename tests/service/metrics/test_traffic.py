@@ -9,16 +9,14 @@ from bridge.mq.backend import Completion
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish
 from bridge.service.events import Acknowledged, Finished, Published
-from bridge.service.metrics.reasons import OTHER, reason_label
-from bridge.service.metrics.samples import Samples, Value
-from bridge.service.metrics.traffic import TIMED, Traffic
-from bridge.service.put_time import put_time_of
+from bridge.service.metrics.catalogue import Samples, Value
+from bridge.service.metrics.traffic import OTHER, TIMED, Traffic, reason_label
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.outbox import EXPIRED, Outgoing
 from bridge.telemetry.session import ReceiveEffects, Session
-from bridge.telemetry.transmission import PublicationMessage
+from bridge.telemetry.transmission import PublicationMessage, put_time_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.service.conftest import Queued

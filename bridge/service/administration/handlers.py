@@ -1,0 +1,402 @@
+"""Handlers of administrative requests: one table from request to handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+import bridge
+from bridge.administration import requests
+from bridge.administration.answers import (
+    BridgeState,
+    BridgeStatus,
+    ChannelStatus,
+    LinkConnectionStatus,
+    LinkStatus,
+    TopicDetails,
+    TopicNode,
+)
+from bridge.administration.counters import Counters, MappingCounters
+from bridge.administration.requests import (
+    MOST_ROWS,
+    Answer,
+    AnyRequest,
+    ListChannels,
+    ListLinks,
+    ListMappings,
+    ListTopics,
+    PauseMapping,
+    Reload,
+    Request,
+    ResumeMapping,
+    SetLogLevel,
+    ShowCounters,
+    ShowStatus,
+    ShowTopic,
+    StartChannel,
+    StopChannel,
+    TestLink,
+)
+from bridge.config import Configuration, LinkConfig
+from bridge.config.values import endpoint
+from bridge.mq.mqi import MQError
+from bridge.mq.topic_inquiry import TooMany
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.topics import topic_filter_error
+from bridge.security import audit_log
+from bridge.service.administration.clients import disconnect_client, list_clients, purge_clients, show_client
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
+from bridge.service.administration.problems import problems
+from bridge.service.channels import ChannelError, place_of
+from bridge.service.log import set_level
+from bridge.service.mappings.registry import MappingError
+from bridge.service.mappings.status import Status
+
+if TYPE_CHECKING:
+    from bridge.link.connection import LinkConnection
+
+
+async def list_channels(parts: Parts, request: ListChannels) -> list[ChannelStatus]:
+    """Return how each channel is, in the order of the configuration; those that commands have defined come behind."""
+    return statuses_of(parts)
+
+
+def statuses_of(parts: Parts) -> list[ChannelStatus]:
+    """Return how each channel is. Callable on any thread."""
+    clients: dict[str, int] = {}
+    for client in list(parts.service.clients.values()):
+        clients[client.channel.name] = clients.get(client.channel.name, 0) + 1
+    found = []
+    # The register's: a command may ask for one that it has defined just now.
+    for config in parts.host.telemetry_channels.channels:
+        channel = parts.channels.get(config.name)
+        bound = None if channel is None else channel.endpoint
+        found.append(
+            ChannelStatus(
+                name=config.name,
+                state="stopped" if channel is None else "running",
+                endpoint=place_of(config) if bound is None else endpoint(*bound),
+                tls=config.tls is not None,
+                websocket=config.websocket is not None,
+                protocols=list(config.protocols),
+                connections=0 if channel is None else len(channel.connections),
+                clients=clients.get(config.name, 0),
+                max_clients=config.max_clients,
+                defined_by="file" if parts.host.telemetry_channels.is_of_file(config.name) else "command",
+                problem=parts.channels.problems.get(config.name, ""),
+            )
+        )
+    return found
+
+
+async def start_channel(parts: Parts, request: StartChannel) -> Done:
+    """Have a channel listen again. Raises Refused."""
+    try:
+        return Done([await parts.channels.start(request.name)])
+    except ChannelError as error:
+        raise Refused(str(error)) from error
+
+
+async def stop_channel(parts: Parts, request: StopChannel) -> Done:
+    """Stop a channel, or disconnect one client of it. Raises Refused."""
+    if request.client_id is not None:
+        client = parts.service.clients.get(request.client_id)
+        if client is None or client.channel.name != request.name:
+            raise Refused(f"client {request.client_id!r} is not connected by channel {request.name}")
+        client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
+        return Done([f"client {request.client_id!r} disconnected"])
+    try:
+        return Done([await parts.channels.stop(request.name)])
+    except ChannelError as error:
+        raise Refused(str(error)) from error
+
+
+#: Clients of one reading at most.
+MOST_CLIENTS = 1_000
+
+
+async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
+    """Return a reading of the counters."""
+    activity = parts.watch.asked()
+    clients = Counter(client.channel.name for client in parts.service.clients.values())
+    in_flight = 0
+    for number, session in enumerate(list(parts.service.sessions.values()), 1):
+        in_flight += len(session.outbox.in_flight.deliveries)
+        if not number % ROWS_AT_A_TURN:
+            await asyncio.sleep(0)
+    depth = await parts.watch.depth()
+    names = dict.fromkeys([*(one.name for one in parts.channels.configs), *activity.channels])
+    return Counters(
+        time=time.time(),
+        since=activity.since,
+        clients=len(parts.service.clients),
+        sessions=len(parts.service.sessions),
+        in_flight=in_flight,
+        units_of_work=parts.service.units.under_way,
+        transmission_queue_depth=depth,
+        channels=[activity.of(name, clients[name]) for name in names],
+        busiest_clients=activity.busiest(min(max(request.clients, 0), MOST_CLIENTS)),
+        mappings=[
+            MappingCounters(
+                name=one.name, state=one.state, taken=one.taken, moved=one.moved, dead_lettered=one.dead_lettered
+            )
+            for one in parts.mappings.statuses()
+        ],
+    )
+
+
+# The client of brokers is imported where there is a link.
+#: Seconds that a trial may take in all.
+TRIAL_TIMEOUT = 45.0
+
+
+async def list_links(parts: Parts, request: ListLinks) -> list[LinkStatus]:
+    """Return the links, in the order of the configuration, and who is connected to each."""
+    connections: dict[str, list[LinkConnectionStatus]] = {}
+    for mapping, connection in parts.mappings.links():
+        connections.setdefault(connection.name, []).append(_status(mapping, connection))
+    return [
+        LinkStatus(
+            name=name,
+            broker=", ".join(endpoint(*address) for address in link.addresses),
+            tls=link.tls is not None,
+            version=link.version,
+            connections=connections.get(name, []),
+        )
+        for name, link in parts.configuration.links.items()
+    ]
+
+
+def _status(mapping: str, connection: LinkConnection) -> LinkConnectionStatus:
+    error, at = connection.last_error
+    return LinkConnectionStatus(
+        mapping=mapping,
+        connected=connection.up,
+        client_id=connection.client_id,
+        address=connection.address,
+        since=connection.since,
+        last_error=error,
+        last_error_at=at,
+    )
+
+
+async def test_link(parts: Parts, request: TestLink) -> Answer:
+    """Try a connection to a link's broker, and say each step; one at a time is tried. Raises Refused."""
+    config = parts.configuration.links.get(request.name)
+    if config is None:
+        raise Refused(f"there is no link {request.name}")
+    if parts.trying_link:
+        raise Refused("another link is being tried; try again when that is over")
+    parts.trying_link = True
+    steps: list[str] = []
+    # Its thread goes on where it is given up: only when it has ended is there another.
+    trial = asyncio.get_running_loop().run_in_executor(None, _try, request.name, config, steps)
+
+    def ended(_: object) -> None:
+        parts.trying_link = False
+
+    trial.add_done_callback(ended)
+    try:
+        async with asyncio.timeout(TRIAL_TIMEOUT):
+            failure = await asyncio.shield(trial)
+    except TimeoutError:
+        failure = f"given up after {TRIAL_TIMEOUT:g} s"
+    lines = [f"link {request.name}: {step}" for step in (*steps, *([] if failure is None else [f"FAILED: {failure}"]))]
+    return Answer(ok=failure is None, lines=lines)
+
+
+def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
+    """Add the steps of a trial to a list, on a thread of its own; return why it failed, None where it has not."""
+    # Imported by who asks: with it comes the client of brokers, which many a bridge has no use for.
+    from bridge.link.trial import TrialFailed, try_link
+    from bridge.service.mappings.link_session import password_of
+
+    try:
+        for step in try_link(name, config, lambda: password_of(name, config)):
+            steps.append(step)
+    except TrialFailed as error:
+        return str(error)
+    return None
+
+
+async def set_log_level(parts: Parts, request: SetLogLevel) -> Done:
+    """Write the log from a level on, until the bridge ends or reads its configuration file again with another."""
+    set_level(request.level)
+    return Done([f"the log has {request.level} and above"])
+
+
+async def list_mappings(parts: Parts, request: ListMappings) -> list[Status]:
+    """Return what each mapping does and did, in the order of the configuration."""
+    return parts.mappings.statuses()
+
+
+async def pause_mapping(parts: Parts, request: PauseMapping) -> Done:
+    """Have a mapping take nothing more. Raises Refused."""
+    try:
+        return Done([await parts.mappings.pause(request.name)])
+    except MappingError as error:
+        raise Refused(str(error)) from error
+
+
+async def resume_mapping(parts: Parts, request: ResumeMapping) -> Done:
+    """Have a mapping that was paused go on. Raises Refused."""
+    try:
+        return Done([await parts.mappings.resume(request.name)])
+    except MappingError as error:
+        raise Refused(str(error)) from error
+
+
+T = TypeVar("T")
+
+
+async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
+    """Return the levels below a topic. Raises Refused."""
+    if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
+        raise Refused(f"{request.below!r} is no topic: {error}")
+    return await _asked(parts, parts.host.topic_inquiry.below(request.below, request.after, _rows(request.rows)))
+
+
+async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
+    """Return what is retained for a filter, and who subscribes. Raises Refused."""
+    if (error := topic_filter_error(request.topic_filter)) is not None:
+        raise Refused(f"{request.topic_filter!r} is no topic filter: {error}")
+    rows = _rows(request.rows)
+    return await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
+
+
+def _rows(wanted: int) -> int:
+    return min(max(wanted, 1), MOST_ROWS)
+
+
+async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except (MQError, TooMany) as error:
+        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+
+
+async def reload(parts: Parts, request: Reload) -> Answer:
+    """Read the configuration file again."""
+    ok, lines = await parts.reload()
+    # Taken over it is, but not all of it was done.
+    ok = ok and not parts.channels.problems
+    return Answer(ok=ok, lines=lines)
+
+
+async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
+    """Return how the bridge is, and what is not as it should be."""
+    statuses = parts.mappings.statuses()
+    settings = parts.configuration.queue_manager
+    return BridgeStatus(
+        state=parts.state,
+        version=bridge.__version__,
+        started_at=parts.started_at,
+        process_id=os.getpid(),
+        queue_manager=parts.host.name,
+        queue_manager_type=settings.type,
+        queue_manager_available=parts.service.backend.available,
+        queue_manager_state=_queue_manager_state(parts),
+        channels=len(parts.channels.configs),
+        channels_running=len(parts.channels),
+        clients=len(parts.service.clients),
+        sessions=len(parts.service.sessions),
+        units_of_work=parts.service.units.under_way,
+        mappings=len(statuses),
+        log_level=logging.getLevelName(logging.getLogger().level).lower(),
+        problems=await problems(parts),
+    )
+
+
+def _queue_manager_state(parts: Parts) -> str:
+    if parts.service.backend.available:
+        return "answers"
+    embedded = parts.configuration.queue_manager.type == "embedded"
+    return "takes nothing persistent: its disk is full" if embedded else "does not answer"
+
+
+def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:
+    """Return the status of a bridge that stands by: a healthy one has no problems."""
+    settings = configuration.queue_manager
+    return BridgeStatus(
+        state=BridgeState.STANDING_BY,
+        version=bridge.__version__,
+        started_at=started_at,
+        process_id=os.getpid(),
+        queue_manager=settings.name,
+        queue_manager_type=settings.type,
+        queue_manager_available=True,
+        queue_manager_state=f"is served by another bridge: {waits_for}",
+        channels=len(configuration.channels),
+        channels_running=0,
+        clients=0,
+        sessions=0,
+        units_of_work=0,
+        mappings=len(configuration.mappings),
+        log_level=logging.getLevelName(logging.getLogger().level).lower(),
+    )
+
+
+log = logging.getLogger(__name__)
+
+#: Answers a request: by a value that becomes the answer's `result`, by Done, or by the whole answer. Raises Refused.
+Handler = Callable[[Parts, Any], Awaitable[object]]
+
+HANDLERS: Final = MappingProxyType[type[Request], Handler](
+    {
+        requests.Reload: reload,
+        requests.ShowStatus: show_status,
+        requests.ListChannels: list_channels,
+        requests.StartChannel: start_channel,
+        requests.StopChannel: stop_channel,
+        requests.ListClients: list_clients,
+        requests.ShowClient: show_client,
+        requests.DisconnectClient: disconnect_client,
+        requests.PurgeClients: purge_clients,
+        requests.ShowCounters: show_counters,
+        requests.SetLogLevel: set_log_level,
+        requests.ListLinks: list_links,
+        requests.TestLink: test_link,
+        requests.ListTopics: list_topics,
+        requests.ShowTopic: show_topic,
+        requests.ListMappings: list_mappings,
+        requests.PauseMapping: pause_mapping,
+        requests.ResumeMapping: resume_mapping,
+    }
+)
+
+
+class Administration:
+    """Answers requests about one running bridge, on its event loop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    async def answer(self, request: AnyRequest, user: str) -> Answer:
+        """Do what a request asks for; `user` is who asks, for the audit log."""
+        try:
+            found = await HANDLERS[type(request)](self.parts, request)
+        except Refused as error:
+            answer = Answer(ok=False, lines=[str(error)])
+        except Exception:
+            # A fault of the administration is no fault of the messages.
+            log.exception("MQB9001E a request of %s fails: %s", user, request)
+            answer = Answer(ok=False, lines=["the bridge cannot answer that; its log says why"])
+        else:
+            if isinstance(found, Answer):
+                answer = found
+            elif isinstance(found, Done):
+                answer = Answer(lines=found.lines)
+            else:
+                answer = Answer(result=msgspec.Raw(msgspec.json.encode(found)))
+        if request.CHANGES:
+            facts = msgspec.to_builtins(request)
+            audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
+        return answer
