@@ -67,13 +67,13 @@ PYTEST = env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 # What the tests need of the system, and for IBM's packages.
 stand-in: $(VENV)/.ready
 	@sh tests/system-packages.sh
-	@MAKEFLAGS= sh tests/mqi/environments.sh $(BIN)/python
+	@MAKEFLAGS= sh testing/ibm_standin/environments.sh $(BIN)/python
 
 mqtt-js: $(VENV)/.ready-test
 	@sh tests/node-packages.sh $(BIN)/python mqtt_js
 
 check: $(VENV)/.ready-test
-	@$(BIN)/ruff check bridge tests deploy docs
+	@$(BIN)/ruff check bridge tests testing deploy docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -183,7 +183,7 @@ bench-passwords: $(VENV)/.ready-bench
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench
-	@sh tests/mqi/environments.sh $(BIN)/python
+	@sh testing/ibm_standin/environments.sh $(BIN)/python
 	@$(BIN)/python -m tests.bench.remote $(ARGS)
 
 # The pipeline on Spark: mapping, queue and Parquet, streaming latency.

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.archive.filter_tree import FilterTree
 from bridge.archive.schema import Direction, Outcome
 
 #: An end that has not come.
@@ -136,10 +135,3 @@ class History:
         )
         held[interval.topic_filter] = interval
         self.intervals.append(interval)
-
-    def tree(self) -> FilterTree[Interval]:
-        """Return the subscriptions by topic filter."""
-        tree: FilterTree[Interval] = FilterTree()
-        for interval in self.intervals:
-            tree.add(interval.topic_filter, interval)
-        return tree

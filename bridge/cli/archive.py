@@ -27,21 +27,19 @@ def _reading(name: str) -> Iterator[None]:
     from bridge.extras import install
 
     try:
-        import pyarrow as pa
+        import duckdb
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: `{install('archive')}` brings it", WRONG_USAGE) from error
     from rich.console import Console
 
-    from bridge.archive.scan import NoRows
+    from bridge.archive.database import NoRows
 
-    # Arrow's own allocator keeps what is free: twice as much as is used.
-    pa.set_memory_pool(pa.system_memory_pool())
     try:
         with Console(stderr=True).status(f"{name}: reading the archive"):
             yield
     except NoRows as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, duckdb.Error) as error:
         raise Failure(f"the archive cannot be read: {error}", WRONG_USAGE) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from bridge.archive.report.page import cell, period
+from bridge.archive.report.section import cell, period
 
 if TYPE_CHECKING:
     from bridge.archive.audit.audit import Audit

@@ -168,12 +168,7 @@ def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
             reach = "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
         lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{reach}")
     else:
-        way = "Unix sockets" if queue_manager.c_programs else "the Unix socket"
-        lines.append(f"MQ applications of other processes connect through {way} only")
-    if queue_manager.c_programs:
-        lines.append("MQ applications in C connect as well, through mqi.sock of the data directory")
-    if listener and listener.channels:
-        lines.append(f"MQ applications in C connect over TCP by channel {', '.join(listener.channels)}")
+        lines.append("MQ applications of other processes connect through the Unix socket only")
     return lines
 
 

@@ -68,8 +68,6 @@ class ListenerConfig(Section):
     """IP address or host name to listen on; one that other machines reach needs `password_file` or `authentication`."""
     port: Port = 1414
     """TCP port; 0 takes any free one."""
-    channels: list[ChannelName] = Field(default_factory=list)
-    """Server-connection channels by which programs in C connect; empty: by any name."""
     tls: ListenerTlsConfig | None = None
     """TLS; None: none."""
     max_connections: Annotated[int, values.integer(1, 1_000_000)] = 1_000
@@ -83,7 +81,7 @@ class ListenerConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "channels", "authentication")
+        return without_empty(data, "authentication")
 
     @field_validator("authentication")
     @classmethod
@@ -127,9 +125,7 @@ class EmbeddedQueueManagerConfig(Section):
     """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
     path written in the file from the directory of that file."""
     listener: ListenerConfig | None = None
-    """TCP listener for MQ applications; None: they reach the queue manager through Unix sockets only."""
-    c_programs: Truth = False
-    """Whether programs in C connect at `mqi.sock` in the data directory; where `listener` listens they do in any case."""
+    """TCP listener for MQ applications; None: they reach the queue manager through the Unix socket only."""
     scripts: list[FilePath] = Field(default_factory=list)
     """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
     authorities: Annotated[Authorities, values.choice(Authorities)] = "ignored"
@@ -234,7 +230,6 @@ class IbmQueueManagerConfig(Section):
         f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
         "token": "no token in this file, because too many read it (write it into a file that only the bridge may read, and"
         " name that file as token_file)",
-        "c_programs": "no such key with type ibm, because programs in C connect to IBM MQ by themselves",
     }
 
     type: Literal["ibm"] = "ibm"

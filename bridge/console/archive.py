@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.archive.report.page import cell, drawn
-from bridge.archive.report.section import Report
+from bridge.archive.report.page import drawn
+from bridge.archive.report.section import Report, cell
 from bridge.console.access import Who
 from bridge.console.console import Console
 from bridge.console.problem import Problem
@@ -128,7 +128,7 @@ def _sections(report: Report) -> list[DrawnSection]:
             one.title,
             one.columns,
             [[cell(value) for value in row] for row in one.rows],
-            Markup(drawn(one)) if one.rows else Markup(),  # names in it are escaped as it is drawn
+            drawn(one) if one.rows else Markup(),
             one.chart,
         )
         for one in report.sections

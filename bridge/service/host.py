@@ -13,11 +13,7 @@ def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Ho
     if configuration.queue_manager.type == "embedded":
         from bridge.mq.embedded.host import EmbeddedHost
 
-        if not configuration.queue_manager.c_programs and configuration.queue_manager.listener is None:
-            return EmbeddedHost(configuration, loop)
-        from bridge.mq.capi.conversation import MqiConversation
-
-        return EmbeddedHost(configuration, loop, MqiConversation)
+        return EmbeddedHost(configuration, loop)
     from bridge.mq.ibm.host import IbmHost
 
     return IbmHost(configuration, loop)

@@ -24,7 +24,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
-from bridge.wire.mq.pcf import MQCFH, MQCFST, encode_pcf
+from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
 from tests.support.bridge_process import BridgeProcess
 from tests.support.patience import PATIENCE, eventually
 from tests.support.raw_client import ConnectionClosed, RawClient
@@ -290,7 +290,11 @@ def test_applications_in_the_audit_log(bridge: BridgeProcess) -> None:
         RemoteConnection(where, user="app", password="wrong")
     connection = RemoteConnection(where, user="app", password=SECRET, application="audited")
     connection.command("DISPLAY QMGR\nDEFINE QLOCAL(AUDITED)\nDELETE QLOCAL(NONE)")
-    command = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_DELETE_Q), [MQCFST(cmqc.MQCA_Q_NAME, b"AUDITED")])
+    escape = [
+        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
+        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(AUDITED)"),
+    ]
+    command = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), escape)
     md = MQMD(Format=cmqc.MQFMT_ADMIN)
     connection.put1(MQOD(ObjectName="SYSTEM.ADMIN.COMMAND.QUEUE"), Message(md, command))
     connection.disconnect()
@@ -305,7 +309,7 @@ def test_applications_in_the_audit_log(bridge: BridgeProcess) -> None:
         {"event": "application connected"},
         {"event": "command", "command": "DEFINE QLOCAL(AUDITED)", "ok": True},
         {"event": "command", "command": "DELETE QLOCAL(NONE)", "ok": False},
-        {"event": "command", "command": "MQCMD_DELETE_Q AUDITED", "ok": True},
+        {"event": "command", "command": "MQCMD_ESCAPE DELETE QLOCAL(AUDITED)", "ok": True},
     ]
     eventually(entries, expected)
 

@@ -13,7 +13,6 @@ from tests.support.patience import eventually
 from tests.support.raw_client import RawClient
 
 CONFIG = """
-queue_manager: {{c_programs: true}}
 channels:
   - {{port: 0}}
   - {{name: UNIX, socket: {0}/made/mqtt.sock}}
@@ -44,7 +43,7 @@ def test_nothing_is_for_others(umask: int, tmp_path: Path) -> None:
     made = [tmp_path / "data", tmp_path / "archive"]
     made += [path for name in ("data", "archive", "made") for path in (tmp_path / name).rglob("*")]
     names = {path.name for path in made}
-    assert {"queuemanager.db", "queuemanager.reserve", "control.sock", "mqbridge.sock", "mqi.sock"} <= names
+    assert {"queuemanager.db", "queuemanager.reserve", "control.sock", "mqbridge.sock"} <= names
     assert {"mqtt.sock", "audit.jsonl", "admin.tokens"} <= names
     wrong = {str(path): oct(path.stat().st_mode) for path in made if path.exists() and too_open(path.stat().st_mode)}
     assert wrong == {}

@@ -42,7 +42,7 @@ class Site:
         )
         self.ccdt = directory / "ccdt.json"
         self.queue_manager = QueueManagerProcess(directory / "data").listen(
-            f"password_file: {directory / 'users'}", f"channels: [{CHANNEL}]", f"tls: {tls}"
+            f"password_file: {directory / 'users'}", f"tls: {tls}"
         )
         self.start_queue_manager()
         self.bridge = RemoteBridgeProcess(
@@ -115,9 +115,7 @@ def test_the_log_names_an_expired_certificate_until_there_is_a_new_one(site: Sit
         site.start_queue_manager()
         hint = "check that the CipherSpec of the CCDT matches SSLCIPH of the channel, that no certificate has expired"
         parts = ("MQB4003W", "MQRC_SSL_INITIALIZATION_ERROR", hint)
-        until(
-            lambda: any(all(part in line for part in parts) for line in bridge.log.splitlines()), lambda: bridge.log
-        )
+        until(lambda: any(all(part in line for part in parts) for line in bridge.log.splitlines()), lambda: bridge.log)
         site.authority.issue("qm1", common_name=NAME)
         client.publish("secured/a", b"renewed", 1)
         assert client.take().payload == b"renewed"

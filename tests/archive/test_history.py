@@ -95,9 +95,3 @@ def test_nobody_is_connected_after_a_restart() -> None:
 )  # fmt: skip
 def test_gaps(story: Story, expected: list[Any]) -> None:
     assert [(gap.start, gap.end, gap.rows) for gap in history_of(story).gaps] == expected
-
-
-def test_subscriptions_are_found_by_topic() -> None:
-    tree = history_of(Story().session(S, "c", 0, "a/#", 1).session(S, "d", 0, "a/+", 2)).tree()
-    assert sorted(one.client_id for one in tree.find("a/b")) == ["c", "d"]
-    assert [one.client_id for one in tree.find("a/b/c")] == ["c"]

@@ -5,29 +5,37 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pyarrow as pa
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.archive.report.latency import PERCENTILES, Latency
+from bridge.archive.database import Database
+from bridge.archive.report.report import PERCENTILES, latency
 from bridge.archive.schema import Direction, Outcome
 
 TIMES = st.lists(st.one_of(st.integers(-5, 20_000), st.integers(0, 2**45)), min_size=1, max_size=60)
+PUT = 10**15
 
 
-def table(times: list[int], qos: int = 1, **others: Any) -> pa.Table:
-    columns = {"direction": Direction.OUT, "outcome": Outcome.ACKNOWLEDGED, "retain": False, "received": 10**15} | others
-    made = {name: [value] * len(times) for name, value in columns.items()}
-    return pa.table(made | {"qos": [qos] * len(times), "settled": [10**15 + time for time in times]})
+def delivery(time: int, qos: int = 1, **others: Any) -> dict[str, Any]:
+    values = {"direction": Direction.OUT, "outcome": Outcome.ACKNOWLEDGED, "retain": False, "qos": qos, "taken": time}
+    return values | others
 
 
-@given(TIMES, st.integers(1, 3))
-def test_percentiles_are_right_to_a_thousandth(times: list[int], size: int) -> None:
-    latency = Latency()
-    for first in range(0, len(times), size):
-        latency.add(table(times[first : first + size]))
-    ((qos, count, *found, longest),) = latency.section().rows
+def section(deliveries: list[dict[str, Any]]) -> list[list[Any]]:
+    with duckdb.connect() as connection:
+        database = Database(connection)
+        columns = {"direction": "VARCHAR", "outcome": "VARCHAR", "retain": "BOOLEAN", "qos": "TINYINT", "taken": "BIGINT"}
+        database.create_table("rows", columns, [[one[name] for name in columns] for one in deliveries])
+        times = f"make_timestamptz({PUT}) AS received, make_timestamptz({PUT} + taken) AS settled"
+        database.run(f"CREATE VIEW messages AS SELECT *, {times} FROM rows")
+        return latency(database).rows
+
+
+@given(TIMES)
+def test_percentiles_are_right_to_a_thousandth(times: list[int]) -> None:
+    ((qos, count, *found, longest),) = section([delivery(time) for time in times])
     times = sorted(max(time, 0) for time in times)
     assert (qos, count, longest) == (1, len(times), times[-1] / 1000)
     for part, value in zip(PERCENTILES, found, strict=True):
@@ -35,9 +43,7 @@ def test_percentiles_are_right_to_a_thousandth(times: list[int], size: int) -> N
 
 
 def test_deliveries_are_timed_by_qos() -> None:
-    latency = Latency()
-    latency.add(table([3_000], 2))
-    latency.add(table([1_000, 2_000], 0, outcome=Outcome.DELIVERED))
+    deliveries = [delivery(3_000, 2)] + [delivery(time, 0, outcome=Outcome.DELIVERED) for time in (1_000, 2_000)]
     for other in ({"direction": Direction.IN}, {"outcome": Outcome.DISCARDED}, {"retain": True}):
-        latency.add(table([9_000], 0, **other))
-    assert latency.section().rows == [[0, 2, 1.0, 2.0, 2.0, 2.0, 2.0], [2, 1, 3.0, 3.0, 3.0, 3.0, 3.0]]
+        deliveries.append(delivery(9_000, 0, **other))
+    assert section(deliveries) == [[0, 2, 1.0, 2.0, 2.0, 2.0, 2.0], [2, 1, 3.0, 3.0, 3.0, 3.0, 3.0]]

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from bridge.archive.report.charts import number
+from bridge.archive.database import NoRows
 from bridge.archive.report.page import page
 from bridge.archive.report.report import report
-from bridge.archive.report.section import Report, Section
-from bridge.archive.scan import NoRows
+from bridge.archive.report.section import Report, Section, number
 from bridge.archive.schema import Outcome
 from tests.support.archive import NOON, Story, write
 

@@ -1,7 +1,7 @@
 """The bridge on a queue manager behind a network: messages a second when every MQI call costs a round trip.
 
-The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (tests/mqi), which adds a delay to each
-round trip; behind it is an embedded queue manager in a process of its own. One run compares units of work that hold many
+The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (testing/ibm_standin), which adds a delay to
+each round trip; behind it is an embedded queue manager in a process of its own. One run compares units of work that hold many
 publications with one unit of work for each publication. With `--deliver`, an MQ application without the delay publishes,
 and the clients receive with QoS 0, 1 and 2, without and with the delay.
 
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,13 +36,14 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.bench.channel import Channel
+from tests.support.remote_bridge import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[2]
 MQBRIDGE = str(Path(sys.executable).parent / "mqbridge")
 #: Publications a second that the project asks for, from 50 clients with 1 ms added to a round trip.
 TARGET = 10_000
 HOST = """
-queue_manager: {name: QM1, data_directory: data, scripts: [host.mqsc], c_programs: true}
+queue_manager: {name: QM1, data_directory: data, scripts: [host.mqsc]}
 transmission_queue: HOST.XMITQ
 channels: []
 """
@@ -72,11 +73,11 @@ MODES = {
 
 
 @contextmanager
-def started(config: Path, pattern: str, log: Path, **environment: str) -> Iterator[str]:
-    """`mqbridge run CONFIG`, until it prints a line that `pattern` matches; yields its first group."""
+def started(command: Sequence[str], config: Path, pattern: str, log: Path, **environment: str) -> Iterator[str]:
+    """`COMMAND run CONFIG`, until it prints a line that `pattern` matches; yields its first group."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [MQBRIDGE, "run", str(config)], stdout=subprocess.PIPE, stderr=sink, env=os.environ | environment, text=True
+            [*command, "run", str(config)], stdout=subprocess.PIPE, stderr=sink, env=os.environ | environment, text=True
         )
     assert process.stdout is not None
     try:
@@ -152,9 +153,9 @@ def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: in
         "MQI_STANDIN_DELAY_US": str(delay_us),
     }
     log = directory / "bridge.log"
-    with started(directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log") as place:
+    with started(STAND_IN, directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log") as place:
         environment["MQI_STANDIN"] = f"unix:{place}"
-        with started(directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as port:
+        with started([MQBRIDGE], directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as port:
             try:
                 yield int(port)
             except RuntimeError as error:

@@ -25,8 +25,6 @@ Command = Callable[..., Result]
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `mqbridge` in this process."""
-    # It gives Arrow another allocator, for the rest of the process.
-    monkeypatch.setattr("pyarrow.set_memory_pool", lambda pool: None)
     monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
     return lambda *arguments: CliRunner().invoke(program, [str(one) for one in arguments])
 
@@ -170,16 +168,16 @@ def test_what_is_missing_or_cannot_be_read_is_no_broken_promise(
     result = command(name, "--archive", tmp_path)
     assert result.exit_code == 2
     assert "the archive cannot be read: " in result.output and "Parquet" in result.output
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.delitem(sys.modules, "bridge.archive.database", raising=False)
     result = command(name, "--archive", good)
     assert result.exit_code == 2
-    assert f"pyarrow is not installed: `{sys.executable} -m pip install 'pyarrow" in result.output
+    assert f"duckdb is not installed: `{sys.executable} -m pip install '" in result.output
 
 
 @pytest.mark.parametrize("name", ["audit", "report"])
-def test_neither_spark_nor_numpy_is_needed(bad: Path, name: str) -> None:
-    """Who has installed the archive has pyarrow, and nothing else of Spark's."""
-    missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy']))"
+def test_nothing_but_duckdb_is_needed(bad: Path, name: str) -> None:
+    missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy', 'pyarrow', 'pytz']))"
     command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
     arguments = [sys.executable, "-c", command, name, "--archive", str(bad), "--json"]
     done = subprocess.run(arguments, capture_output=True, text=True)

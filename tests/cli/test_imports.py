@@ -103,7 +103,7 @@ def test_the_check_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_bridge_without_mappings(tmp_path: Path) -> None:
-    beside = ("bridge.config.document", "bridge.mq.capi", "tenacity", "typer.rich_utils", "yaml")
+    beside = ("bridge.config.document", "tenacity", "typer.rich_utils", "yaml")
     assert imported(BRIDGE, FOR_FEW + beside, tmp_path) == []
 
 

@@ -36,7 +36,6 @@ queue_manager:
   name: QM.1
   data_directory: store
   listener: {address: "::1", port: 1415}
-  c_programs: yes
   scripts: [one.mqsc, /etc/two.mqsc]
   max_message_length: 1 MB
 channels:
@@ -61,7 +60,6 @@ log: {level: debug, format: json}
             name="QM.1",
             data_directory=tmp_path / "store",
             listener=ListenerConfig(address="::1", port=1415),
-            c_programs=True,
             scripts=[tmp_path / "one.mqsc", Path("/etc/two.mqsc")],
             max_message_length=1_000_000,
         ),
@@ -286,16 +284,6 @@ def test_another_configuration_in_words() -> None:
         "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
     ]
     assert "no channel: no MQTT client can connect" in describe(Configuration(channels=[]))
-
-
-@pytest.mark.parametrize("c_programs", [False, True])
-@pytest.mark.parametrize("channels", [None, [], ["A", "B"]])
-def test_programs_in_c_in_words(channels: list[str] | None, c_programs: bool) -> None:
-    listener = None if channels is None else ListenerConfig(channels=channels)
-    queue_manager = EmbeddedQueueManagerConfig(listener=listener, c_programs=c_programs)
-    lines = describe(Configuration(queue_manager=queue_manager))
-    assert ("MQ applications in C connect as well, through mqi.sock of the data directory" in lines) is c_programs
-    assert ("MQ applications in C connect over TCP by channel A, B" in lines) is bool(channels)
 
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "MQTT.BRIDGE", "connections": ["mq1(1414)"]}

@@ -42,11 +42,6 @@ MISTAKES = [
         CLIENT + "publishrs: 1",
         "6:3: queue_manager.publishrs: expected a known key (did you mean publishers?), found 'publishrs'",
     ),
-    (
-        CLIENT + "c_programs: true",
-        "6:3: queue_manager.c_programs: expected no such key with type ibm, because programs in C connect to IBM MQ by"
-        " themselves, found 'c_programs'",
-    ),
     (CLIENT + "password: hunter2", f"6:3: queue_manager.password: expected {NO_PASSWORD}, found 'password'"),
     (
         CLIENT + "password_variable: hunter-2",

@@ -65,7 +65,7 @@ VALUES = [
     (
         LISTENER + "host: x",
         "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file,"
-        " authentication, address, port, channels, tls, max_connections, max_connections_per_address or failed_connects),"
+        " authentication, address, port, tls, max_connections, max_connections_per_address or failed_connects),"
         " found 'host'",
     ),
     (
@@ -73,7 +73,15 @@ VALUES = [
         "2:24: limits.waiting_full: expected drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but"
         " for MAXDEPTH), found 'refuse'",
     ),
-    ("queue_manager: {c_programs: 1}", "1:29: queue_manager.c_programs: expected true or false, found 1"),
+    (
+        "queue_manager: {c_programs: true}",
+        "1:17: queue_manager.c_programs: expected a known key (type, name, data_directory, listener, scripts, authorities,"
+        " max_message_length or overlapping_subscriptions), found 'c_programs'",
+    ),
+    (
+        "queue_manager: {listener: {allow_anonymous_remote: 1}}",
+        "1:52: queue_manager.listener.allow_anonymous_remote: expected true or false, found 1",
+    ),
     (
         "queue_manager: {authorities: some}",
         "1:30: queue_manager.authorities: expected ignored or enforced, found 'some'",

@@ -22,7 +22,6 @@ def test_defaults() -> None:
             "type": "embedded",
             "data_directory": Path("data"),
             "listener": None,
-            "c_programs": False,
             "scripts": [],
             "authorities": "ignored",
             "max_message_length": 4_194_304,
@@ -134,7 +133,7 @@ def test_defaults() -> None:
         "log": {"level": "info", "format": "text"},
     }
     assert ListenerConfig().model_dump() == {
-        "address": "127.0.0.1", "port": 1414, "channels": [], "password_file": None, "allow_anonymous_remote": False,
+        "address": "127.0.0.1", "port": 1414, "password_file": None, "allow_anonymous_remote": False,
         "authentication": [], "tls": None, "max_connections": 1000, "max_connections_per_address": None,
         "failed_connects": 10,
     }  # fmt: skip

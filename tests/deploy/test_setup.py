@@ -96,9 +96,9 @@ def test_an_interrupted_apt_get_that_exits_with_0_ends_the_setup(tmp_path: Path)
 
 def test_the_stand_in_can_be_built_in_a_path_with_spaces(tmp_path: Path) -> None:
     checkout = tmp_path / "my checkout"
-    shutil.copytree(ROOT / "tests" / "mqi", checkout / "tests" / "mqi")
+    shutil.copytree(ROOT / "testing" / "ibm_standin", checkout / "testing" / "ibm_standin")
     (checkout / "bridge").symlink_to(ROOT / "bridge")
-    command = ["make", "--dry-run", f"--directory={checkout / 'tests' / 'mqi'}", f"PYTHON={sys.executable}"]
+    command = ["make", "--dry-run", f"--directory={checkout / 'testing' / 'ibm_standin'}", f"PYTHON={sys.executable}"]
     result = subprocess.run(
         command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=PATIENCE, check=False
     )

@@ -25,7 +25,6 @@ log: {{level: info}}
 # Sessions that mutations make durable gather what the pair sends.
 limits: {{shutdown_timeout: 5 s, waiting_bytes: 64 KiB, waiting_full: drop-oldest}}
 queue_manager:
-  c_programs: true
   listener:
     port: 0
     max_connections: {places}
@@ -97,6 +96,5 @@ def listeners_of(bridge: BridgeProcess) -> list[Listener]:
         Listener("MQ applications", bridge.data_directory / "mqbridge.sock", sequences.applications),
         Listener("MQ applications, TCP", applications, sequences.applications, trusting),
         Listener("MQ applications, TCP without TLS", applications, sequences.applications),
-        Listener("programs in C", bridge.data_directory / "mqi.sock", sequences.c_programs),
         Listener("control socket", directory / "control.sock", sequences.control),
     ]

@@ -9,8 +9,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bridge.mq.capi.frames import GREETING, Verb
-from bridge.mq.capi.frames import LENGTH as C_LENGTH
 from bridge.mq.embedded.server import protocol
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 from bridge.mqtt.packets import (
@@ -66,7 +64,7 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
     level = level or number.choice((3, 4, 5))
     name = "MQIsdp" if level == 3 else "MQTT"
     will = Will("fuzz/will", b"gone", number.randrange(3), number.random() < 0.5) if number.random() < 0.2 else None
-    user, password = (("dev", b"wrong") if number.random() < 0.3 else (None, None))
+    user, password = ("dev", b"wrong") if number.random() < 0.3 else (None, None)
     properties = None
     if level == 5:
         expiry, most = number.choice((0, 0, 5)), number.choice((1, 100))
@@ -79,14 +77,18 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
         lambda i: Subscribe(i, ((number.choice(_FILTERS), number.randrange(3)),)),
         lambda i: Publish(f"fuzz/{number.randrange(9)}", number.randbytes(number.randrange(300)), 0, False, False, 0),
         lambda i: Publish("fuzz/x", b"x", number.choice((1, 2)), number.random() < 0.2, number.random() < 0.2, i),
-        lambda i: Publish("fuzz/p", b"p", 1, False, False, i, PublishProperties(message_expiry_interval=1, topic_alias=1)),
+        lambda i: Publish(
+            "fuzz/p", b"p", 1, False, False, i, PublishProperties(message_expiry_interval=1, topic_alias=1)
+        ),
         lambda i: Pubrel(i),
         lambda i: Puback(i),
         lambda i: Pubrec(i),
         lambda i: Pubcomp(i),
         lambda i: Unsubscribe(i, ("fuzz/#",)),
         lambda i: Pingreq(),
-        lambda i: Auth(0x18, AuthProperties(authentication_method="SCRAM-SHA-256", authentication_data=b"n,,n=dev,r=x")),
+        lambda i: Auth(
+            0x18, AuthProperties(authentication_method="SCRAM-SHA-256", authentication_data=b"n,,n=dev,r=x")
+        ),
         lambda i: Disconnect(),
     )
     said += [number.choice(choices)(number.randrange(1, 9)) for _ in range(number.randrange(8))]
@@ -108,7 +110,9 @@ def applications(number: random.Random) -> Parts:
     contexts = managed | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SET_IDENTITY_CONTEXT
     all_context = MQPMO(Options=cmqc.MQPMO_SET_ALL_CONTEXT)
     choices: Sequence[Callable[[], protocol.Request]] = (
-        lambda: protocol.Open(MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))),
+        lambda: protocol.Open(
+            MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))
+        ),
         lambda: protocol.Put(number.randrange(4), Message(md, number.randbytes(100)), MQPMO(), []),
         lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), MQPMO(Options=cmqc.MQPMO_SYNCPOINT), []),
         lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), all_context, []),
@@ -146,16 +150,6 @@ def _changed(number: random.Random, structure: Structure) -> Structure:
     if number.random() < 0.1:
         value = number.choice((None, 1, "text", b"bytes", [], 1.5))
     return msgspec.structs.replace(structure, **{field: value})
-
-
-def c_programs(number: random.Random) -> Parts:
-    """Return what the library for programs in C says: verbs with fields of any values."""
-    parts = [GREETING]
-    for _ in range(number.randrange(1, 10)):
-        fields = b"".join(_field(number) for _ in range(number.randrange(12)))
-        body = struct.pack("<i", number.choice((*Verb, 99, -1))) + fields
-        parts.append(C_LENGTH.pack(len(body)) + body)
-    return parts
 
 
 def control(number: random.Random) -> Parts:
@@ -246,14 +240,6 @@ def _nothing(number: random.Random, data: bytes) -> Parts:
 
 
 _CHANGES: Final = (_flip, _flip, _edge, _edge, _cut, _insert, _repeat, _long, _garbage, _nothing)
-
-
-def _field(number: random.Random) -> bytes:
-    kind = number.random()
-    if kind < 0.4:
-        return struct.pack("<i", number.choice((0, 1, 2, -1, 2**31 - 1, -(2**31), number.randrange(2000))))
-    content = number.randbytes(number.randrange(400)) if kind < 0.7 else b"FUZZ".ljust(48)
-    return struct.pack("<i", len(content)) + content
 
 
 def _frame(number: random.Random, opcode: int, data: bytes) -> bytes:

@@ -12,7 +12,6 @@ import pytest
 from bridge.mq import topic_inquiry
 from bridge.mq.embedded.host import LOOKS_AT_A_TURN, EmbeddedTopicInquiry
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD
@@ -21,6 +20,7 @@ from bridge.mqtt.topics import overlap
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
 
 RETAINED = ("plant/1/temp", "plant/2/temp", "plant/1", "/lead", "$SYS/x")
 SUBSCRIPTIONS = {"S1": "plant/+/temp", "S2": "plant/#", "S3": "plant/1/temp", "S4": "other"}
@@ -41,7 +41,7 @@ class Site:
     def __init__(self, directory: Path) -> None:
         self.itself = QueueManager("MQB1", directory)
         prepare(self.itself)
-        CommandServer(self.itself).start()
+        StandInCommandServer(self.itself).start()
         self.application = EmbeddedConnection(self.itself)
 
     def retain(self, topic: str, payload: bytes = b"x", **fields: Any) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,16 @@ class Manager(ServedQueueManager):
     """The embedded queue manager, served to other processes."""
 
     def __init__(
-        self, directory: Path, listener: ListenerConfig | None = None, name: str = "MQB1", max_channels: int | None = 100
+        self,
+        directory: Path,
+        listener: ListenerConfig | None = None,
+        name: str = "MQB1",
+        max_channels: int | None = 100,
+        channels: Sequence[str] = (),
     ) -> None:
-        super().__init__(directory, name, listener=listener, tcp=True, max_channels=max_channels)
+        super().__init__(
+            directory, name, listener=listener, tcp=True, max_channels=max_channels, stand_in=True, channels=channels
+        )
         self._connection = EmbeddedConnection(self.itself, "tests")
 
     def command(self, text: str) -> CommandResponse:
@@ -141,7 +148,7 @@ def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param
     if not (BUILD / name / name).is_dir():
-        pytest.skip(f"{name} is not in {BUILD}: run tests/mqi/environments.sh")
+        pytest.skip(f"{name} is not in {BUILD}: run testing/ibm_standin/environments.sh")
     return name
 
 

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from bridge.mq.capi import frames
-from bridge.mq.capi.frames import Verb
 from bridge.wire import cmqc
+from testing.ibm_standin import frames
+from testing.ibm_standin.frames import Verb
 from tests.mqi.conftest import Manager
 
 

@@ -180,7 +180,7 @@ def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
     """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
     passwords = tmp_path / "passwords"
     passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
-    manager = Manager(tmp_path / "qm", ListenerConfig(channels=["DEV.APP"], password_file=passwords))
+    manager = Manager(tmp_path / "qm", ListenerConfig(password_file=passwords), channels=["DEV.APP"])
     try:
         program = f"""
             import os

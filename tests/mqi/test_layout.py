@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bridge.mq.capi import structures
 from bridge.wire import cmqc
+from testing.ibm_standin import structures
 from tests.mqi.conftest import environment
 from tests.mqi.layout import of_headers
 from tests.support.client_packages import BUILD
@@ -47,7 +47,7 @@ def test_offsets_of_the_bridge() -> None:
 
 def test_versions_end_alike_in_library_and_bridge() -> None:
     """The library says by its headers how long each version is; the bridge refuses any other length."""
-    source = (ROOT / "tests" / "mqi" / "src" / "structures.c").read_text()
+    source = (ROOT / "testing" / "ibm_standin" / "src" / "structures.c").read_text()
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
         one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
         (text,) = re.findall(rf"\{{((?:BEFORE\({name}, \w+\),\s*)*WHOLE\({name}\))\}}", source)

@@ -13,7 +13,7 @@ from tests.mqi.conftest import Manager
 from tests.support.client_packages import BUILD
 from tests.support.patience import PATIENCE
 
-INCLUDES = Path(__file__).parent / "inc"
+INCLUDES = Path(__file__).resolve().parents[2] / "testing" / "ibm_standin" / "inc"
 PROGRAM = """
 #include <stdio.h>
 #include <string.h>

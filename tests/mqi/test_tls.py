@@ -1,7 +1,7 @@
 """TLS, client channel definition tables and tokens: the bridge's connections by both packages on the stand-in.
 
-Reasons are those of the IBM MQ documentation: see tests/mqi/src/tls.c and ccdt.c. What IBM's GSKit does with a CMS key
-repository cannot be tested here.
+Reasons are those of the IBM MQ documentation: see testing/ibm_standin/src/tls.c and ccdt.c. What IBM's GSKit does with a
+CMS key repository cannot be tested here.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ class Site:
             "client_certificates": "required",
             "ca_file": self.authority.file,
         }
-        self.listener = ListenerConfig.model_validate({"channels": [CHANNEL], "tls": options | tls})
-        self.queue_manager = ServedQueueManager(directory / "data", listener=self.listener)
+        self.listener = ListenerConfig.model_validate({"tls": options | tls})
+        self.queue_manager = ServedQueueManager(
+            directory / "data", listener=self.listener, stand_in=True, channels=[CHANNEL]
+        )
         self.place = f"127.0.0.1({self.queue_manager.port})"
         self.tls = Tls(
             key_repository=str(self.repository),
@@ -212,7 +214,7 @@ def test_a_client_without_certificate_is_refused_where_the_channel_requires_one(
 
 
 def test_a_channel_with_a_cipher_spec_refuses_a_client_without(connect: Connecting, tmp_path: Path) -> None:
-    with ServedQueueManager(tmp_path, tcp=True) as served:
+    with ServedQueueManager(tmp_path, tcp=True, stand_in=True) as served:
         EmbeddedConnection(served.itself, "tests").command(f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) SSLCIPH(ANY_TLS12)")
         place = f"127.0.0.1({served.port})"
         error = refused(connect, ConnectionParameters(queue_manager="MQB1", channel=CHANNEL, connections=place))
@@ -237,7 +239,7 @@ def test_a_channel_with_tls_refuses_a_client_without(connect: Connecting, site: 
 
 
 def test_a_channel_without_tls_refuses_a_client_with(connect: Connecting, site: Site, tmp_path: Path) -> None:
-    with ServedQueueManager(tmp_path, tcp=True) as plain:
+    with ServedQueueManager(tmp_path, tcp=True, stand_in=True) as plain:
         error = refused(connect, site.parameters(connections=f"127.0.0.1({plain.port})"))
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
 
@@ -438,7 +440,7 @@ def test_the_client_library_does_not_reconnect_whatever_the_ccdt_says(
     connect: Connecting, tmp_path: Path
 ) -> None:
     """The bridge does, and restores its handles and units of work itself."""
-    with ServedQueueManager(tmp_path / "data", tcp=True) as served:
+    with ServedQueueManager(tmp_path / "data", tcp=True, stand_in=True) as served:
         channel = entry("MQB1", f"127.0.0.1({served.port})")
         channel["connectionManagement"] = {"defaultReconnect": "yes"}
         url = table(tmp_path / "ccdt.json", channel)
@@ -475,7 +477,7 @@ def issuer(tmp_path: Path) -> Issuer:
 def token_site(issuer: Issuer, tmp_path: Path) -> Iterator[ServedQueueManager]:
     methods = [{"method": "jwt", "key_file": issuer.public, "leeway": 0}]
     listener = ListenerConfig.model_validate({"authentication": methods})
-    with ServedQueueManager(tmp_path / "data", listener=listener) as served:
+    with ServedQueueManager(tmp_path / "data", listener=listener, stand_in=True) as served:
         yield served
 
 

@@ -40,7 +40,7 @@ _numbers = itertools.count()
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queues]:
     """A queue manager with a command server, which clears retained publications."""
     directory = tmp_path_factory.mktemp("written")
-    with served(directory, commands=True):
+    with served(directory, stand_in=True):
         queues = Queues(directory)
         for queue in (*QUEUES, REFUSED):
             queues.mqsc(f"DEFINE QLOCAL('{queue}') MAXDEPTH(10000) {'USAGE(XMITQ)' if queue == 'QM2' else ''}")

@@ -12,7 +12,6 @@ import pytest
 
 from bridge.config import AuditLogConfig, ListenerConfig
 from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.mqi import MQError
 from bridge.security import audit_log
 from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
 from bridge.transport.peer import Peer
@@ -66,16 +65,6 @@ def test_one_client_takes_no_entries_of_another(entries: Entries, clock: SimpleN
     audit_log.note("publication refused", Peer("10.0.0.1:1", "other"), topic="t")
     audit_log.note("disconnected", Peer("10.0.0.1:1", "loud"))
     assert [one["client"] for one in entries()] == ["loud"] * MOST_ENTRIES + ["other", "loud"]
-
-
-async def test_a_channel_that_the_listener_has_not(entries: Entries) -> None:
-    admission = Admission(ListenerConfig(channels=["APPS"]))
-    with pytest.raises(MQError, match="MQRC_UNKNOWN_CHANNEL_NAME"):
-        await admission.admit("ELSE", "app", b"", "10.0.0.1")
-    admission.close()
-    (entry,) = entries()
-    assert (entry["event"], entry["user"], entry["address"]) == ("application refused", "app", "10.0.0.1")
-    assert "ELSE" in entry["why"]
 
 
 def test_places_of_the_listener(entries: Entries) -> None:

@@ -1,7 +1,7 @@
 """The bridge on a queue manager that somebody else runs: `queue_manager: {type: ibm}`, as a process of its own.
 
-It uses the real ibmmq or pymqi on the stand-in for IBM's client library (tests/mqi). Behind the stand-in is an embedded
-queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
+It uses the real ibmmq or pymqi on the stand-in for IBM's client library (testing/ibm_standin). Behind the stand-in is an
+embedded queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
+from tests.support.bridge_process import BridgeProcess
 from tests.support.client_packages import BUILD
 from tests.support.line_process import LineProcess, suspend
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "MQB1"
+#: `mqbridge`, whose embedded queue manager the stand-in reaches.
+STAND_IN = (sys.executable, "-m", "testing.ibm_standin")
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
 _HOST = """
 queue_manager:
-  {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}, listener: {listener},
-    c_programs: true}}
+  {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}, listener: {listener}}}
 transmission_queue: HOST.XMITQ
 channels: []
 """
@@ -43,13 +44,13 @@ _REACHED = """\
 
 
 def built() -> bool:
-    """Whether the stand-in and the packages are there (tests/mqi/environments.sh)."""
+    """Whether the stand-in and the packages are there (testing/ibm_standin/environments.sh)."""
     return (BUILD / "versions").exists()
 
 
 def build() -> None:
     """Build what is missing of it; one process of tests at a time."""
-    script = ROOT / "tests" / "mqi" / "environments.sh"
+    script = ROOT / "testing" / "ibm_standin" / "environments.sh"
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -91,7 +92,7 @@ class QueueManagerProcess:
     def start(self) -> Self:
         """Start it, and return when MQ applications can connect."""
         assert not self.running
-        self.process = LineProcess([MQBRIDGE, "run", self.config])
+        self.process = LineProcess([*STAND_IN, "run", self.config], cwd=ROOT)
         line = self.process.line_where(lambda line: "mqi.sock" in line)
         if self._listener != "null":
             tcp = self.process.line_where(lambda line: "connect at 127.0.0.1:" in line)

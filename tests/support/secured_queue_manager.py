@@ -47,8 +47,8 @@ class SecuredQueueManager(ServedQueueManager):
         passwords.write_text("".join(f"{user}:{PASSWORD}\n" for user in (USER, ADMINISTRATOR)))
         # The listener refuses other names, as IBM MQ refuses channels that are not defined.
         channels = [CHANNEL, "SYSTEM.DEF.SVRCONN", "SYSTEM.ADMIN.SVRCONN"]
-        listener = ListenerConfig(password_file=passwords, channels=channels)
-        super().__init__(directory / "data", authorities=True, listener=listener)
+        listener = ListenerConfig(password_file=passwords)
+        super().__init__(directory / "data", authorities=True, listener=listener, stand_in=True, channels=channels)
         self._administrator = EmbeddedConnection(self.itself, "tests")
         for command in _RULES.strip().splitlines():
             self.command(command)

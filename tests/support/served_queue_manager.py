@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -12,8 +12,6 @@ from typing import Any, Self
 import uvloop
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.capi import frames
-from bridge.mq.capi.conversation import MqiConversation
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.open_handles import invalidate, open_handles
 from bridge.mq.embedded.pcf.command_server import CommandServer
@@ -21,11 +19,14 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.conversation import Conversation
 from bridge.mq.embedded.server.server import ApplicationServer
+from testing.ibm_standin import frames
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
+from testing.ibm_standin.server import StandInServer
 from tests.support.patience import PATIENCE
 
 
 class ServedQueueManager:
-    """It listens from the start, at sockets in its directory; with `tcp` also at `port`."""
+    """It listens from the start, at a socket in its directory; with `tcp` also at `port`."""
 
     def __init__(
         self,
@@ -38,10 +39,13 @@ class ServedQueueManager:
         objects: bool = True,
         commands: bool = True,
         max_channels: int | None = 100,
+        stand_in: bool = False,
+        channels: Sequence[str] = (),
     ) -> None:
         """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
 
         `listener` says what is asked of who connects over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default.
+        With `stand_in` it serves programs in C, over TCP by `channels` or any, and has the PCF commands of the stand-in.
         """
         self.directory = directory
         self.itself = QueueManager(name, directory)
@@ -55,10 +59,14 @@ class ServedQueueManager:
         self._thread.start()
         self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
         if commands:
-            CommandServer(self.itself).start()
+            (StandInCommandServer if stand_in else CommandServer)(self.itself).start()
         self.itself.connection_authentication.asks = listener is not None and not listener.believes
         self.admission = Admission(listener, self.itself.connection_authentication)
-        self._server = ApplicationServer(self.itself, self.admission, MqiConversation)
+        self._server = (
+            StandInServer(self.itself, self.admission, channels)
+            if stand_in
+            else ApplicationServer(self.itself, self.admission)
+        )
         self._done(self._server.listen(("127.0.0.1", 0) if tcp or listener is not None else None))
         self.port = self._server.port
 

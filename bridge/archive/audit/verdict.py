@@ -1,18 +1,20 @@
-"""What pairs of expected and actual deliveries say about the promise: QoS 1 at least once, QoS 2 exactly once, in order."""
+"""Comparison of the deliveries that had to take place with those that did: QoS 1 at least once, QoS 2 exactly once, in order.
+
+A publication (row `in`) is expected by each client whose subscriptions match its topic. A delivery (row `out`) belongs to it
+if client, publisher, topic, message identifier of the publisher and hash of the payload agree. Of several alike, the k-th
+delivery belongs to the k-th expected one.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from functools import reduce
-from typing import Any, Final
+from collections import Counter
+from typing import Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from bridge.archive.audit.deliveries import ARRIVED, DEAD_LETTERED, DISCARDED, FIRST, FLOW, REQUIRED
-from bridge.archive.audit.names import Names
-from bridge.archive.history import Client, History
+from bridge.archive.database import Database
+from bridge.archive.filter_tree import FilterTree
+from bridge.archive.history import History
 
 #: Seconds that a message for a connected client may be under way when the archive ends, unless --late says other.
 PATIENCE: Final = 60.0
@@ -60,102 +62,205 @@ class Counts(msgspec.Struct):
 BROKEN: Final = ("lost", "doubled", "disordered")
 
 
-class Verdict:
-    """Judges pairs of what was published from `start` to before `end`.
+class Finding(msgspec.Struct):
+    """The counts of one client, topic and QoS; `slowest` in seconds from commit to acknowledgement, None without any."""
 
-    `archive_end` is when the archive ends. Times in microseconds, `late` in seconds.
+    client_id: str
+    topic: str
+    qos: int
+    counts: Counts
+    slowest: float | None
+    #: by kind of breach the number of its first row
+    first: dict[str, int] = {}
+
+    @property
+    def _order(self) -> tuple[int, int, str, str, int]:
+        counts = self.counts
+        return -counts.lost - counts.doubled - counts.disordered, -counts.expected, self.client_id, self.topic, self.qos
+
+
+# Client identifiers and topics become numbers, so that rows are short and quickly compared.
+_NAMES = """
+CREATE TYPE name AS ENUM (
+    SELECT DISTINCT unnest([client_id, publisher, topic]) FROM archive WHERE {near} AND direction IN ('in', 'out')
+    -- A type has at least one value.
+    UNION SELECT client FROM clients UNION SELECT ''
+)
+"""
+
+# One row for each expected and each actual delivery, with null in the columns of the other kind. A client with several
+# subscriptions for a topic has to get one delivery, and may get one for each (MQTT-3.3.5-1): rank 0 is the required one.
+_DELIVERIES = """
+CREATE VIEW deliveries AS
+WITH messages AS (
+    SELECT direction, outcome, client_id, publisher::name AS publisher, topic::name AS topic, retain, replayed, qos,
+        publisher_message_id AS message_id, payload_hash, sequence, epoch_us(received) AS received,
+        epoch_us(settled) AS settled
+    FROM archive WHERE {near}
+),
+matched AS (
+    SELECT *, received > certain_from AND settled < certain_to AS certain
+    FROM messages JOIN matches USING (topic) JOIN subscriptions USING (subscription)
+    WHERE direction = 'in' AND outcome = 'put' AND settled >= possible_from AND received <= possible_to
+),
+overlapping AS (
+    SELECT client, publisher, topic, message_id, payload_hash, sequence, received, settled, count(*) AS copies,
+        bool_or(certain) AS required, least(qos, coalesce(max(granted) FILTER (certain), max(granted))) AS qos
+    FROM matched WHERE NOT alone
+    GROUP BY client, publisher, topic, message_id, payload_hash, sequence, received, settled, matched.qos
+),
+expected AS (
+    SELECT client, publisher, topic, message_id, payload_hash, (NOT certain)::BIGINT AS rank, least(qos, granted) AS qos,
+        sequence, received, settled
+    FROM matched WHERE alone
+    UNION ALL
+    SELECT client, publisher, topic, message_id, payload_hash, CASE WHEN required AND copy = 1 THEN 0 ELSE copy END, qos,
+        sequence, received, settled
+    FROM overlapping, range(1, copies + 1) AS numbers(copy)
+)
+SELECT client, publisher, topic, message_id, payload_hash, rank AS in_rank, qos AS in_qos, sequence AS in_sequence,
+    received AS in_received, settled AS in_settled, NULL::kind AS out_fate, NULL::TINYINT AS out_qos,
+    NULL::BIGINT AS out_sequence, NULL::BIGINT AS out_received, NULL::BIGINT AS out_settled
+FROM expected
+UNION ALL
+SELECT client_id::name, publisher, topic, message_id, payload_hash, NULL, NULL, NULL, NULL, NULL,
+    CASE outcome WHEN 'dead-lettered' THEN 'dead_lettered' WHEN 'discarded' THEN 'discarded' ELSE 'delivered' END::kind,
+    qos, sequence, received, settled
+FROM messages WHERE direction = 'out' AND NOT retain AND publisher <> '' AND replayed IS NULL
+"""
+
+# Sorting is slow: only rows that are not the only ones of their kind are numbered.
+_FINDINGS = """
+WITH alike AS MATERIALIZED (
+    SELECT client, publisher, topic, message_id, payload_hash FROM deliveries GROUP BY ALL
+    HAVING count(in_sequence) > 1 OR count(out_sequence) > 1
+),
+numbered AS (
+    SELECT *, 1 AS k FROM deliveries ANTI JOIN alike USING (client, publisher, topic, message_id, payload_hash)
+    UNION ALL
+    SELECT *, row_number() OVER (
+        PARTITION BY client, publisher, topic, message_id, payload_hash, in_sequence IS NULL
+        ORDER BY in_rank, in_sequence, out_sequence
+    )
+    FROM deliveries SEMI JOIN alike USING (client, publisher, topic, message_id, payload_hash)
+),
+pairs AS (
+    SELECT client, publisher, topic, max(in_rank) AS in_rank, max(in_qos) AS in_qos, max(in_sequence) AS in_sequence,
+        max(in_received) AS in_received, max(in_settled) AS in_settled, max(out_fate) AS out_fate, max(out_qos) AS out_qos,
+        max(out_sequence) AS out_sequence, max(out_received) AS out_received, max(out_settled) AS out_settled,
+        k > 1 AND max(in_sequence) IS NULL AND max(out_fate) = 'delivered' AS again
+    FROM numbered GROUP BY client, publisher, topic, message_id, payload_hash, k
+    HAVING max(out_sequence) IS NOT NULL OR max(in_rank) = 0
+),
+judged AS (
+    SELECT client, publisher, topic, in_sequence, out_sequence,
+        coalesce(out_qos, in_qos) AS qos,
+        CASE
+            WHEN out_sequence IS NULL THEN CASE
+                WHEN in_qos = 0 THEN 'missing'
+                WHEN in_received <= last_end THEN 'ended'
+                WHEN in_received <= $last_gap THEN 'unknown'
+                WHEN connected IS NULL OR $archive_end - greatest(in_settled, connected) < $grace THEN 'pending'
+                ELSE 'lost'
+            END::kind
+            WHEN again THEN CASE WHEN {in_gap} THEN 'unknown' WHEN out_qos = 1 THEN 'repeated' ELSE 'doubled' END::kind
+            WHEN in_sequence IS NULL THEN 'unmatched'::kind
+            ELSE out_fate
+        END AS kind,
+        coalesce(in_rank = 0, false) AS expected,
+        CASE WHEN out_fate = 'delivered' THEN out_settled - in_settled END AS taken,
+        {late} AS late,
+        coalesce(out_fate = 'delivered' AND in_rank <= 1, false) AS ordered,
+        coalesce(in_received, out_received) BETWEEN $start AND $end - 1 AS published
+    FROM pairs LEFT JOIN clients USING (client) {connections}
+),
+flows AS (
+    SELECT *, max(in_sequence) FILTER (ordered) OVER (flow ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before,
+        max(in_sequence) FILTER (ordered) OVER (flow ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS latest
+    FROM judged WINDOW flow AS (PARTITION BY client, publisher, topic, qos ORDER BY out_sequence)
+),
+verdicts AS (
+    SELECT *, ordered AND coalesce(before > in_sequence, false) AS disordered,
+        coalesce(out_sequence, in_sequence) AS sequence,
+        -- A later message of the flow has arrived: this one is not under way.
+        CASE WHEN kind = 'pending' AND latest > in_sequence THEN 'lost'::kind ELSE kind END AS verdict
+    FROM flows WHERE published
+)
+SELECT client::VARCHAR AS client, topic::VARCHAR AS topic, qos, verdict::VARCHAR AS kind, count(*) AS count,
+    min(sequence) AS first, count(*) FILTER (expected) AS expected, count(*) FILTER (late) AS late,
+    count(*) FILTER (disordered) AS disordered, min(sequence) FILTER (disordered) AS first_disordered,
+    max(taken) / 1000000 AS slowest
+FROM verdicts GROUP BY client, topic, qos, verdict
+"""
+
+
+def findings(
+    database: Database, history: History, *, near: str, start: int, end: int, archive_end: int, late: int | None
+) -> list[Finding]:
+    """Judge what was published from `start` to before `end`; those with breaches come first, then by number of deliveries.
+
+    `near` selects the rows that are paired, `archive_end` is the end of the archive. Times, and the limit `late`, are in
+    microseconds.
     """
-
-    def __init__(
-        self, history: History, names: Names, *, start: int, end: int, archive_end: int, late: float | None
-    ) -> None:
-        self._gaps = history.gaps
-        self._start, self._end, self._archive_end = start, end, archive_end
-        self._grace = int((PATIENCE if late is None else late) * 1_000_000)
-        self._limit = None if late is None else int(late * 1_000_000)
-        # By the number of a name; names of topics have no connections.
-        clients = [history.clients.get(name, Client()) for name in names.names]
-        self._connects = [sorted(one.connects) for one in clients]
-        self._last_end = pa.array([max(one.ends, default=0) for one in clients], pa.int64())
-        self._connected = pa.array([one.connected for one in clients], pa.int64())
-
-    def judged(self, pairs: Any) -> Any:
-        """Return for each pair its kind, which is one of the `Counts`, and whether it was `expected` and came `late`.
-
-        `judged` is whether it was published in the time that is asked about, `ordered` whether it has to be in order,
-        `row` the number of its row, `taken` the microseconds that it took. What is pending may turn out to be lost: when a
-        later one has come.
-        """
-        published = pc.coalesce(pairs["in_received"], pairs["out_received"])
-        arrived = pc.equal(pairs["out_fate"], ARRIVED).fill_null(False)
-        taken = pc.subtract(pc.if_else(arrived, pairs["out_settled"], None), pairs["in_settled"])
-        made = {
-            "kind": self._kind(pairs, pairs["in_sequence"].is_valid(), arrived),
-            "expected": pc.equal(pairs["in_rank"], REQUIRED).fill_null(False),
-            "late": self._late(pairs, taken),
-            "judged": pc.and_(pc.greater_equal(published, self._start), pc.less(published, self._end)),
-            "ordered": pc.and_(arrived, pc.less_equal(pairs["in_rank"], FIRST).fill_null(False)),
-            "row": pc.coalesce(pairs["out_sequence"], pairs["in_sequence"]),
-            "taken": taken,
-        }
-        names = (*FLOW, "qos", "in_sequence", "out_sequence")
-        return pa.table({name: pairs[name] for name in names} | made)
-
-    def _kind(self, rows: Any, wanted: Any, arrived: Any) -> Any:
-        again = pc.and_(pc.and_(arrived, pc.invert(wanted)), pc.greater(rows["k"], 1))
-        absent = pc.is_null(rows["out_sequence"])
-        # A row that is missing may be the delivery (after the publication), or the publication (before the delivery).
-        obscured = pc.less_equal(rows["in_received"], max((gap.end for gap in self._gaps), default=-1))
-        unsure = [
-            pc.and_(pc.greater_equal(rows["out_received"], gap.start), pc.less_equal(rows["out_received"], gap.end))
-            for gap in self._gaps
-        ]
-        connected = self._connected.take(rows["client"].combine_chunks())
-        since = pc.max_element_wise(rows["in_settled"], connected)
-        under_way = pc.less(pc.subtract(self._archive_end, since), self._grace)
-        waiting = pc.or_kleene(pc.is_null(connected), under_way)
-        ended = pc.greater_equal(self._last_end.take(rows["client"].combine_chunks()), rows["in_received"])
-        # The first that is true says it.
-        kinds = [
-            (pc.and_(absent, pc.equal(rows["in_qos"], 0)), "missing"),
-            (pc.and_(absent, ended), "ended"),
-            (pc.and_(absent, obscured), "unknown"),
-            (pc.and_(absent, waiting), "pending"),
-            (absent, "lost"),
-            (pc.and_(again, reduce(pc.or_, unsure, pc.is_null(again))), "unknown"),
-            (pc.and_(again, pc.equal(rows["out_qos"], 1)), "repeated"),
-            (again, "doubled"),
-            (pc.invert(wanted), "unmatched"),
-            (arrived, "delivered"),
-            (pc.equal(rows["out_fate"], DEAD_LETTERED), "dead_lettered"),
-            (pc.equal(rows["out_fate"], DISCARDED), "discarded"),
-        ]
-        return pc.case_when(pc.make_struct(*(which.fill_null(False) for which, _ in kinds)), *(kind for _, kind in kinds))
-
-    def _late(self, rows: Any, taken: Any) -> Any:
-        """Return whether it took longer than allowed since the client was there to take it."""
-        if self._limit is None:
-            return pa.repeat(False, rows.num_rows)
-        late = pc.greater(taken, self._limit).fill_null(False).to_pylist()
-        # The connections are looked up for those that were slow only.
-        slow = rows.filter(pa.array(late, pa.bool_())).select(["client", "in_settled", "out_settled"]).to_pydict()
-        verdicts = iter([self._is_late(*one) for one in zip(*slow.values(), strict=True)])
-        return pa.array([one and next(verdicts) for one in late], pa.bool_())
-
-    def _is_late(self, client: int, put: int, settled: int) -> bool:
-        connects = self._connects[client]
-        place = bisect_right(connects, settled)
-        there = connects[place - 1] if place else put
-        assert self._limit is not None
-        return settled - max(there, put) > self._limit
+    kinds = ", ".join(f"'{kind}'" for kind in Counts.__struct_fields__)
+    database.run(f"CREATE TYPE kind AS ENUM ({kinds})")
+    _create_tables(database, history, near)
+    database.run(_DELIVERIES.format(near=near))
+    # A missing row may be the delivery (after the publication) or the publication (before the delivery).
+    in_gap = " OR ".join(f"out_received BETWEEN {gap.start} AND {gap.end}" for gap in history.gaps) or "false"
+    is_late, connections = "false", ""
+    if late is not None:
+        is_late = f"coalesce(taken > {late} AND out_settled - greatest(in_settled, connections.time) > {late}, false)"
+        connections = "ASOF LEFT JOIN connections ON pairs.client = connections.client AND out_settled >= connections.time"
+    found: dict[tuple[str, str, int], Finding] = {}
+    for row in database.records(
+        _FINDINGS.format(in_gap=in_gap, late=is_late, connections=connections),
+        start=start, end=end, archive_end=archive_end,
+        grace=int(PATIENCE * 1_000_000) if late is None else late,
+        last_gap=max((gap.end for gap in history.gaps), default=-1),
+    ):  # fmt: skip
+        key = row["client"], row["topic"], row["qos"]
+        finding = found.setdefault(key, Finding(*key, Counts(), None))
+        number = {name: row[name] for name in ("expected", "late", "disordered")} | {row["kind"]: row["count"]}
+        finding.counts.add(Counts(**number))
+        for kind, first in ((row["kind"], row["first"]), ("disordered", row["first_disordered"])):
+            if kind in BROKEN and first is not None:
+                finding.first[kind] = min(first, finding.first.get(kind, first))
+        finding.slowest = max((one for one in (finding.slowest, row["slowest"]) if one is not None), default=None)
+    return sorted(found.values(), key=lambda finding: finding._order)
 
 
-def counted(judged: Any) -> list[dict[str, Any]]:
-    """Return for each client, topic, QoS and kind: how many, and of these how many `expected` and `late`.
-
-    `row` is the number of the first row, `slowest` in microseconds.
-    """
-    sums = [("expected", "sum"), ("late", "sum"), ("row", "count"), ("row", "min"), ("taken", "max")]
-    found = judged.filter(judged["judged"]).group_by(["client", "topic", "qos", "kind"]).aggregate(sums)
-    names = ["client", "topic", "qos", "kind", "expected", "late", "count", "row", "slowest"]
-    return found.rename_columns(names).to_pylist()  # type: ignore[no-any-return]
+def _create_tables(database: Database, history: History, near: str) -> None:
+    """Create the tables of clients, their connections and their subscriptions by topic."""
+    clients = history.clients.items()
+    database.create_table(
+        "clients",
+        {"client": "VARCHAR", "last_end": "BIGINT", "connected": "BIGINT"},
+        [(name, max(client.ends, default=0), client.connected) for name, client in clients],
+    )
+    database.run(_NAMES.format(near=near))
+    database.run("ALTER TABLE clients ALTER client TYPE name")
+    database.create_table(
+        "connections",
+        {"client": "name", "time": "BIGINT"},
+        [(name, time) for name, client in clients for time in client.connects],
+    )
+    intervals = ("possible_from", "certain_from", "certain_to", "possible_to")
+    database.create_table(
+        "subscriptions",
+        {"subscription": "BIGINT", "client": "name", "granted": "TINYINT", **dict.fromkeys(intervals, "BIGINT")},
+        [
+            (number, one.client_id, one.qos, *(getattr(one, name) for name in intervals))
+            for number, one in enumerate(history.intervals)
+        ],
+    )
+    tree: FilterTree[tuple[int, str]] = FilterTree()
+    for number, one in enumerate(history.intervals):
+        tree.add(one.topic_filter, (number, one.client_id))
+    matches = []
+    query = f"SELECT DISTINCT topic FROM archive WHERE {near} AND direction = 'in' AND outcome = 'put'"
+    for (topic,) in database.rows(query):
+        found = tree.find(topic)
+        copies = Counter(client for _, client in found)
+        matches += [(topic, number, copies[client] == 1) for number, client in found]
+    database.create_table("matches", {"topic": "name", "subscription": "BIGINT", "alone": "BOOLEAN"}, matches)

@@ -250,7 +250,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "TRPTYPE": Choice(("TCP",), "TCP"),
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
-    #: server-connection channels, CHLTYPE(SVRCONN), of programs in C; HBINT and MCAUSER have no effect
+    #: server-connection channels, CHLTYPE(SVRCONN); the stand-in of the tests connects by them, without HBINT and MCAUSER
     "SVRCONN": {
         "DESCR": _DESCR,
         "HBINT": Number(0, 999_999, 300),

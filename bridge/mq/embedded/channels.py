@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from pydantic import ValidationError
@@ -48,33 +48,6 @@ class ConnectionAuthentication:
         if self.in_force == REQDADM:
             return not self.is_privileged(user)
         return self.in_force in (NONE, OPTIONAL)
-
-
-class ChannelAgreement(NamedTuple):
-    """The attributes of a client's channel, negotiated between its two ends."""
-
-    max_message_length: int
-    sharing_conversations: int
-    #: seconds
-    heartbeat_interval: int
-
-
-def agreed(channel: dict[str, Value] | None, longest: int, client: ChannelAgreement) -> ChannelAgreement:
-    """Return what a channel and a client agree on: the lower limits, and the longer heartbeat interval.
-
-    A maximum message length of 0 is `longest`, that of the queue manager. A channel that is not defined (None) limits
-    nothing. Source: IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)",
-    "Heartbeat interval (HBINT)".
-    """
-    wanted = client.max_message_length or longest
-    if channel is None:
-        interval = int(defaults("SVRCONN")["HBINT"])
-        return ChannelAgreement(wanted, client.sharing_conversations, max(client.heartbeat_interval, interval))
-    return ChannelAgreement(
-        min(wanted, int(channel["MAXMSGL"]) or longest),
-        min(client.sharing_conversations, int(channel["SHARECNV"])),
-        max(client.heartbeat_interval, int(channel["HBINT"])),
-    )
 
 
 class StoppableConversation(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from heapq import nsmallest
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
@@ -23,7 +23,6 @@ from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.server.conversation import Language
 from bridge.mq.embedded.server.server import ApplicationServer
 from bridge.mq.embedded.storage.layout import DataDirectoryInUse, write_ahead_log
 from bridge.mq.embedded.storage.store import StoreError
@@ -211,9 +210,11 @@ log = logging.getLogger(__name__)
 class EmbeddedHost:
     """`bridge.mq.host.Host` that owns its queue manager."""
 
-    def __init__(
-        self, configuration: Configuration, loop: asyncio.AbstractEventLoop, language: Language | None = None
-    ) -> None:
+    #: What serves other processes, and PCF commands. The stand-in of the tests (testing/ibm_standin) replaces both.
+    SERVER: ClassVar[type[ApplicationServer]] = ApplicationServer
+    COMMAND_SERVER: ClassVar[type[CommandServer]] = CommandServer
+
+    def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
         settings = configuration.queue_manager
         assert isinstance(settings, EmbeddedQueueManagerConfig)
         self._settings = settings
@@ -277,8 +278,8 @@ class EmbeddedHost:
         except UnknownAuthenticator as error:
             self.queue_manager.close()
             raise HostError(f"queue_manager.listener: {error}") from error
-        self._server = ApplicationServer(self.queue_manager, self._admission, language)
-        CommandServer(self.queue_manager).start()
+        self._server = self.SERVER(self.queue_manager, self._admission)
+        self.COMMAND_SERVER(self.queue_manager).start()
 
     def _run_script(self, path: Path) -> None:
         try:
@@ -302,9 +303,7 @@ class EmbeddedHost:
                 else " with the authorities of `nobody`",
             )
         try:
-            return await self._server.listen(
-                (listener.address, listener.port) if listener else None, with_socket=self._settings.c_programs
-            )
+            return await self._server.listen((listener.address, listener.port) if listener else None)
         except (OSError, TlsError) as error:
             raise HostError(f"MQ applications cannot be let in: {error}") from error
 

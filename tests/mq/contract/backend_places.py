@@ -274,7 +274,7 @@ def remote(directory: Path) -> Iterator[Place]:
 def client_package(name: str, directory: Path) -> Iterator[Place]:
     """The backend of threads through the real pymqi or ibmmq on the stand-in for IBM's client library."""
     with (
-        ServedQueueManager(directory, authorities=True, objects=False) as manager,
+        ServedQueueManager(directory, authorities=True, objects=False, stand_in=True) as manager,
         connecting(name, manager.place) as connect,
     ):
         yield Elsewhere(connect)

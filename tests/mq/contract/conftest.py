@@ -52,9 +52,9 @@ def local(directory: Path) -> Iterator[Connect]:
         queue_manager.close()
 
 
-def served(directory: Path, *, commands: bool = False) -> ServedQueueManager:
-    """The embedded queue manager, for other processes; with its command server on request."""
-    return ServedQueueManager(directory, authorities=True, objects=False, commands=commands)
+def served(directory: Path, *, stand_in: bool = False) -> ServedQueueManager:
+    """The embedded queue manager, for other processes; with what the stand-in adds on request."""
+    return ServedQueueManager(directory, authorities=True, objects=False, commands=stand_in, stand_in=stand_in)
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def remote(directory: Path) -> Iterator[Connect]:
 @contextlib.contextmanager
 def client_package(name: str, directory: Path) -> Iterator[Connect]:
     """The embedded queue manager, through the real pymqi or ibmmq on the stand-in for IBM's client library."""
-    with served(directory, commands=True) as manager, connecting(name, manager.place) as connect:
+    with served(directory, stand_in=True) as manager, connecting(name, manager.place) as connect:
         yield connect
 
 

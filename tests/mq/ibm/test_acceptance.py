@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.acceptance import Acceptance, Outcome
@@ -18,6 +17,7 @@ from bridge.mq.mqi import Connection, GetOptions, Got, MQError
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.mq.ibm.guarded_connection import GuardedConnection
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -27,7 +27,7 @@ XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
-    CommandServer(queue_manager).start()
+    StandInCommandServer(queue_manager).start()
     yield queue_manager
     queue_manager.close()
 

@@ -17,13 +17,13 @@ from bridge.config import (
     default_configuration,
 )
 from bridge.mq.embedded.mqsc.commands import run_script
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.mqsc_script import mqsc_script
 from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing
 from bridge.shipped import shipped_file
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
 
 #: The bridge's user, and a user of clients. No such users exist on any machine.
 OURS, SENSOR = "mqtestbridge", "mqtestsensor"
@@ -120,7 +120,7 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     own = "DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\nDEFINE QLOCAL(QM2) USAGE(XMITQ)\n"
     run_script(queue_manager, own, "test")
     run_script(queue_manager, mqsc_script(configuration(), f"PRINCIPAL('{OURS}')"), "mqsc-script")
-    CommandServer(queue_manager).start()
+    StandInCommandServer(queue_manager).start()
     yield queue_manager
     queue_manager.close()
 

@@ -103,7 +103,7 @@ def test_shipped_pipelines(bench: Bench, broker: Mosquitto, connect: Connect) ->
         ("commands/oven-7", b"reset", 2),
         ("commands/press-1", b"reset", 2),
     ]
-    assert len({one.properties["mqbridge-msgid"] for one in resets}) == 1
+    assert len({one.user_properties["mqbridge-msgid"] for one in resets}) == 1
     reports = [(one.topic.rpartition("/")[2], json.loads(one.payload)["temp"]) for one in taken(reported, 4)]
     assert [temp for machine, temp in reports if machine == "press-1"] == [20.0, 21.0, 40.0]
     assert [temp for machine, temp in reports if machine == "oven-7"] == [180.0]

@@ -12,8 +12,8 @@ import pytest
 from paho.mqtt import publish
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.capi import frames
 from bridge.pipeline.mq.browsing import managed_queue
+from testing.ibm_standin import frames
 from tests.pipeline.cluster import can_stand_apart, cluster
 from tests.pipeline.conftest import ROOT, Queues
 from tests.pipeline.driver import CLUSTER

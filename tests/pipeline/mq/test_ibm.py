@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from bridge.mq.capi import frames
 from bridge.mq.mqi import Connection, MQError
 from bridge.pipeline.mq import browsing
 from bridge.pipeline.mq.backlog import backlog
@@ -19,6 +18,7 @@ from bridge.pipeline.mq.queue_manager import QueueManagerOptions
 from bridge.pipeline.mq.sink_options import SinkOptions
 from bridge.pipeline.mq.writer import put_all
 from bridge.pipeline.task import Identity
+from testing.ibm_standin import frames
 from tests.pipeline.conftest import Queues
 from tests.support.client_packages import connecting
 

@@ -1,4 +1,1 @@
-"""PCF commands of the embedded queue manager, a file for each family of commands.
-
-Each becomes the MQSC command or the display that does the same, so that what the queue manager allows is written once.
-"""
+"""PCF commands of the embedded queue manager: those that the bridge itself sends."""

@@ -6,24 +6,16 @@ Source: IBM MQ documentation, "Introduction to Programmable Command Formats", "R
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.dead_letter import dead_letter
-from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.pcf.objects import NamelistCommands, QueueCommands, SubscriptionCommands, TopicCommands
-from bridge.mq.embedded.pcf.queue_manager import (
-    AbsentCommands,
-    AuthorityCommands,
-    QueueManagerCommands,
-    TelemetryChannelCommands,
-)
+from bridge.mq.embedded.pcf.commands import PCFCommands
 from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
-from bridge.mq.embedded.pcf.status import StatusCommands
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
@@ -54,32 +46,6 @@ _LENGTH_ERRORS = {
 #: Messages of a reply that are put before the event loop serves others.
 _REPLIES_AT_ONCE = 50
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
-#: command -> type of the object that authority is asked for, parameter with its name, authorities
-_AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
-    cmqcfc.MQCMD_CHANGE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CHG",)),
-    cmqcfc.MQCMD_CLEAR_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CLR",)),
-    cmqcfc.MQCMD_DELETE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DLT",)),
-    cmqcfc.MQCMD_INQUIRE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
-    cmqcfc.MQCMD_INQUIRE_Q_STATUS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP",)),
-    cmqcfc.MQCMD_RESET_Q_STATS: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("DSP", "CHG")),
-    cmqcfc.MQCMD_CHANGE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("CHG",)),
-    cmqcfc.MQCMD_DELETE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DLT",)),
-    cmqcfc.MQCMD_INQUIRE_TOPIC: (cmqc.MQOT_TOPIC, cmqc.MQCA_TOPIC_NAME, ("DSP",)),
-    cmqcfc.MQCMD_CHANGE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("CHG",)),
-    cmqcfc.MQCMD_DELETE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("DLT",)),
-    cmqcfc.MQCMD_INQUIRE_NAMELIST: (cmqc.MQOT_NAMELIST, cmqc.MQCA_NAMELIST_NAME, ("DSP",)),
-    cmqcfc.MQCMD_CHANGE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("CHG",)),
-    cmqcfc.MQCMD_INQUIRE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
-    cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
-    cmqcfc.MQCMD_PING_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
-}
-#: Commands that take DSP on the queue manager only.
-_UNCHECKED = (
-    cmqcfc.MQCMD_INQUIRE_Q_NAMES,
-    cmqcfc.MQCMD_INQUIRE_TOPIC_NAMES,
-    cmqcfc.MQCMD_INQUIRE_NAMELIST_NAMES,
-    cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES,
-)
 _NAMES = {number: name for name, number in vars(cmqcfc).items() if name.startswith("MQCMD_")}
 
 
@@ -88,20 +54,14 @@ class CommandServer:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        commands = Commands(queue_manager)
-        self._runs: dict[int, Callable[[Request], Reply]] = {
-            **QueueManagerCommands(queue_manager, commands).commands,
-            **QueueCommands(queue_manager, commands).commands,
-            **NamelistCommands(queue_manager, commands).commands,
-            **TopicCommands(queue_manager, commands).commands,
-            **SubscriptionCommands(queue_manager, commands).commands,
-            **StatusCommands(queue_manager).commands,
-            **AuthorityCommands(queue_manager).commands,
-            **(absent := AbsentCommands(queue_manager).commands),
-            **TelemetryChannelCommands(queue_manager, commands, absent).commands,
-        }
+        self._runs: Mapping[int, Callable[[Request], Reply]] = self.commands(queue_manager)
         self._busy = False
         self._started = False
+
+    @staticmethod
+    def commands(queue_manager: QueueManager) -> dict[int, Callable[[Request], Reply]]:
+        """Return the commands by number. The stand-in of the tests has more."""
+        return PCFCommands(queue_manager).commands
 
     def start(self) -> None:
         """Take commands from now on, first those that are on the queue already. Raises MQError.
@@ -195,34 +155,30 @@ class CommandServer:
             raise PCFRefused(cmqcfc.MQRCCF_CFH_COMMAND_ERROR)
         request = Request(header.Command, parameters)
         if self._queue_manager.authorization is not None:
-            self._ask(self._queue_manager.authorization, request, md)
+            user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace") or NOBODY
+            try:
+                self.check(self._queue_manager.authorization, user, request)
+            except MQError as error:
+                raise PCFRefused(error.reason) from error
         return run(request)
 
-    def _ask(self, authorization: AuthorizationService, request: Request, md: MQMD) -> None:
-        """Check that the user who put the command may run it. Raises PCFRefused.
+    def check(self, authorization: AuthorizationService, user: str, request: Request) -> None:
+        """Check that a user may run a command. Raises MQError, PCFRefused.
 
-        Each command takes DSP on the queue manager, and further authorities by `_AUTHORITIES` and here. Commands that are
-        not named there, and inquiries of many objects, are for administrators. Source: IBM MQ documentation, "Authorizations
-        for PCF commands".
+        Each command takes DSP on the queue manager. Escape, and the status of many queues, are for administrators. Source:
+        IBM MQ documentation, "Authorizations for PCF commands".
         """
-        user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace") or NOBODY
-        try:
-            authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
-            object_type, number, words = _AUTHORITIES.get(request.command, (0, 0, ()))
-            if request.command in _UNCHECKED:
-                return
-            if object_type == cmqc.MQOT_Q_MGR:
-                authorization.check(user, object_type, self._queue_manager.name, *words)
-            elif object_type and "*" not in (name := request.text(number) or "*"):
-                authorization.check(user, object_type, name, *words)
-            elif request.command in (cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS):
-                authorization.check_topic(user, "", "DSP")
-            elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
-                authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
-            else:
-                authorization.administering(user, f"PCF command {request.command}")
-        except MQError as error:
-            raise PCFRefused(error.reason) from error
+        authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
+        if request.command == cmqcfc.MQCMD_PING_Q_MGR:
+            return
+        if request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (name := request.text(cmqc.MQCA_Q_NAME) or "*"):
+            authorization.check(user, cmqc.MQOT_Q, name, "DSP")
+        elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
+            authorization.check_topic(user, "", "DSP")
+        elif request.command == cmqcfc.MQCMD_CLEAR_TOPIC_STRING:
+            authorization.check_topic(user, request.text(cmqc.MQCA_TOPIC_STRING) or "", "CLR")
+        else:
+            authorization.administering(user, f"PCF command {request.command}")
 
     def _reply(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
         """Put the messages of a reply to where the request wants them, then run the next command.

@@ -1,6 +1,5 @@
 """MQ applications at the embedded queue manager: connections from this process, from others, and over TCP.
 
 `connection` is for threads of this process, `client` for other processes in Python; `server` listens, `conversation` is
-one connection, `protocol` the frames, `admission` who may connect. Programs in C speak `bridge.mq.capi`, which whoever starts
-the queue manager gives to the server.
+one connection, `protocol` the frames, `admission` who may connect.
 """

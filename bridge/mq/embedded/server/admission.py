@@ -1,4 +1,4 @@
-"""Admission of MQ applications over TCP: channels, credentials, and the resulting MQ user.
+"""Admission of MQ applications over TCP: credentials, and the resulting MQ user.
 
 Source: IBM MQ documentation, "Connection authentication".
 """
@@ -12,7 +12,6 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -82,10 +81,10 @@ def user_of(queue_manager: QueueManager, said: str, shown: str | None) -> User:
     return User(asked, asked, shown or "")
 
 
-def client_of(channel: str | None, address: str, user: str, certificate: Certificate | None) -> Connecting:
+def client_of(channel: str, address: str, user: str, certificate: Certificate | None) -> Connecting:
     """Return what channel authentication records look at; whoever has no channel is subject to those of all channels, `*`."""
     certificate = certificate or Certificate()
-    return Connecting(channel or "", address, user, certificate.subject, certificate.issuer)
+    return Connecting(channel, address, user, certificate.subject, certificate.issuer)
 
 
 def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -> str | None:
@@ -101,7 +100,9 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     why, answer = verdict.refusal, "a channel authentication record keeps it out"
     if not why and verdict.mcauser is None and shown and not fits_user_identifier(shown):
         answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-        why = f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
+        why = (
+            f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
+        )
     if why:
         address = client.address
         log.warning("MQB3315W channel %s: an application at %s is refused: %s", channel, address, why)
@@ -149,7 +150,6 @@ class Admission:
         self._authenticators = Authenticators()
         self._authentication: ChannelAuthentication = self._authenticators.of_listener(self.config)
         self._failed = FailedConnects(time.monotonic)
-        self._channels: Sequence[str] = self.config.channels
         #: connections by the network of their address
         self._connections: Counter[str] = Counter()
 
@@ -185,23 +185,15 @@ class Admission:
         return self._connections.total()
 
     async def admit(
-        self, channel: str | None, user: str, password: bytes, address: str = "", certificate: Certificate | None = None
+        self, user: str, password: bytes, address: str = "", certificate: Certificate | None = None
     ) -> Authenticated:
         """Return the user for whom credentials vouch, or "" where none are asked for.
 
-        `channel` is None for programs that have no channels. Raises MQError: MQRC_UNKNOWN_CHANNEL_NAME,
-        MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out now.
+        Raises MQError: MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out now.
         """
-        if channel is not None and self._channels and channel not in self._channels:
-            log.warning(
-                "MQB3304W an application is refused: it connects by channel %r, which the listener has not", channel
-            )
-            why = f"the listener has no channel {channel!r}"
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
-            raise MQError(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, f"channel {channel!r}")
         if not self._authentication.asks:
             return Authenticated("")
-        presented = Presented("", user or None, password or None, certificate, address, channel or "")
+        presented = Presented("", user or None, password or None, certificate, address)
         authentication, check = self._authentication, self._connection_authentication
         if check is not None and check.in_force == NONE:
             return Authenticated("")
@@ -210,7 +202,9 @@ class Admission:
             authentication = msgspec.structs.replace(authentication, anonymous=True)
         attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
         if attempt is None:
-            log.warning("MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?")
+            log.warning(
+                "MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?"
+            )
             why = "too many of its address wait to be judged (failed_connects)"
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")

@@ -48,25 +48,6 @@ class Server(Protocol):
     def discard(self, connection: Conversation) -> None: ...
 
 
-class Language(Protocol):
-    """A class of conversations besides the server's own, which it is given: programs in C have one."""
-
-    @property
-    def SPEAKERS(self) -> str:
-        """Return who speaks it, for the log."""
-
-    @property
-    def SOCKET_NAME(self) -> str:
-        """Return the name of its socket in the queue manager's data directory."""
-
-    @property
-    def GREETING(self) -> bytes:
-        """Return the bytes that each connection begins with, the first of them larger than that of any MessagePack frame."""
-
-    def __call__(self, server: Server, place: Place | None = None, /) -> Conversation:
-        """Return the conversation for a new connection; over TCP it has a place."""
-
-
 class Conversation(RequestStream):
     """One MQ connection of another process."""
 
@@ -79,6 +60,8 @@ class Conversation(RequestStream):
         self._application: Application | None = None
         #: IP address of the other end; "" on a Unix socket
         self.address = "" if place is None else place.address
+        #: the server-connection channel that a subclass connects by; "": none
+        self._channel = ""
         #: the user that has connected
         self._user = ""
         #: finds out who the application is
@@ -170,7 +153,6 @@ class Conversation(RequestStream):
         application: str,
         user: str,
         password: bytes,
-        channel: str | None,
         then: Callable[[], None],
     ) -> None:
         """Connect an application, and answer it by `then`: at once, or when its password has been looked at."""
@@ -186,7 +168,7 @@ class Conversation(RequestStream):
             self._let_in(application, user_of_process(self._queue_manager, user, peer))
             then()
         else:
-            identify = self._identify(application, user, password, channel, then)
+            identify = self._identify(application, user, password, then)
             self._identification = self._loop.create_task(identify)
 
     def _let_in(self, name: str, user: User) -> None:
@@ -196,18 +178,16 @@ class Conversation(RequestStream):
         self._user = user.shown or user.identifier
         audit_log.note("application connected", user=self._user, address=self.address, application=name)
 
-    async def _identify(
-        self, application: str, user: str, password: bytes, channel: str | None, then: Callable[[], None]
-    ) -> None:
+    async def _identify(self, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
         """Find out who an application is that connects over TCP, and answer it."""
         assert self._transport is not None
         stream = self._transport.get_extra_info("ssl_object")
         certificate = certificate_of(stream) if stream is not None else None
         try:
             admission = self._server.admission
-            found = await admission.admit(channel, user, password, self.address, certificate)
+            found = await admission.admit(user, password, self.address, certificate)
             shown = found.user_name if admission.asks else None
-            client = client_of(channel, self.address, user if shown is None else shown, certificate)
+            client = client_of(self._channel, self.address, user if shown is None else shown, certificate)
             mcauser = mapped(self._queue_manager, client, shown)
             if (authorization := self._queue_manager.authorization) is not None:
                 # To ask the operating system for somebody's groups may take long.

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission, Place, note_refusal
-from bridge.mq.embedded.server.conversation import Conversation, Language
+from bridge.mq.embedded.server.conversation import Conversation
 from bridge.mq.embedded.server.request_stream import FIRST_TIMEOUT, Malformed
 from bridge.mq.embedded.verbs.batches import get_each, get_many, look_many, put_many, take_each
 from bridge.mq.mqi import MQError
@@ -41,14 +41,14 @@ _NO_ROOM_INTERVAL: Final = 1.0
 class TcpListener:
     """Listens on a TCP address.
 
-    `conversation` makes the conversation for a first byte and the place of the connection; `blocked` says why nobody may
-    come from an address, "" where somebody may.
+    `conversation` returns the protocol of a connection with a place. `blocked` says why nobody may come from an address, ""
+    where somebody may.
     """
 
     def __init__(
         self,
         admission: Admission,
-        conversation: Callable[[int, Place], Conversation],
+        conversation: Callable[[Place], asyncio.Protocol],
         blocked: Callable[[str], str] = lambda address: "",
     ) -> None:
         self._admission = admission
@@ -119,7 +119,7 @@ class TcpListener:
             context = self._tls.context
         try:
             await self._loop.connect_accepted_socket(
-                lambda: _FirstByte(self._conversation, place),
+                lambda: self._conversation(place),
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else FIRST_TIMEOUT,
@@ -133,43 +133,17 @@ class TcpListener:
             raise
 
 
-class _FirstByte(asyncio.Protocol):
-    """Finds out by the first byte of a connection which language it speaks."""
-
-    def __init__(self, conversation: Callable[[int, Place], Conversation], place: Place) -> None:
-        self._conversation = conversation
-        self._place = place
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
-        self._timer = asyncio.get_running_loop().call_later(FIRST_TIMEOUT, self._transport.abort)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._timer.cancel()
-        self._place.give_back()
-
-    def data_received(self, data: bytes) -> None:
-        self._timer.cancel()
-        conversation = self._conversation(data[0], self._place)
-        self._transport.set_protocol(conversation)
-        conversation.connection_made(self._transport)
-        conversation.data_received(data)
-
-
 #: Seconds that applications have to end when the queue manager does.
 QUIESCE_TIME = 2.0
 
 
 class ApplicationServer:
-    """Accepts MQ connections of other processes: of this package's programs, and of those that speak `language`."""
+    """Accepts MQ connections of other processes: of this package's programs."""
 
-    def __init__(
-        self, queue_manager: QueueManager, admission: Admission | None = None, language: Language | None = None
-    ) -> None:
+    def __init__(self, queue_manager: QueueManager, admission: Admission | None = None) -> None:
         self.queue_manager = queue_manager
         self.admission = admission or Admission()
         self._tcp: TcpListener | None = None
-        self._language = language
         self.connections: set[Conversation] = set()
         #: a connection has ended
         self._gone = asyncio.Event()
@@ -178,25 +152,19 @@ class ApplicationServer:
         #: TCP port listened on, 0 when none
         self.port = 0
 
-    async def listen(self, address: tuple[str, int] | None = None, *, with_socket: bool = True) -> list[str]:
-        """Listen on a socket in the data directory and on a TCP address; returns a line for each: who connects where.
-
-        `with_socket` says whether the language has a socket of its own there too. Raises OSError, TlsError.
-        """
-        language = self._language
-        place = await self._listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self))
+    async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
+        """Listen in the data directory and on a TCP address; return a line for each. Raises OSError, TlsError."""
+        place = await self.listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self))
         lines = [f"MQ applications connect at {place}"]
-        if language is not None and with_socket:
-            place = await self._listen_at(language.SOCKET_NAME, lambda: language(self))
-            lines.append(f"{language.SPEAKERS} connect at {place}")
         if address is not None:
-            self._tcp = TcpListener(self.admission, self._conversation, self._blocked)
+            self._tcp = TcpListener(self.admission, self.conversation, self._blocked)
             host, self.port = await self._tcp.listen(*address)
             by = " by TLS" if self.admission.config.tls is not None else ""
             lines.append(f"MQ applications connect at {host}:{self.port}{by}")
         return lines
 
-    async def _listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
+    async def listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
+        """Listen on a Unix socket in the data directory, and return its path. Raises OSError."""
         path = self.queue_manager.data_directory / name
         # The lock on the data directory is ours, so a socket that is there was left by a process that died.
         with contextlib.suppress(FileNotFoundError):
@@ -205,11 +173,8 @@ class ApplicationServer:
         self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
         return str(path)
 
-    def _conversation(self, first: int, place: Place) -> Conversation:
-        """Return the conversation for a connection that begins with a byte."""
-        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
-        if self._language is not None and first == self._language.GREETING[0]:
-            return self._language(self, place)
+    def conversation(self, place: Place) -> asyncio.Protocol:
+        """Return the protocol of a connection over TCP. The stand-in of the tests has another."""
         return ApplicationProtocol(self, place)
 
     def _blocked(self, address: str) -> str:
@@ -284,7 +249,7 @@ class ApplicationProtocol(Conversation):
                 )
             connected = protocol.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
             answer = partial(self._answer, connected)
-            self._connect(verb.queue_manager, verb.application, verb.user, verb.password, None, answer)
+            self._connect(verb.queue_manager, verb.application, verb.user, verb.password, answer)
             return
         application = self._connected()
         match verb:

@@ -12,9 +12,8 @@ from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.get import mqget
-from bridge.mq.embedded.verbs.handle import reads_ahead
 from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
-from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen, unfinished
+from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
 from bridge.mq.embedded.verbs.put import mqput, mqput1
 from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, GetOptions, Got, Property
@@ -42,9 +41,6 @@ class Application:
     def close(self, hobj: int, options: int = cmqc.MQCO_NONE) -> Unit | None:
         return mqclose(self.hconn, hobj, options)
 
-    def unfinished(self, hobj: int) -> int:
-        return unfinished(self.hconn, hobj)
-
     def inquire(self, hobj: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         return mqinq(self.hconn, hobj, selectors)
 
@@ -63,18 +59,11 @@ class Application:
     ) -> tuple[MQMD, Unit | None]:
         return mqput1(self.hconn, od, message, options, properties)
 
-    def put_failed(self, reason: int) -> None:
-        """Note that an asynchronous put failed before it came to its target, or with the unit of work that it was."""
-        self.hconn.outcomes.failed(reason)
-
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
         return mqstat(self.hconn, type)
 
     def get(self, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
         return mqget(self.hconn, hobj, options)
-
-    def reads_ahead(self, hobj: int) -> bool:
-        return reads_ahead(self.hconn.find(hobj))
 
     def queue_of(self, hobj: int) -> Queue:
         """Return the queue of a handle, where a waiting get waits. Raises MQError."""

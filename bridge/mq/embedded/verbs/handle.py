@@ -374,16 +374,6 @@ def release_queue(handle: QueueHandle) -> None:
         queue.locks.pop(handle.locked.msg_number, None)
 
 
-def reads_ahead(handle: Handle) -> bool:
-    """Return whether a client may read ahead from a queue (IBM MQ, "Enabling and disabling read ahead")."""
-    if not isinstance(handle, QueueHandle) or not handle.options & (INPUT | cmqc.MQOO_BROWSE):
-        return False
-    default = handle.attributes.get("DEFREADA", "NO")
-    if default == "DISABLED" or handle.options & cmqc.MQOO_NO_READ_AHEAD:
-        return False
-    return default == "YES" or bool(handle.options & cmqc.MQOO_READ_AHEAD)
-
-
 def check_publishable(topic: str) -> str:
     """Return a topic string that can be published to. Raises MQError."""
     check_topic_string(topic)

@@ -320,14 +320,6 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
     return None
 
 
-def unfinished(hconn: Hconn, hobj: int) -> int:
-    """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
-    handle = hconn.handles.get(hobj)
-    if not isinstance(handle, QueueHandle):
-        return cmqc.MQRC_NONE
-    return max(handle.put_place.unfinished, handle.got_place.unfinished)
-
-
 def mqcmit(hconn: Hconn) -> Unit | None:
     """Return the unit of work to submit, None when nothing was done."""
     unit, hconn.unit = hconn.unit, None

@@ -55,7 +55,7 @@ def served(directory: Path, **options: Any) -> Iterator[ServedQueueManager]:
 def admitted(admission: Admission, user: str, password: str) -> int:
     """Return MQRC_NONE, or the reason why a user is not let in."""
     try:
-        found = asyncio.run(admission.admit(None, user, password.encode()))
+        found = asyncio.run(admission.admit(user, password.encode()))
     except MQError as error:
         return error.reason
     assert found.user_name == user
@@ -113,9 +113,9 @@ def test_check_clients(check: str, user: str, password: str, found: str | None, 
     admission = Admission(ListenerConfig(password_file=file), connection_authentication)
     if found is None:
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
-            asyncio.run(admission.admit(None, user, password.encode()))
+            asyncio.run(admission.admit(user, password.encode()))
     else:
-        assert asyncio.run(admission.admit(None, user, password.encode())).user_name == found
+        assert asyncio.run(admission.admit(user, password.encode())).user_name == found
 
 
 def test_a_command_says_who_has_to_give_a_password(file: Path, tmp_path: Path) -> None:

@@ -205,9 +205,12 @@ def test_to_be_somebody_else_takes_authority(site: Site, options: MQPMO) -> None
 
 
 def deletion() -> bytes:
-    """Return the PCF command that deletes queue Q."""
-    parameters = (MQCFST(cmqc.MQCA_Q_NAME, b"Q"), MQCFIN(cmqc.MQIA_Q_TYPE, cmqc.MQQT_LOCAL))
-    return encode_pcf(MQCFH(Command=cmqcfc.MQCMD_DELETE_Q), parameters)
+    """Return the PCF command that deletes queue Q by MQSC."""
+    parameters = (
+        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
+        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"),
+    )
+    return encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters)
 
 
 def pcf(connection: RemoteConnection, command: bytes) -> int:

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.capi import frames
 from bridge.mq.embedded.server import protocol
 from bridge.mq.embedded.server.admission import Admission
 from bridge.mq.embedded.server.client import RemoteConnection
@@ -34,8 +33,8 @@ ROOM = 4
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"\0", CONNECT[:-1], CONNECT, CONNECT + COMMIT, frames.GREETING[:1], frames.GREETING, b"\x16\x03\x01"],
-    ids=["nothing", "a byte", "half", "MQCONN", "MQCMIT", "a byte of C", "C", "TLS"],
+    [b"", b"\0", CONNECT[:-1], CONNECT, CONNECT + COMMIT, b"M", b"MQI\x01", b"\x16\x03\x01"],
+    ids=["nothing", "a byte", "half", "MQCONN", "MQCMIT", "a byte of another protocol", "another protocol", "TLS"],
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_reset_gives_its_place_back(said: bytes, tls: bool, tmp_path: Path) -> None:

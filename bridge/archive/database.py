@@ -1,0 +1,107 @@
+"""An archive as a view of DuckDB, which moves to temporary files what exceeds its memory. Needs duckdb."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from bridge.archive import directory as archive_directory
+from bridge.archive.schema import COLUMNS
+
+#: The memory of DuckDB's tables and joins. The libraries take some 100 MB more.
+MEMORY: Final = "180MB"
+#: Each thread needs memory of its own, and the bridge may run on the same machine.
+_THREADS: Final = 2
+#: The types of columns as DuckDB names them.
+_TYPES: Final = {
+    "int64": "BIGINT", "int32": "INTEGER", "int8": "TINYINT", "bool": "BOOLEAN", "string": "VARCHAR", "binary": "BLOB",
+    "time": "TIMESTAMPTZ",
+}  # fmt: skip
+
+
+class NoRows(Exception):
+    """There is no archive, or it has no rows in the requested time."""
+
+
+def moment(microseconds: int) -> datetime:
+    """Return a time of a row as a datetime in UTC."""
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
+
+
+class Database:
+    """A database in memory with the view `archive`. Methods raise duckdb.Error."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def rows(self, query: str, **parameters: Any) -> Iterator[tuple[Any, ...]]:
+        """Run a query, and yield its rows."""
+        result = self._connection.execute(query, parameters or None)
+        while batch := result.fetchmany(10_000):
+            yield from batch
+
+    def records(self, query: str, **parameters: Any) -> Iterator[dict[str, Any]]:
+        """Run a query, and yield its rows by column name."""
+        result = self._connection.execute(query, parameters or None)
+        names = [column[0] for column in result.description or ()]
+        while batch := result.fetchmany(10_000):
+            for row in batch:
+                yield dict(zip(names, row, strict=True))
+
+    def run(self, statement: str) -> None:
+        """Run a statement that has no result."""
+        self._connection.execute(statement)
+
+    def create_table(self, name: str, columns: dict[str, str], rows: Sequence[Sequence[Any]]) -> None:
+        """Create a table with these columns (name and type) and rows."""
+        values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+        fields = ", ".join(f"unnest(${column}::{kind}[]) AS {column}" for column, kind in columns.items())
+        parameters = {column: list(value) for column, value in zip(columns, values, strict=True)}
+        self._connection.execute(f"CREATE TABLE {name} AS SELECT {fields}", parameters)
+
+
+@contextlib.contextmanager
+def opened(
+    directories: Sequence[Path], start: datetime | None = None, end: datetime | None = None, memory: str = MEMORY
+) -> Iterator[Database]:
+    """Open a database whose view `archive` contains the rows written from the hour of `start` to the hour of `end`.
+
+    Several directories count as one archive. Columns that an earlier version did not write are null. Temporary files are in
+    TMPDIR. Raises NoRows if there are no files, and duckdb.Error.
+    """
+    files = [file for directory in directories for file in archive_directory.files(directory, start, end)]
+    if not files:
+        places = ", ".join(map(str, directories))
+        raise NoRows(f"{places}: no rows of an archive in that time (files {archive_directory.SUFFIX} in date=…/hour=…)")
+    with tempfile.TemporaryDirectory(prefix="mqbridge-") as temporary:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "memory_limit": memory,
+            "preserve_insertion_order": False,
+            "temp_directory": temporary,
+            "threads": _THREADS,
+        }
+        with duckdb.connect(config=settings) as connection:
+            # It would be on the standard output.
+            connection.execute("SET enable_progress_bar = false")
+            columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in COLUMNS)
+            connection.execute(f"CREATE TABLE no_rows ({columns})")
+            names = ", ".join(_quoted(file) for file in files)
+            parquet = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
+            connection.execute(
+                f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}"
+            )
+            yield Database(connection)
+
+
+def _quoted(file: Path) -> str:
+    # DuckDB would expand wildcards in the names of directories.
+    name = "".join(f"[{character}]" if character in "*?[" else character for character in str(file))
+    return "'" + name.replace("'", "''") + "'"

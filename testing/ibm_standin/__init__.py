@@ -1,0 +1,7 @@
+"""The stand-in for IBM MQ and its client library, on which the tests run the real pymqi and ibmmq. It is not shipped.
+
+A library in C (`src`, `inc`) takes the place of IBM's in a program's process, and forwards each MQI call over a socket, with
+its structures as they lie in memory. Here they are read and written: `frames` are the bytes on the socket, `structures` the
+MQOD, MQPMO, MQGMO … in all their versions, `values` those of message properties, `conversation` a connection with its verbs.
+`server` adds these connections to an embedded queue manager, and `pcf` the PCF commands that the bridge itself does not send.
+"""

@@ -1,0 +1,135 @@
+"""An administrator: an application that sends PCF commands to the embedded queue manager and reads the replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.config.queue_manager import COMMAND_QUEUE
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import (
+    MQCFBS,
+    MQCFGR,
+    MQCFH,
+    MQCFIL,
+    MQCFIN,
+    MQCFST,
+    PCFParameter,
+    decode_pcf,
+    encode_pcf,
+    string_list,
+)
+
+REPLIES = "REPLIES"
+OBJECTS = """
+DEFINE QLOCAL(REPLIES) MAXDEPTH(1000)
+DEFINE QLOCAL(APP.IN) DESCR('goes in') MAXDEPTH(10)
+DEFINE QLOCAL(APP.OUT) DESCR('goes out') MAXDEPTH(20) PUT(DISABLED) USAGE(XMITQ)
+DEFINE QALIAS(APP.ALIAS) TARGET(APP.IN)
+DEFINE QREMOTE(APP.FAR) RNAME(Q) RQMNAME(QM2) XMITQ(APP.OUT)
+DEFINE TOPIC(PRICES) TOPICSTR('prices') DESCR('all prices') DEFPRTY(7)
+DEFINE TOPIC(PRICES.FRUIT) TOPICSTR('prices/fruit') SUB(DISABLED)
+DEFINE SUB('s1') TOPICSTR('prices/#') DEST(APP.IN) USERDATA('u')
+DEFINE SUB('s2') TOPICSTR('x') DEST(APP.IN)
+"""
+
+
+def parameters(given: dict[int, Any]) -> list[PCFParameter]:
+    """Parameters by number, as pymqi takes them: bytes and text, integers, lists of either."""
+    made: list[PCFParameter] = []
+    for number, value in given.items():
+        if isinstance(value, int):
+            made.append(MQCFIN(number, value))
+        elif isinstance(value, str):
+            made.append(MQCFST(number, value.encode()))
+        elif isinstance(value, bytes):
+            made.append(MQCFBS(number, value))
+        elif value and isinstance(value[0], str):
+            made.append(string_list(number, [one.encode() for one in value]))
+        else:
+            made.append(MQCFIL(number, tuple(value)))
+    return made
+
+
+class Administrator:
+    """An application that sends commands and reads the replies."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self.queue_manager = queue_manager
+        self.connection = EmbeddedConnection(queue_manager, "administrator", "admin")
+        for response in self.connection.command(OBJECTS):
+            assert response.ok, response.message
+        self.replies = self.connection.open(MQOD(ObjectName=REPLIES), cmqc.MQOO_INPUT_SHARED)
+
+    def send(self, data: bytes, **fields: Any) -> MQMD:
+        md = MQMD(Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=REPLIES.encode())
+        md = msgspec.structs.replace(md, **fields)
+        return self.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, data))
+
+    def receive(self, wait: int = 5000) -> tuple[MQMD, MQCFH, tuple[PCFParameter, ...]]:
+        got = self.connection.get(self.replies, GetOptions(Options=cmqc.MQGMO_WAIT, WaitInterval=wait))
+        return got.md, *decode_pcf(got.data)
+
+    def replied(self) -> list[tuple[MQCFH, tuple[PCFParameter, ...]]]:
+        """The messages of one reply, each checked for its place in it."""
+        messages: list[tuple[MQCFH, tuple[PCFParameter, ...]]] = []
+        while True:
+            _, header, found = self.receive()
+            messages.append((header, found))
+            assert (header.Type, header.MsgSeqNumber) == (cmqcfc.MQCFT_RESPONSE, len(messages))
+            if header.Control == cmqcfc.MQCFC_LAST:
+                with pytest.raises(MQError):
+                    self.receive(0)
+                return messages
+
+    def ask(self, command: int, given: dict[int, Any], *filters: PCFParameter) -> list[dict[int, Any]]:
+        """The objects that a command answers with: value by number. It must not fail."""
+        self.send(encode_pcf(MQCFH(Command=command), [*parameters(given), *filters]))
+        objects = []
+        for header, found in self.replied():
+            assert (header.CompCode, header.Reason) == (cmqc.MQCC_OK, cmqc.MQRC_NONE), cmqc.reason_name(header.Reason)
+            assert header.Command == command
+            objects.append({one.Parameter: value(one) for one in found})
+        return objects
+
+    def refused(self, command: int, given: dict[int, Any], *filters: PCFParameter) -> tuple[int, int | None]:
+        """The reason for which a command fails, and the parameter that the error response names."""
+        self.send(encode_pcf(MQCFH(Command=command), [*parameters(given), *filters]))
+        (first, error), (last, nothing) = self.replied()
+        assert first.CompCode == last.CompCode == cmqc.MQCC_FAILED
+        assert (last.Reason, nothing) == (cmqcfc.MQRCCF_COMMAND_FAILED, ())
+        if not error:
+            return first.Reason, None
+        (one,) = error
+        assert isinstance(one, MQCFIN) and one.Parameter in (cmqcfc.MQIACF_PARAMETER_ID, cmqcfc.MQIACF_SELECTOR)
+        return first.Reason, one.Value
+
+    def shown(self, what: str, keyword: str) -> str | int:
+        (response,) = self.connection.command(f"DISPLAY {what} {keyword}")
+        assert response.ok, response.message
+        return response.objects[0][keyword]
+
+    def put(self, queue: str, *, options: int = cmqc.MQPMO_NO_SYNCPOINT) -> None:
+        self.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b"x"), options)
+
+    def retain(self, topic: str) -> None:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+        self.connection.put1(od, Message(MQMD(), b"x"), cmqc.MQPMO_RETAIN)
+
+
+def value(one: PCFParameter) -> Any:
+    if isinstance(one, MQCFST):
+        return one.String.rstrip(b" ").decode()
+    if isinstance(one, MQCFIN):
+        return one.Value
+    if isinstance(one, MQCFBS):
+        return one.String
+    assert not isinstance(one, MQCFGR)
+    return [text.rstrip().decode() for text in one.Strings] if hasattr(one, "Strings") else list(one.Values)  # type: ignore[union-attr]
