@@ -1,1 +1,1 @@
-"""Administration of a running bridge as plain data: what may be asked of it, and what it answers."""
+"""Administration of a running bridge: requests, answers and counters as plain data."""

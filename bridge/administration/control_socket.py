@@ -1,4 +1,4 @@
-"""The control socket from outside: how commands of `mqbridge` have a running bridge answer."""
+"""The client side of the control socket: sends requests of `mqbridge` commands to a running bridge."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import msgspec
 from bridge.administration.requests import Answer, AnyRequest
 from bridge.security.unix_socket import socket_address
 
-#: Seconds that a bridge may take to answer: a reload waits for units of work under way.
+#: The maximum time that a bridge may take to answer, in seconds. A reload waits for the current units of work.
 ANSWER_TIMEOUT = 60.0
 
 
 class NoBridge(Exception):
-    """No bridge answers at a control socket; the message says where it was looked for."""
+    """No bridge answers at a control socket. The message contains the path of the socket."""
 
 
 def ask(path: Path, request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Answer:
-    """Have a running bridge answer. Raises NoBridge where none does, or none in time."""
+    """Send a request to a running bridge and return its answer.
+
+    Raises NoBridge if no bridge answers within `timeout` seconds.
+    """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)

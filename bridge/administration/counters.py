@@ -1,4 +1,4 @@
-"""Counters of a running bridge, and the rates that two readings of them are."""
+"""Counters of a running bridge, and the rates between two readings."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import msgspec
 
 
 class ChannelCounters(msgspec.Struct, kw_only=True):
-    """What the clients of a channel have sent and got since the counting began."""
+    """Publications received from the clients of a channel and messages sent to them, since counting began."""
 
     name: str
-    #: connected now
+    #: currently connected clients
     clients: int
-    #: publications that have ended: put, or refused
+    #: publications completed: put or rejected
     received: int = 0
-    #: messages that were written with QoS 0, or acknowledged
+    #: messages written with QoS 0, or acknowledged
     sent: int = 0
-    #: units of work with publications, and the seconds that they took in all, from PUBLISH to the commit
+    #: units of work with publications, and their total duration in seconds, from PUBLISH to the commit
     units: int = 0
     unit_seconds: float = 0.0
 
 
 class ClientRate(msgspec.Struct, kw_only=True):
-    """Publications of one client in a second, and messages for it."""
+    """Publications from one client and messages to it, per second."""
 
     client_id: str
     channel: str
@@ -30,7 +30,7 @@ class ClientRate(msgspec.Struct, kw_only=True):
 
 
 class MappingCounters(msgspec.Struct, kw_only=True):
-    """What a mapping has done since the bridge started."""
+    """Message counts of a mapping since the bridge started."""
 
     name: str
     state: str
@@ -42,7 +42,7 @@ class MappingCounters(msgspec.Struct, kw_only=True):
 class Counters(msgspec.Struct, kw_only=True):
     """A reading of the counters of a bridge."""
 
-    #: seconds since the epoch: of the reading, and when the counting of publications began
+    #: time of the reading, and time at which counting began, in seconds since the epoch
     time: float
     since: float
     clients: int
@@ -50,27 +50,27 @@ class Counters(msgspec.Struct, kw_only=True):
     #: messages sent to clients and not acknowledged
     in_flight: int
     units_of_work: int
-    #: messages on the transmission queue; None where the queue manager does not answer
+    #: messages on the transmission queue; None if the queue manager does not answer
     transmission_queue_depth: int | None
     channels: list[ChannelCounters]
-    #: the busiest first, as they were in the last second or two
+    #: the busiest clients first, with the rates of the last second or two
     busiest_clients: list[ClientRate]
     mappings: list[MappingCounters]
 
 
 class ChannelRates(msgspec.Struct, kw_only=True):
-    """Publications of a channel's clients in a second, and messages for them."""
+    """Publications from a channel's clients and messages to them, per second."""
 
     name: str
     clients: int
     received: float
     sent: float
-    #: seconds that a unit of work took on the average, from PUBLISH to the commit; None where there was none
+    #: average duration of a unit of work in seconds, from PUBLISH to the commit; None if there was no unit of work
     unit_seconds: float | None
 
 
 class MappingRates(msgspec.Struct, kw_only=True):
-    """Messages that a mapping takes, moves and dead-letters in a second."""
+    """Messages that a mapping takes, moves and dead-letters, per second."""
 
     name: str
     state: str
@@ -80,7 +80,7 @@ class MappingRates(msgspec.Struct, kw_only=True):
 
 
 class Rates(msgspec.Struct, kw_only=True):
-    """What a bridge does, between two readings of its counters. Rates are for a second."""
+    """Rates between two readings of the counters, per second."""
 
     #: seconds since the epoch
     time: float
@@ -100,7 +100,7 @@ class Rates(msgspec.Struct, kw_only=True):
 
 
 def rates(before: Counters, after: Counters) -> Rates:
-    """Return the rates between two readings of one bridge's counters, which may have begun anew in between."""
+    """Return the rates between two readings of one bridge's counters. Counting may have restarted between the readings."""
     anew = before.since != after.since
     interval = max(after.time - (after.since if anew else before.time), 1e-3)
     channels = {} if anew else {one.name: one for one in before.channels}
@@ -135,7 +135,7 @@ def _of_channel(after: ChannelCounters, before: ChannelCounters | None, interval
 
 
 def _of_mapping(after: MappingCounters, before: MappingCounters | None, interval: float) -> MappingRates:
-    # One that is there for the first time, or again, has no rate yet.
+    # A mapping that is new or was restarted has no rate yet.
     before = before if before is not None and before.taken <= after.taken else after
     return MappingRates(
         name=after.name,

@@ -1,29 +1,29 @@
-"""A histogram with fixed buckets: counted on one thread, read by any."""
+"""A histogram with fixed buckets, written by one thread and readable by any thread."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
-#: Upper bounds of buckets in seconds, for what takes a millisecond on a good day and is a fault at ten seconds. As a Final it
-#: would never be set, where mypyc has compiled it.
+#: Upper bounds of buckets in seconds, for operations that normally take a millisecond and are a fault at ten seconds. Not
+#: Final: mypyc would never set it.
 SECONDS: Sequence[float] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Histogram:
-    """Values by bucket, and their sum."""
+    """Counts of values by bucket, and the sum of the values."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
     def __init__(self, bounds: Sequence[float] | None = None) -> None:
-        """Begin with none; without bounds, those are of SECONDS."""
+        """Create an empty histogram. The default bounds are SECONDS."""
         self._bounds: Sequence[float] = SECONDS if bounds is None else bounds
-        #: the last one is of values above all bounds
+        #: the last bucket counts values above all bounds
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value that was seen so many times; a negative one, by a clock that was set back, as 0."""
+        """Count a value `times` times. Negative values (the clock was set back) count as 0."""
         if value < 0.0:
             value = 0.0
         self._counts[bisect_left(self._bounds, value)] += times
@@ -31,16 +31,16 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Return how many values were seen."""
+        """The number of observed values."""
         return sum(self._counts)
 
     @property
     def sum(self) -> float:
-        """Return the sum of all values."""
+        """The sum of all values."""
         return self._sum
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return for each upper bound how many values are not above it, as OpenMetrics has them; the last is `+Inf`."""
+        """Return the cumulative count for each upper bound, as in OpenMetrics. The last bound is `+Inf`."""
         found: list[tuple[str, float]] = []
         total = 0
         for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
@@ -49,6 +49,6 @@ class Histogram:
         return found
 
     def add(self, other: Histogram) -> None:
-        """Add the values of another one with the same bounds."""
+        """Add the values of a histogram with the same bounds."""
         self._counts = [one + two for one, two in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum

@@ -1,6 +1,7 @@
-"""What an administrator may ask of a running bridge, and have it do: by its control socket, or by the console.
+"""Administration requests to a running bridge, from the control socket or the console.
 
-`bridge.service.administration` answers them. A request that changes something says so: who may only read may not make it.
+`bridge.service.administration` handles them. Requests that change something are marked, so that read-only users can be
+denied.
 """
 
 from __future__ import annotations
@@ -9,41 +10,41 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-#: Rows of a list in one answer, at most.
+#: The maximum number of rows in one answer.
 MOST_ROWS = 10_000
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class Request(msgspec.Struct, kw_only=True, tag_field="command"):
-    """A request; its tag is its command on the command line."""
+    """A request. Its tag is the command on the command line."""
 
-    #: whether it changes something
+    #: whether the request changes something
     CHANGES: ClassVar[bool] = False
 
 
 class Reload(Request, tag="reload"):
-    """Have the configuration file read again."""
+    """Reload the configuration file."""
 
     CHANGES = True
 
 
 class ShowStatus(Request, tag="status"):
-    """Ask how the bridge is, as a whole: `bridge.administration.answers.BridgeStatus`."""
+    """Return the status of the bridge: `bridge.administration.answers.BridgeStatus`."""
 
 
 class ShowCounters(Request, tag="counters"):
-    """Ask for a reading of the counters: `bridge.administration.counters.Counters`.
+    """Return a reading of the counters: `bridge.administration.counters.Counters`.
 
-    Publications are counted from the first such request on, for as long as somebody asks.
+    The first request starts the counting of publications. Counting stops when the requests cease.
     """
 
-    #: so many of the busiest clients are told at most
+    #: the maximum number of busiest clients in the answer
     clients: int = 20
 
 
 class SetLogLevel(Request, tag="log level"):
-    """Write the log from this level on, until the bridge ends or reads its configuration file again."""
+    """Set the log level until the bridge ends or reloads its configuration file."""
 
     CHANGES = True
 
@@ -51,11 +52,11 @@ class SetLogLevel(Request, tag="log level"):
 
 
 class ListChannels(Request, tag="channel list"):
-    """Ask for the telemetry channels: a list of `bridge.administration.answers.ChannelStatus`."""
+    """List the telemetry channels: a list of `bridge.administration.answers.ChannelStatus`."""
 
 
 class StartChannel(Request, tag="channel start"):
-    """Have a channel listen that was stopped (MQSC: START CHANNEL)."""
+    """Start a stopped channel (MQSC: START CHANNEL)."""
 
     CHANGES = True
 
@@ -63,38 +64,38 @@ class StartChannel(Request, tag="channel start"):
 
 
 class StopChannel(Request, tag="channel stop"):
-    """Have a channel listen no more, and its clients disconnected (MQSC: STOP CHANNEL)."""
+    """Stop a channel and disconnect its clients (MQSC: STOP CHANNEL)."""
 
     CHANGES = True
 
     name: str
-    #: only this client is disconnected; the channel goes on
+    #: disconnect only this client; the channel keeps running
     client_id: str | None = None
 
 
 class ListClients(Request, tag="client list"):
-    """Ask for clients and their sessions: a list of `bridge.administration.answers.ClientStatus`, by client identifier."""
+    """List clients and their sessions: a list of `bridge.administration.answers.ClientStatus`, by client identifier."""
 
-    #: client identifiers, in which `*` stands for any characters
+    #: client identifiers; `*` matches any characters
     pattern: str = "*"
     channel: str | None = None
-    #: only those that are connected, or only those that are away
+    #: True: only connected clients; False: only disconnected clients; None: both
     connected: bool | None = None
-    #: only those that have been away for so many seconds
+    #: only clients that have been disconnected for at least this many seconds
     away_for: float | None = None
-    #: only those behind this client identifier: the next page
+    #: start after this client identifier (for paging)
     after: str = ""
     rows: int = 1_000
 
 
 class ShowClient(Request, tag="client show"):
-    """Ask for all that is known of one client: `bridge.administration.answers.ClientDetails`."""
+    """Return the details of one client: `bridge.administration.answers.ClientDetails`."""
 
     client_id: str
 
 
 class DisconnectClient(Request, tag="client disconnect"):
-    """Have a client disconnected; a durable session, and what waits for it, stays."""
+    """Disconnect a client. A durable session and its backlog are kept."""
 
     CHANGES = True
 
@@ -102,56 +103,56 @@ class DisconnectClient(Request, tag="client disconnect"):
 
 
 class PurgeClients(Request, tag="client purge"):
-    """Have sessions ended, with their subscriptions, what waits for them and their wills (MQSC: PURGE CHANNEL)."""
+    """Delete sessions with their subscriptions, backlogs and wills (MQSC: PURGE CHANNEL)."""
 
     CHANGES = True
 
-    #: a client identifier; None: all that the rest names
+    #: a client identifier; None: all clients that match the other fields
     client_id: str | None = None
-    #: of these channels' clients only; a client that is away belongs to the channel by which it was connected last
+    #: only clients of this channel; a disconnected client belongs to the channel of its last connection
     channel: str | None = None
-    #: only those that have been away for so many seconds
+    #: only clients that have been disconnected for at least this many seconds
     away_for: float | None = None
-    #: nothing is done; the answer says what would be
+    #: report what would be deleted, without deleting it
     dry_run: bool = False
 
 
 class ListTopics(Request, tag="topic list"):
-    """Ask for the levels below a topic: a list of `bridge.administration.answers.TopicNode`, by name."""
+    """List the levels below a topic: a list of `bridge.administration.answers.TopicNode`, by name."""
 
-    #: topic string whose lower levels are meant; None is the root, "" the level without a name in front of `/a`
+    #: the parent topic; None is the root, "" is the level with an empty name, the parent of `/a`
     below: str | None = None
-    #: only those behind this name: the next page
+    #: start after this name (for paging)
     after: str | None = None
     rows: int = 1_000
 
 
 class ShowTopic(Request, tag="topic show"):
-    """Ask for retained publications and subscriptions of a filter: `bridge.administration.answers.TopicDetails`."""
+    """Return the retained publications and subscriptions of a filter: `bridge.administration.answers.TopicDetails`."""
 
     topic_filter: str
-    #: so many retained publications, and so many subscriptions, at most
+    #: the maximum number of retained publications, and of subscriptions
     rows: int = 1_000
-    #: whether the answer has the beginnings of payloads
+    #: whether the answer includes the beginnings of payloads
     payloads: bool = True
 
 
 class ListLinks(Request, tag="link list"):
-    """Ask for the links to other brokers: a list of `bridge.administration.answers.LinkStatus`."""
+    """List the links to other brokers: a list of `bridge.administration.answers.LinkStatus`."""
 
 
 class TestLink(Request, tag="link test"):
-    """Have a connection to a link's broker tried, beside those at work: the answer's lines say how it went."""
+    """Test a new connection to a link's broker. The lines of the answer describe the result."""
 
     name: str
 
 
 class ListMappings(Request, tag="mapping list"):
-    """Ask what mappings do and did: a list of `bridge.service.mappings.status.Status`."""
+    """List the mappings and their status: a list of `bridge.service.mappings.status.Status`."""
 
 
 class PauseMapping(Request, tag="mapping pause"):
-    """Have a mapping take nothing more, until it is resumed or the bridge ends; what comes for it waits."""
+    """Pause a mapping until it is resumed or the bridge ends. Its source messages wait."""
 
     CHANGES = True
 
@@ -159,7 +160,7 @@ class PauseMapping(Request, tag="mapping pause"):
 
 
 class ResumeMapping(Request, tag="mapping resume"):
-    """Have a mapping that was paused go on."""
+    """Resume a paused mapping."""
 
     CHANGES = True
 
@@ -189,10 +190,10 @@ AnyRequest = (
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What came of a request."""
+    """The result of a request."""
 
     ok: bool = True
-    #: for a person: what was done, or why nothing was
+    #: for people: what was done, or why nothing was done
     lines: list[str] = []
-    #: what was asked for, as JSON; its type is that which the request names
+    #: the requested data as JSON; the request's docstring names its type
     result: msgspec.Raw = msgspec.Raw(b"null")

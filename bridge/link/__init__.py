@@ -1,6 +1,6 @@
-"""Links: connections of mappings to MQTT brokers that others run.
+"""Links: connections of mappings to external MQTT brokers.
 
-paho-mqtt makes and keeps the connection, `bridge.mqtt` reads and writes the messages; `client` holds both.
+paho-mqtt manages the connection, and `bridge.mqtt` encodes and decodes the messages. `client` combines both.
 """
 
 from __future__ import annotations

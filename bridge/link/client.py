@@ -1,19 +1,19 @@
-"""The one file that speaks to paho: its client for the connection, the bridge's own codec for messages.
+"""The only module that uses paho: paho's client manages the connection, the bridge's own codec handles messages.
 
-TCP and TLS, CONNECT, SUBSCRIBE and keep-alive are paho's, and `Handshake` listens to them. PUBLISH, PUBACK, PUBREC, PUBREL
-and PUBCOMP are read by `bridge.mqtt`, and go out as bytes. `stream` is the socket of both, with or without a WebSocket.
+paho handles TCP, TLS, CONNECT, SUBSCRIBE and keep-alive; `Handshake` processes its callbacks. `bridge.mqtt` decodes and
+encodes PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP. Both share the socket in `stream`, which may be a WebSocket.
 
-What is different, and why:
+Differences from plain paho:
 
-- The steps of QoS 2 stand apart. paho answers PUBLISH with PUBREC and PUBREC with PUBREL by itself, under `manual_ack`
-  too; a bridge has to commit in between. paho also drops a PUBREL that it knows no message for, which after a restart is
-  every one, and chooses the message ids, which after a restart have to be those of before.
-- Speed. paho asks the socket for one byte, one byte and the rest, makes a dictionary, a message and a property object
-  for each packet, and takes six locks. So `loop_read` decodes all that has come at once, and hands messages over once for
-  each call; every other packet is given to paho's own `loop_read` as bytes. Publications and answers are given to paho's
-  output queue as encoded packets, many at once.
+- The steps of QoS 2 are separate. paho answers PUBLISH with PUBREC and PUBREC with PUBREL by itself, even with `manual_ack`,
+but the bridge has to commit in between. paho also drops a PUBREL for an unknown message, which after a restart is every
+PUBREL. And it chooses the packet identifiers, which after a restart must be the previous ones.
+- Speed. paho reads a packet with three system calls, creates a dictionary, a message and a properties object for it, and
+takes six locks. Here, `loop_read` decodes all available bytes and passes the messages on once per call. It forwards other
+packets as bytes to paho's own `loop_read`. Publications and answers enter paho's output queue as encoded packets, many at a
+time.
 
-The protected names that this depends on are listed in PROTECTED; a test compares them with the installed paho.
+PROTECTED lists the protected names that this module depends on. A test compares them with the installed paho.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.security.tls import tls_context
 
-#: The protected names of paho that are overridden, called or set: of methods the parameters, None for an attribute.
+#: The protected names of paho that are overridden, called or set: parameters for methods, None for attributes.
 PROTECTED: dict[str, tuple[str, ...] | None] = {
     "_create_socket": ("self",),
     "_loop_rc_handle": ("self", "rc"),
@@ -60,38 +60,38 @@ PROTECTED: dict[str, tuple[str, ...] | None] = {
 }
 
 _PUBLISH = 0x30
-"""A first byte that paho makes nothing of when it has written the packet."""
+"""A first byte that needs no action by paho after it has written the packet."""
 
 _FOREVER = 0xFFFFFFFF
 """Session Expiry Interval of a session that does not expire (MQTT 5 section 3.1.2.11.2)."""
 
-# Reason codes of CONNACK that are about this moment; after the others a person has to do something.
+# Temporary errors among CONNACK's reason codes. The others require an administrator's action.
 _PASSING = frozenset((0x80, 0x81, 0x82, 0x83, 0x88, 0x89, 0x97, 0x9C, 0x9F))
 
-#: The message ids of SUBSCRIBE and UNSUBSCRIBE. One of each is under way at most, and publications never have these ids.
+#: Packet identifiers of SUBSCRIBE and UNSUBSCRIBE. At most one of each is in flight. Publications never use them.
 SUBSCRIBE_MID, UNSUBSCRIBE_MID = 65535, 65534
-#: The highest message id of a publication.
+#: The highest packet identifier of a publication.
 HIGHEST_MID = 65533
 
 Answer = Puback | Pubrec | Pubcomp
-"""What a broker answers to a publication of the link."""
+"""A broker's acknowledgement of a publication from the link."""
 
 
 class Sinks(NamedTuple):
-    """Where packets go. Called on the network thread, each at most once for a read, with all that came."""
+    """Callbacks for received packets. The network thread calls each with everything that one read returned."""
 
-    #: raises MalformedPacket for what the link does not allow
+    #: raises MalformedPacket for packets that the link does not allow
     publications: Callable[[list[Publish]], None]
     #: raises WrongAcknowledgement
     answers: Callable[[list[Answer]], None]
-    #: message ids of PUBREL
+    #: packet identifiers of PUBREL
     releases: Callable[[list[int]], None]
-    #: how many publications may be read
+    #: how many more publications may be read
     room: Callable[[], int]
 
 
 class LinkClient(Client):
-    """One connection, to be driven by `loop_read`, `loop_write` and `loop_misc` on one thread; used once."""
+    """One connection, used once. One thread calls `loop_read`, `loop_write` and `loop_misc`."""
 
     def __init__(
         self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None
@@ -101,28 +101,28 @@ class LinkClient(Client):
             client_id,
             None if version_5 else clean,
             protocol=MQTTProtocolVersion.MQTTv5 if version_5 else MQTTProtocolVersion.MQTTv311,
-            # Else it answers a refusal of MQTT 3.1.1 by connecting anew with MQTT 3.1, on its own.
+            # Otherwise paho reconnects with MQTT 3.1 by itself if the broker refuses MQTT 3.1.1.
             reconnect_on_failure=False,
         )
         self._sinks = sinks
-        #: the path of the WebSocket; None for a connection without one
+        #: the path of the WebSocket; None without WebSocket
         self._path = websocket_path
         self._stream: Stream | None = None
         self._decoder = Decoder(
             server=False, protocol_level=LEVEL_MQTT_5 if version_5 else LEVEL_MQTT_3_1_1, messages_only=True
         )
-        #: decoded packets that are not handed over yet, as there was no room for publications
+        #: decoded packets that were not passed on yet because there was no room for publications
         self._packets: list[Packet] = []
-        #: why the connection broke, where it is known better than by paho; "" else
+        #: why the connection broke, if known better than by paho; otherwise ""
         self.fault = ""
         self._asked = False
-        # With this callback set paho leaves all writing to the thread that drives it; nothing is to be done in it,
-        # as that thread looks before it waits.
+        # With this callback set, paho leaves all writing to the thread that calls loop_write. The callback does nothing
+        # because that thread checks for output before it waits.
         self.on_socket_register_write = lambda *_: None
 
     def _create_socket(self) -> Any:
         connected: Any = super()._create_socket()
-        # Batches are written whole; a last small segment must not wait for the peer's delayed acknowledgement.
+        # Batches are written whole. A small last segment must not wait for the peer's delayed acknowledgement.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._path is None:
             self._stream = Stream(connected)
@@ -135,21 +135,21 @@ class LinkClient(Client):
         return self._stream
 
     def _mid_generate(self) -> int:
-        # paho asks once for each of its own packets with a message id: SUBSCRIBE, and UNSUBSCRIBE behind it.
+        # paho asks once for each of its own packets with a packet identifier: SUBSCRIBE, then UNSUBSCRIBE.
         self._asked = not self._asked
         return SUBSCRIBE_MID if self._asked else UNSUBSCRIBE_MID
 
     def queue(self, packets: bytes) -> None:
-        """Add encoded packets to what is to be written; callable on any thread, which then wakes the network's."""
-        # With QoS 1 paho calls nobody when it is written. As a view, what is left after a short write is not copied.
+        """Queue encoded packets for writing. May be called on any thread, which then must wake the network thread."""
+        # With QoS 1, paho calls no callback after writing. A memoryview avoids copies after partial writes.
         self._packet_queue(_PUBLISH, memoryview(packets), 0, 1)  # type: ignore[arg-type]
 
     def forgive_silence(self) -> None:
-        """Go on sending PINGREQ without waiting for PINGRESP, which cannot come while nothing is read."""
+        """Don't expect PINGRESP for the last PINGREQ: it cannot arrive while nothing is read."""
         self._ping_t = 0.0
 
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
-        """Read what has come, and hand it to the sinks; as paho's, with an error code where the connection is over."""
+        """Read available bytes and pass them to the sinks. Returns an error code, as paho does, if the connection is lost."""
         stream = self._stream
         if stream is None or self.socket() is None:
             return MQTTErrorCode.MQTT_ERR_NO_CONN
@@ -175,11 +175,11 @@ class LinkClient(Client):
         return code
 
     def want_write(self) -> bool:
-        """Return whether bytes wait for the network."""
+        """Return whether there is unwritten output."""
         return super().want_write() or (self._stream is not None and self._stream.unsent)
 
     def loop_write(self) -> MQTTErrorCode:
-        """Write as much as the network takes; like paho's, with an error code if the connection is over."""
+        """Write as much as the network accepts. Returns an error code, as paho does, if the connection is lost."""
         stream = self._stream
         if stream is not None and stream.unsent:
             stream.flush()
@@ -189,11 +189,11 @@ class LinkClient(Client):
 
     @property
     def backlog(self) -> bool:
-        """Return whether packets have come that there was no room for."""
+        """Whether received packets are waiting because there is no room for publications."""
         return bool(self._packets)
 
     def _deal(self, stream: Stream) -> MQTTErrorCode:
-        """Hand decoded packets over in their order, as far as there is room."""
+        """Pass decoded packets on in order, as far as there is room."""
         publications: list[Publish] = []
         answers: list[Answer] = []
         releases: list[int] = []
@@ -235,18 +235,18 @@ class LinkClient(Client):
             stream.close()
 
     def write_error(self) -> str:
-        """Return the error that the last write failed with, in words; "" where none did."""
+        """Return the error of the last failed write, or ""."""
         stream = self._stream
         return "" if stream is None or stream.error is None else f"the connection broke: {stream.error}"
 
 
 class Handshake:
-    """Listens to what paho tells of one connection."""
+    """Processes paho's callbacks for one connection."""
 
     def __init__(
         self, client: LinkClient, config: LinkConfig, address: tuple[str, int], accepted: Callable[[bool], None]
     ) -> None:
-        """Set paho's callbacks; `accepted` is called at CONNACK with Session Present. `address` is host and port."""
+        """Set paho's callbacks. `accepted` is called at CONNACK with Session Present. `address` is host and port."""
         self._client = client
         self._config = config
         self._address = address
@@ -257,7 +257,7 @@ class Handshake:
         self.limits = Limits()
         #: the answers of SUBACK; None: it has not come
         self.granted: list[ReasonCode] | None = None
-        #: UNSUBACK is there, or nothing was unsubscribed; a filter that there was none of is no failure
+        #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
         self.unsubscribed = True
         self._refused: LinkLost | None = None
         self._last_words = ""
@@ -267,7 +267,7 @@ class Handshake:
         client.on_disconnect = self._on_disconnect
 
     def connect(self, password: str | None, clean: bool) -> None:
-        """Make the network connection and queue CONNECT. Raises LinkLost."""
+        """Open the network connection and queue CONNECT. Raises LinkLost."""
         client, config = self._client, self._config
         if config.user is not None or password is not None:
             client.username_pw_set(config.user or "", password)
@@ -288,13 +288,13 @@ class Handshake:
         except ssl.SSLCertVerificationError as error:
             raise LinkRefused(f"the broker's certificate is refused: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:
-            # UnicodeError: a host name that IDNA cannot encode.
+            # UnicodeError: the host name cannot be encoded with IDNA.
             raise LinkLost(f"cannot connect: {error}") from error
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
-        """Queue SUBSCRIBE. Raises LinkRefused where the filter is none."""
-        # Retained publications are wanted as retained, and when the subscription is new, not after each loss of the
-        # network. A shared subscription must not have No Local (MQTT-3.8.3-4).
+        """Queue SUBSCRIBE. Raises LinkRefused if the topic filter is invalid."""
+        # Keep the retain flag. Request retained messages only for a new subscription, not after each reconnect. A shared
+        # subscription must not set No Local (MQTT-3.8.3-4).
         options = SubscribeOptions(
             qos,
             noLocal=not topic_filter.startswith("$share/"),
@@ -310,23 +310,23 @@ class Handshake:
             raise LinkRefused(f"{topic_filter!r} is no topic filter: {error}") from error
 
     def unsubscribe(self, topic_filters: Sequence[str]) -> None:
-        """Queue UNSUBSCRIBE; called behind `subscribe`, so that both go in one write."""
+        """Queue UNSUBSCRIBE. Called after `subscribe`, so that both are sent in one write."""
         self.unsubscribed = False
         self._client.unsubscribe(list(topic_filters))
 
     def granted_qos(self, topic_filter: str) -> int:
-        """Return the QoS that SUBACK grants. Raises LinkRefused where it grants none."""
+        """Return the granted QoS. Raises LinkRefused if SUBACK contains a failure."""
         reason = self.granted[0] if self.granted else None
         if reason is None or reason.is_failure:
             raise LinkRefused(f"the broker refused the subscription to {topic_filter}: {reason}")
         return reason.value
 
     def lost(self) -> LinkLost:
-        """Return the reason why the connection is over, as well as it is known."""
+        """Return the best known reason for the loss of the connection."""
         client = self._client
         return self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
 
-    # Called by paho --------------------------------------------------------------------------------------------------
+    # paho callbacks ---------------------------------------------------------------------------------------------------
 
     def _on_connect(
         self, client: Any, userdata: Any, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
@@ -357,13 +357,13 @@ class Handshake:
         if flags.is_disconnect_packet_from_server:
             self._last_words = f"the broker disconnected: {_explained(reason, properties)}"
         elif not self.accepted and not self._version_5:
-            # paho calls nobody for this one refusal of MQTT 3.1.1.
+            # paho calls no callback for this refusal of MQTT 3.1.1.
             self._last_words = "the broker refused CONNECT: Unsupported protocol version, or no MQTT broker"
         else:
             self._last_words = str(reason)
 
 
 def _explained(reason: ReasonCode, properties: Properties | None) -> str:
-    """Return the name of a reason code, with the broker's Reason String where there is one."""
+    """Return the name of a reason code, with the broker's Reason String if present."""
     explanation = getattr(properties, "ReasonString", "")
     return f"{reason} ({explanation})" if explanation else str(reason)

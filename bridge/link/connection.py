@@ -1,4 +1,4 @@
-"""A connection of one mapping to an MQTT broker: what a worker calls, and the network thread that keeps it up."""
+"""A mapping's connection to an MQTT broker: the interface for a worker, and the network thread that maintains it."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
 
-#: Seconds: first and longest pause between attempts to connect, doubling; jitter makes each up to half as long again.
+#: First and longest pause between connection attempts, in seconds. The pause doubles; jitter lengthens it by up to 50 %.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
-#: Seconds: the shortest pause after a refusal that does not heal by itself, such as a wrong password.
+#: The shortest pause, in seconds, after a refusal that is probably permanent, such as a wrong password.
 REFUSED_PAUSE = 10.0
-#: Seconds that a connection has to last for the next one to be made at once; else two bridges with the same client
-#: identifier would throw each other out without end.
+#: A connection that lasted this many seconds is re-established without a pause. The minimum prevents two bridges with the
+#: same client identifier from disconnecting each other in a tight loop.
 SETTLED = 5.0
-#: Seconds that CONNACK, and SUBACK, may take.
+#: Seconds to wait for CONNACK, and for SUBACK.
 ANSWER_TIME = 30.0
-#: Seconds that a broker may take to answer a batch.
+#: Seconds to wait for the acknowledgements of a batch.
 ANSWERS_TIMEOUT = 60.0
-#: Seconds: the longest wait for the network; after it paho looks after the keep-alive.
+#: The longest wait for the network, in seconds. Afterwards paho checks the keep-alive.
 TURN = 1.0
 
 
 class _Stopped(Exception):
-    """The link is stopped while it waits."""
+    """The link was stopped during a wait."""
 
 
 class LinkConnection:
-    """A session at a broker, kept up by a thread of its own.
+    """A session at a broker, maintained by a dedicated thread.
 
-    Reconnects by itself, after pauses that grow. All methods may be called from any thread; sending is for one caller at
-    a time, the next one waits. Whole batches cross to the network thread and back.
+    Reconnects with exponential back-off. All methods may be called from any thread. Concurrent senders wait for each other.
+    Batches are passed to and from the network thread as a whole.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class LinkConnection:
         on_state: Callable[[LinkState], None] | None = None,
         on_session: Callable[[bool], None] | None = None,
     ) -> None:
-        """Prepare; nothing happens before `start`.
+        """Create a link. It connects when `start` is called.
 
         Args:
-            name: name of the link, for the log, and as origin of publications that tell none.
+            name: name of the link, for the log, and the origin of publications without an origin property.
             config: the link's section of the configuration.
-            client_id: client identifier, `{mapping}` in it already replaced.
-            topic_filter: what to subscribe to; None: nothing, a link that only sends.
-            qos: of the subscription.
-            password: the password itself, or a function that reads it for each connection and raises OSError where it
-                cannot be had; it appears nowhere else.
-            clean: whether the broker forgets the session with the connection; None: as `config.session` says. A link
-                that only sends, and not exactly once, needs no session; and with one, a message id that a killed bridge
-                left at QoS 2 makes the broker take the next publication with this id for a repetition.
-            on_state: called on the network thread at each change of state; must not wait, nor raise.
-            on_session: called on the network thread at each CONNACK with Session Present, before anything that came on
-                the new connection can be taken; must not wait, nor raise.
+            client_id: client identifier, with `{mapping}` already replaced.
+            topic_filter: topic filter of the subscription; None for a link that only sends.
+            qos: QoS of the subscription.
+            password: the password, or a function that reads it for each connection and raises OSError if it cannot. The
+                password appears nowhere else.
+            clean: whether the broker discards the session when the connection ends; None uses `config.session`. A link that
+                only sends, and not exactly once, needs no session. With a session, the broker could take a new publication
+                for a duplicate if a killed bridge left its packet identifier in use at QoS 2.
+            on_state: called on the network thread when the state changes. Must neither block nor raise.
+            on_session: called on the network thread at each CONNACK with Session Present, before messages from the new
+                connection can be taken. Must neither block nor raise.
         """
         self.name = name
         self.client_id = client_id
@@ -102,28 +102,28 @@ class LinkConnection:
         self._inbox = Inbox(config.in_flight)
         self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
         self._addresses = config.addresses
-        #: index of the address that is in use, or tried
+        #: index of the current address
         self._address = 0
-        #: addresses that were tried since the last pause, and the shortest pause that their errors ask for, in seconds
+        #: addresses tried since the last pause, and the shortest pause that their errors require, in seconds
         self._tried = 0
         self._shortest_pause = 0.0
-        #: the state at this moment
+        #: the current state
         self.state = LinkState(LinkPhase.STOPPED, address=self.address)
-        #: when it was connected or disconnected last, in seconds since the epoch; 0.0 if it was never connected
+        #: time of the last connect or disconnect, in seconds since the epoch; 0.0 if never connected
         self.since = 0.0
-        #: the last error, and when it occurred, in seconds since the epoch; "" and 0.0 if there was none
+        #: the last error and its time in seconds since the epoch; "" and 0.0 if there was none
         self.last_error: tuple[str, float] = ("", 0.0)
-        #: QoS that the broker granted to the subscription; None before the first SUBACK
+        #: QoS granted to the subscription; None before the first SUBACK
         self.granted_qos: int | None = None
-        #: whether the session, if the broker still has it, has its own subscription and no other
+        #: whether the session, if the broker still has it, contains exactly the configured subscription
         self.subscribed = False
-        #: filters that the session may still be subscribed to besides its own: they are unsubscribed
+        #: other filters that the session may still be subscribed to; they are unsubscribed
         self._former: Sequence[str] = ()
-        #: number of the connection that is made, or was made last
+        #: number of the current or last connection
         self._generation = 0
         self._client: LinkClient | None = None
         self._connected_before = False
-        #: attempts and short connections since the back-off began; any thread may set it to 0
+        #: failed attempts and short connections since the back-off began; any thread may reset it to 0
         self._failures = 0
         self._paused = False
         self._woken = False
@@ -136,23 +136,24 @@ class LinkConnection:
         self._thread = threading.Thread(target=self._run, name=f"link-{name}", daemon=True)
 
     def identify(self, client_id: str) -> None:
-        """Set the client identifier; called before `start`."""
+        """Set the client identifier. Must be called before `start`."""
         self.client_id = client_id
 
     def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
-        """Tell what the session at the broker has, if it is there still; called before `start`.
+        """Describe the session that the broker may still have. Must be called before `start`.
 
-        `former` are filters of before, to be unsubscribed; `subscribed` says that it has the subscription, as it is to be.
+        `former` are previous topic filters, to be unsubscribed. `subscribed` means that the session contains the configured
+        subscription.
         """
         self._former = tuple(former)
         self.subscribed = subscribed
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start the network thread."""
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Write what is to be written, say DISCONNECT, and end; False where that did not happen in time."""
+        """Write queued packets, send DISCONNECT and stop. Return False if this takes longer than `timeout` seconds."""
         self._stop_before = time.monotonic() + timeout
         self._stopping.set()
         self._inbox.end()
@@ -163,78 +164,78 @@ class LinkConnection:
 
     @property
     def address(self) -> str:
-        """Return host and port of the broker that is in use, or tried."""
+        """Host and port of the current broker address."""
         return endpoint(*self._addresses[self._address])
 
     @property
     def up(self) -> bool:
-        """Return whether it is connected now."""
+        """Whether the link is connected."""
         return self.state.phase is LinkPhase.CONNECTED
 
     @property
     def session_present(self) -> bool | None:
-        """Return whether the broker still had the session at the last CONNACK; None before the first."""
+        """Whether the broker still had the session at the last CONNACK; None before the first."""
         return self._inbox.session_present
 
     @property
     def generation(self) -> int:
-        """Return the number of the last connection that was accepted; 0 before the first."""
+        """The number of the last accepted connection; 0 before the first."""
         return self._inbox.generation
 
     @property
     def limits(self) -> Limits:
-        """Return the limits that the broker and the configuration set for sending.
+        """The limits for sending, from the broker and the configuration.
 
-        Before the first CONNACK, they are the configuration's alone.
+        Before the first CONNACK, only the configuration's limits apply.
         """
         return self._outbox.limits
 
     def wait_connected(self, wait: float) -> bool:
-        """Wait until the link is connected, for so many seconds at most; whether it is."""
+        """Wait up to `wait` seconds for a connection. Return whether the link is connected."""
         return self._outbox.wait_ready(wait)
 
     def reset_back_off(self) -> None:
-        """Start the pauses between connections from the shortest one again.
+        """Restart the back-off with the shortest pause.
 
-        For callers that got past the publication at which the broker closed the connection.
+        For callers that have passed the publication at which the broker closed the connection.
         """
         self._failures = 0
 
     # Receiving -------------------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:
-        """Take publications that came, in their order.
+        """Take received publications in order.
 
-        Waits at most `wait` seconds for the first one, then takes what is there: at most `messages`, with payloads of
-        `size` bytes in all (one alone may be larger). Returns early, and perhaps with nothing, when PUBRELs have come,
-        a connection was accepted (`session_present` may have changed: look at it before anything is done with what was
-        taken), `interrupt` was called or the link was stopped.
+        Waits up to `wait` seconds for the first publication. Takes at most `messages` publications with at most `size`
+        payload bytes in total (a single one may be larger). Returns early, possibly empty, if PUBRELs arrived, a connection
+        was accepted, `interrupt` was called or the link was stopped. `session_present` may have changed then: check it before
+        processing the result.
         """
         taken = self._inbox.take(messages, size, wait)
         if self._paused:
-            # There is room in the inbox.
+            # The inbox has room again.
             self._wake()
         return taken
 
     def interrupt(self) -> None:
-        """Make the take() under way, or else the next one, return."""
+        """Make the current or next take() return."""
         self._inbox.interrupt()
 
     def acknowledge(self, received: Sequence[Received]) -> None:
-        """Send PUBACK (QoS 1) or PUBREC (QoS 2). Of an earlier connection: nothing; the broker sends those again."""
+        """Send PUBACK (QoS 1) or PUBREC (QoS 2). Messages of earlier connections are ignored: the broker sends them again."""
         generation, packets = self._inbox.acknowledge(received)
         if packets and self._submit(generation, b"".join(packets)):
             self.counters.acknowledged += len(packets)
 
     def released(self) -> list[int]:
-        """Return the message ids whose PUBREL has come since the last call.
+        """Return the packet identifiers of PUBRELs received since the last call.
 
-        After a restart there are also such as nothing is known of.
+        After a restart, they may include unknown ones.
         """
         return self._inbox.released()
 
     def complete(self, mids: Sequence[int]) -> None:
-        """Send PUBCOMP. For PUBRELs of an earlier connection: nothing; the broker sends those again."""
+        """Send PUBCOMP. PUBRELs of earlier connections are ignored: the broker sends them again."""
         generation, packets = self._inbox.complete(mids)
         if packets:
             self._submit(generation, b"".join(packets))
@@ -243,7 +244,7 @@ class LinkConnection:
 
     @property
     def in_flight_limit(self) -> int:
-        """Return how many publications with QoS 1 and 2 may be unanswered at once, by the configuration and the broker."""
+        """The maximum number of unacknowledged QoS 1 and 2 publications, from the configuration and the broker."""
         return self._outbox.in_flight_limit
 
     def publish(
@@ -253,16 +254,16 @@ class LinkConnection:
         dup: bool = False,
         timeout: float = ANSWERS_TIMEOUT,
     ) -> dict[int, Refusal]:
-        """Send publications in their order, each with its own QoS, and wait for all answers.
+        """Send publications in order, each with its own QoS, and wait for all acknowledgements.
 
-        QoS 0: written to the network; QoS 1: PUBACK; QoS 2: PUBCOMP, PUBREL is sent at PUBREC. There may be any number:
-        they are sent as the in-flight limit allows. `mids` are message ids of 1 to 65533 (of no meaning with QoS 0);
-        None: new ones. `dup` sets DUP.
+        A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP (PUBREL is sent at
+        PUBREC). The number of publications is not limited: the in-flight limit controls the sending. `mids` are packet
+        identifiers from 1 to 65533 (ignored for QoS 0); None assigns new ones. `dup` sets DUP.
 
-        Returns, by index, those that are refused and that there is no use in repeating; all others are with the broker.
-        Raises LinkLost where there is no connection, or it breaks, or the broker takes longer than `timeout` seconds
-        (then the connection is broken off): those that LinkLost names as unanswered may or may not be with the broker.
-        ValueError: message ids.
+        Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost if there is no
+        connection, if it breaks, or if the broker needs more than `timeout` seconds (the connection is then closed). LinkLost
+        lists the unacknowledged publications, which the broker may have received. Raises ValueError for invalid packet
+        identifiers.
         """
         return self._outbox.publish(publications, mids, dup, False, timeout)
 
@@ -273,26 +274,27 @@ class LinkConnection:
         dup: bool = False,
         timeout: float = ANSWERS_TIMEOUT,
     ) -> dict[int, Refusal]:
-        """Send publications with QoS 2 and wait for all PUBRECs. PUBREL is not sent: that is `release`.
+        """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL.
 
-        At most `in_flight_limit` at once, less those that are not released. Returns and raises as `publish` does; a
-        refused one is not to be released. After LinkLost, or a restart: the same publications with the same message ids
-        and `dup`, or, where the commit is done, `release`. One that the broker has answered with PUBREC on this very
-        connection is not sent again, and counts as sent. ValueError: one has another QoS, or they are too many.
+        At most `in_flight_limit` publications, minus those not yet released. Results and errors are those of `publish`. Do
+        not release rejected publications. After LinkLost or a restart, send the same publications with the same packet
+        identifiers and `dup`, or call `release` if the commit succeeded. A publication that the broker has answered with
+        PUBREC on the current connection is not sent again and counts as sent. Raises ValueError for another QoS or too many
+        publications.
         """
         if any(publication.qos != 2 for publication in publications):
             raise ValueError("exactly once is QoS 2")
         return self._outbox.publish(publications, mids, dup, True, timeout)
 
     def release(self, mids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
-        """Send PUBREL and wait for all PUBCOMPs; also for message ids of an earlier connection or process.
+        """Send PUBREL and wait for all PUBCOMPs. Packet identifiers may be of an earlier connection or process.
 
-        A broker that does not know one of them any more answers so, and that counts as an answer. Raises LinkLost.
+        A PUBCOMP for an unknown packet identifier counts as an acknowledgement. Raises LinkLost.
         """
         self._outbox.release(mids, timeout)
 
     def _submit(self, generation: int, packets: bytes) -> bool:
-        """Write packets on the connection of a generation; nothing, and False, where it is gone."""
+        """Write packets to the connection of a generation. Return False if that connection is gone."""
         client = self._client
         if client is None or generation != self._generation:
             return False
@@ -301,10 +303,10 @@ class LinkConnection:
         return True
 
     def _wake(self) -> None:
-        """Make the thread look at what there is to do."""
+        """Wake the network thread."""
         if not self._woken:
             self._woken = True
-            # Full: it rings already. Closed: the thread has ended.
+            # If the socket is full, a wake-up is pending already. If it is closed, the thread has ended.
             with contextlib.suppress(OSError):
                 self._bell.send(b"\0")
 
@@ -312,7 +314,7 @@ class LinkConnection:
         self._abandoned = (generation, error)
         self._wake()
 
-    # On the thread ---------------------------------------------------------------------------------------------------
+    # On the network thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         error = ""
@@ -339,7 +341,7 @@ class LinkConnection:
             self._change(LinkPhase.STOPPED, error)
 
     def _pause_after(self, attempt: tenacity.RetryCallState) -> float:
-        """Return the seconds to the next attempt: none to one at the next address, until all were tried."""
+        """Return the seconds until the next attempt: 0.0 for the next address, until all addresses were tried."""
         error = attempt.outcome.exception() if attempt.outcome is not None else None
         if isinstance(error, LinkRefused):
             self._shortest_pause = REFUSED_PAUSE
@@ -353,7 +355,7 @@ class LinkConnection:
 
     def _tell(self, attempt: tenacity.RetryCallState) -> None:
         error = attempt.outcome.exception() if attempt.outcome is not None else None
-        # Each address has its lines.
+        # Count the attempts of each address.
         number = (attempt.attempt_number - 1) // len(self._addresses) + 1
         if number in (1, 5) or number % 30 == 0:
             log.warning("MQB6002W link %s: not connected to %s (attempt %d): %s", self.name, self.address, number, error)
@@ -368,7 +370,7 @@ class LinkConnection:
         now = time.time()
         if (phase is LinkPhase.CONNECTED) != (self.state.phase is LinkPhase.CONNECTED):
             self.since = now
-        # While the next attempt is under way, the error of before is told once more.
+        # While the next attempt is in progress, the previous error is reported again.
         if error and (phase is not LinkPhase.CONNECTING or error != self.state.error):
             self.last_error = (error, now)
         self.state = LinkState(phase, error, pause, self.address)
@@ -376,9 +378,9 @@ class LinkConnection:
             self._on_state(self.state)
 
     def _stay_connected(self) -> None:
-        """Connect, and return when the link is to end, or a connection that had settled was lost.
+        """Connect and serve. Return if the link is stopped or an established connection is lost.
 
-        Raises LinkLost where there was no connection, or a short one.
+        Raises LinkLost if there was no connection, or only a short one.
         """
         self._change(LinkPhase.CONNECTING, self.state.error)
         since = math.inf
@@ -404,7 +406,7 @@ class LinkConnection:
         except _Stopped:
             raise
         except Exception as crash:
-            # Somebody stumbles over what the broker sent: this connection is over, not the link.
+            # The broker's data caused an error in the bridge: close this connection, not the link.
             why = f"{type(crash).__name__}: {crash}"
             log.exception("MQB6007E link %s (%s): the connection is given up", self.name, self.address)
             self._outbox.lost(why)
@@ -425,8 +427,8 @@ class LinkConnection:
         selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
         self._turn_until(client, handshake, selector, lambda: handshake.accepted, "CONNACK")
         present = handshake.session_present
-        # MQTT 3.1.1 sends all retained publications at each SUBSCRIBE: it is sent where the session has no subscription, or
-        # has another filter's as well, or nobody knows.
+        # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
+        # no subscription, has former ones as well, or its state is unknown.
         subscribed = present and (self._connected_before or self.subscribed)
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
             self._subscribe(client, handshake, selector, *self._subscription, self._former if present else ())
@@ -452,7 +454,7 @@ class LinkConnection:
     ) -> None:
         handshake.subscribe(topic_filter, qos)
         if former:
-            # In one write: what comes in between comes by one of them, and hardly by both.
+            # In one write, so that a message is hardly ever delivered for both subscriptions.
             handshake.unsubscribe(former)
         self._turn_until(client, handshake, selector, lambda: handshake.granted is not None, "SUBACK")
         self._turn_until(client, handshake, selector, lambda: handshake.unsubscribed, "UNSUBACK")
@@ -481,10 +483,10 @@ class LinkConnection:
             self._turn(client, handshake, selector)
 
     def _serve(self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector) -> None:
-        """Move packets until the link is to end; raises LinkLost."""
+        """Exchange packets until the link is stopped. Raises LinkLost."""
         while not self._stopping.is_set():
             self._turn(client, handshake, selector)
-        # What is queued comes before DISCONNECT, and is written with it.
+        # DISCONNECT is queued after the pending output.
         client.disconnect()
         while client.socket() is not None and time.monotonic() < self._stop_before:
             try:
@@ -493,8 +495,8 @@ class LinkConnection:
                 break
 
     def _turn(self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector) -> None:
-        """Wait for the network or a wake-up, and do what there is to do. Raises LinkLost."""
-        # First told, then looked at: who takes meanwhile sees it and wakes this thread.
+        """Wait for the network or a wake-up and process what is ready. Raises LinkLost."""
+        # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True
         self._paused = self._room() == 0
         wanted = 0 if self._paused else selectors.EVENT_READ
@@ -530,7 +532,7 @@ class LinkConnection:
             raise LinkLost(self._abandoned[1])
         self._outbox.written(lambda: not client.want_write())
 
-    # Called by LinkClient and Handshake ------------------------------------------------------------------------------
+    # Callbacks of LinkClient and Handshake ----------------------------------------------------------------------------
 
     def _accepted(self, session_present: bool) -> None:
         self._inbox.begin(self._generation, session_present)
@@ -543,5 +545,6 @@ class LinkConnection:
         self.counters.received += len(packets)
 
     def _room(self) -> int:
-        # A worker that waits for answers takes nothing: answers have to be read however much stands before them.
+        # A worker that waits for acknowledgements takes no messages. Acknowledgements must be read regardless of the number
+        # of publications that precede them.
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()

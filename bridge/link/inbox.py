@@ -1,4 +1,4 @@
-"""What has come from the broker and is not taken or not answered yet: between the network thread and a worker."""
+"""Received publications that have not been taken or acknowledged: shared by the network thread and a worker."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from bridge.mqtt.packets import PacketType
 from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Received
 
-# Members of an enumeration take long to get.
+# Enum member access is slow; bind once.
 _PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
 
 QUEUED_BYTES = 16 << 20
-"""Payload bytes that may wait to be taken before reading stops."""
+"""Payload bytes in the queue at which the link stops reading."""
 
 
 class Inbox:
-    """Publications wait here for the worker, and message ids for their answers. Bounded by not reading on."""
+    """Queues publications for the worker, and tracks the packet identifiers to acknowledge.
+
+    Flow control: the link stops reading if `room` returns 0.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._changed = threading.Condition()
         self._queue: deque[Received] = deque()
         self._bytes = 0
-        #: how many of the queue have QoS 0; those of QoS 1 and 2 are in `_owed`
+        #: number of QoS 0 publications in the queue; those with QoS 1 and 2 are in `_owed`
         self._unconfirmed = 0
-        #: message ids of this connection that are to be answered with PUBACK or PUBREC
+        #: packet identifiers of this connection that require PUBACK or PUBREC
         self._owed: set[int] = set()
         self._released: list[int] = []
-        #: message ids of this connection that are to be answered with PUBCOMP
+        #: packet identifiers of this connection that require PUBCOMP
         self._completing: set[int] = set()
         self._interrupted = False
         self._ended = False
@@ -40,10 +43,10 @@ class Inbox:
     # On the network thread -------------------------------------------------------------------------------------------
 
     def begin(self, generation: int, session_present: bool) -> None:
-        """Begin with a connection that is accepted: answers to the one before are no longer asked for.
+        """Start a new accepted connection. Acknowledgements for the previous connection are dropped.
 
-        With the session still there, what is not taken comes again. Without it, it never does: it stays, and nothing is
-        owed for it.
+        If the session is present, the broker sends unacknowledged publications again. Otherwise it never does: they are kept
+        in the queue and need no acknowledgement.
         """
         with self._changed:
             if session_present:
@@ -63,12 +66,12 @@ class Inbox:
             self._completing.clear()
             self.generation = generation
             self.session_present = session_present
-            # A worker that waits learns of the session.
+            # Report the session to a waiting worker.
             self._interrupted = True
             self._changed.notify_all()
 
     def put(self, received: list[Received]) -> None:
-        """Queue publications that have come."""
+        """Queue received publications."""
         with self._changed:
             self._queue.extend(received)
             for one in received:
@@ -80,7 +83,7 @@ class Inbox:
             self._changed.notify()
 
     def put_released(self, mids: list[int]) -> None:
-        """Queue the message ids of PUBRELs that have come."""
+        """Queue the packet identifiers of received PUBRELs."""
         with self._changed:
             self._released += mids
             self._completing.update(mids)
@@ -94,7 +97,7 @@ class Inbox:
             return max(self._limit - self._unconfirmed - len(self._owed), 0)
 
     def end(self) -> None:
-        """End: nothing is taken any more."""
+        """Stop: nothing can be taken afterwards."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -102,7 +105,7 @@ class Inbox:
     # On the worker's thread ------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:
-        """Take publications as LinkConnection.take does."""
+        """Implement LinkConnection.take."""
         with self._changed:
             if not self._ready():
                 self._changed.wait_for(self._ready, wait)
@@ -128,19 +131,19 @@ class Inbox:
         return bool(self._queue or self._released or self._interrupted or self._ended)
 
     def interrupt(self) -> None:
-        """Make the take() under way, or the next one, return."""
+        """Make the current or next take() return."""
         with self._changed:
             self._interrupted = True
             self._changed.notify_all()
 
     def released(self) -> list[int]:
-        """Return the message ids of PUBRELs as LinkConnection.released does."""
+        """Implement LinkConnection.released."""
         with self._changed:
             released, self._released = self._released, []
             return released
 
     def acknowledge(self, received: Sequence[Received]) -> tuple[int, list[bytes]]:
-        """Return the generation of this connection, and the packets that answer its publications."""
+        """Return the connection's generation and the acknowledgements of its publications."""
         packets = []
         with self._changed:
             for one in received:
@@ -150,7 +153,7 @@ class Inbox:
             return self.generation, packets
 
     def complete(self, mids: Sequence[int]) -> tuple[int, list[bytes]]:
-        """Return the generation of this connection, and the PUBCOMP packets for those PUBRELs that came on it."""
+        """Return the connection's generation and the PUBCOMP packets for its PUBRELs."""
         with self._changed:
             known = [mid for mid in mids if mid in self._completing]
             self._completing.difference_update(known)

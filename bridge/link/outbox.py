@@ -1,4 +1,4 @@
-"""Publications on their way to the broker, and the answers that they wait for: between a worker and the network thread."""
+"""Publications sent to the broker and their pending acknowledgements: shared by a worker and the network thread."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _PUBREL = PacketType.PUBREL
 _RELEASING, _COMPLETED = Phase.RELEASING, Phase.COMPLETED
 
 _AT_ONCE = 1000
-"""Publications that are encoded before they are handed to the network: it writes while the next ones are encoded."""
+"""The number of publications to encode before passing them to the network thread, which writes them in parallel."""
 
 
 def _column(answer: Answer) -> int:
-    """Return the column of the table of acknowledgements that an answer stands in."""
+    """Return the acknowledgement table's column for an acknowledgement."""
     if isinstance(answer, Pubrec):
         return PUBREC if answer.reason_code < FAILURE else FAILED_PUBREC
     return PUBCOMP if isinstance(answer, Pubcomp) else PUBACK
 
 
 class Outbox:
-    """Sends for one call at a time, never more unanswered than the broker and the configuration allow."""
+    """Sends the publications of one call at a time, within the in-flight limits of the broker and the configuration."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Outbox:
         abandon: Callable[[int, str], None],
         configured: Limits | None = None,
     ) -> None:
-        """Prepare for the first connection.
+        """Create an outbox without a connection.
 
-        `submit` writes packets on the connection of a generation; `abandon` breaks it, with the reason. `configured` are
-        limits that hold whatever the broker says: one of MQTT 3.1.1 says nothing.
+        `submit` writes packets to the connection of a generation. `abandon` closes that connection for a reason. `configured`
+        limits apply in addition to the broker's, because MQTT 3.1.1 brokers do not announce any.
         """
         self._limit = limit
         self._version_5 = version_5
@@ -56,23 +56,23 @@ class Outbox:
         self._abandon = abandon
         self._calls = threading.Lock()
         self._changed = threading.Condition()
-        #: the connection; 0: none
+        #: generation of the current connection; 0: not connected
         self._generation = 0
         self._error = "not connected yet"
         self._configured = configured or Limits()
         self.limits = self._configured
         self._window: SenderWindow[Delivery] = SenderWindow()
-        #: packet identifier -> index in the call, of the publications that the call waits for. Others in the window are held:
-        #: the broker has answered with PUBREC, and PUBREL is sent only by `release`.
+        #: packet identifier -> index in the call, for the publications that the call waits for. Others in the window are
+        #: held: the broker has answered with PUBREC, and PUBREL is sent only by `release`.
         self._positions: dict[int, int] = {}
         #: the call waits for PUBREC alone, or releases
         self._holding = False
         self._refusals: dict[int, Refusal] = {}
-        #: positions in the call that the broker had not answered when the connection was lost
+        #: indices in the call that were unacknowledged when the connection was lost
         self._unanswered: set[int] = set()
-        #: the caller is woken when no more than these wait
+        #: wake the caller when at most this number is unacknowledged
         self._enough = 0
-        #: message ids of QoS 2 whose flow was cut and that the broker may still know
+        #: packet identifiers of interrupted QoS 2 flows that the broker may still know
         self._stale: set[int] = set()
         self._last_mid = 0
         self._submitted = self._written = 0
@@ -95,7 +95,7 @@ class Outbox:
     # On the network thread -------------------------------------------------------------------------------------------
 
     def begin(self, generation: int, limits: Limits, session_present: bool) -> None:
-        """Begin with a connection that is ready."""
+        """Start a connection that is ready for sending."""
         with self._changed:
             self._generation = generation
             self.limits = msgspec.structs.replace(
@@ -112,11 +112,11 @@ class Outbox:
             self._submitted = self._written = 0
             self._changed.notify_all()
         if stale:
-            # What the worker does about them, it does with other message ids.
+            # The worker sends the affected publications again with other packet identifiers.
             self._submit(generation, _releases(stale))
 
     def lost(self, error: str) -> None:
-        """End the call that waits for answers: the connection is gone."""
+        """End the current call: the connection was lost."""
         with self._changed:
             self._generation, self._error = 0, error
             self._unanswered.update(self._positions.values())
@@ -131,17 +131,20 @@ class Outbox:
         self._positions.clear()
 
     def written(self, everything: Callable[[], bool]) -> None:
-        """Ask whether everything that was submitted is with the operating system."""
+        """Note that all submitted packets have been written, if `everything` returns True."""
         if self._written == self._submitted:
             return
         with self._changed:
-            # Under the lock, so that nothing is submitted between the question and its answer.
+            # Under the lock, so that nothing is submitted during the check.
             if everything():
                 self._written = self._submitted
                 self._changed.notify_all()
 
     def answered(self, answers: Iterable[Answer]) -> None:
-        """Take PUBACKs, PUBRECs and PUBCOMPs that have come. Raises WrongAcknowledgement: the connection is to be closed."""
+        """Process received PUBACKs, PUBRECs and PUBCOMPs.
+
+        Raises WrongAcknowledgement; the caller must close the connection.
+        """
         releases = []
         with self._changed:
             window = self._window
@@ -163,7 +166,8 @@ class Outbox:
                     position = self._positions.pop(mid)
                     if step is not _RELEASING:
                         window.free((mid,))
-                    # A PUBCOMP answers whatever its reason: Packet Identifier not found means that it was complete before.
+                    # PUBCOMP is final for any reason code: Packet Identifier not found means that the flow was complete
+                    # before.
                     if step is not _COMPLETED:
                         if answer.reason_code >= FAILURE:
                             self._refusals[position] = refusal(answer)
@@ -178,7 +182,7 @@ class Outbox:
     # On the worker's thread ------------------------------------------------------------------------------------------
 
     def wait_ready(self, wait: float) -> bool:
-        """Wait until there is a connection, for so many seconds at most."""
+        """Wait up to `wait` seconds for a connection. Return whether there is one."""
         with self._changed:
             return self._changed.wait_for(lambda: self._generation != 0, wait)
 
@@ -190,7 +194,7 @@ class Outbox:
         held: bool,
         timeout: float,
     ) -> dict[int, Refusal]:
-        """Send publications as LinkConnection.publish does and, with `held`, as publish_exactly does."""
+        """Implement LinkConnection.publish and, with `held`, LinkConnection.publish_exactly."""
         if mids is not None:
             _check_mids(mids, len(publications))
         deadline = time.monotonic() + timeout
@@ -198,7 +202,7 @@ class Outbox:
             with self._changed:
                 generation = self._begin_call(held)
                 limit = self.in_flight_limit - self._held
-                # Those that the broker has are not sent again on the same connection (MQTT-4.4.0-1).
+                # Publications that the broker already has are not sent again on the same connection (MQTT-4.4.0-1).
                 new = sum(mid not in self._window.deliveries for mid in mids) if held and mids is not None else 1
                 if limit < new:
                     raise ValueError(
@@ -209,7 +213,7 @@ class Outbox:
             try:
                 while position < len(publications):
                     with self._changed:
-                        # Half of the window goes at a time, so that neither side idles and few wake-ups are needed.
+                        # Refill the window in halves: neither side idles, and few wake-ups are needed.
                         self._await(generation, limit // 2, False, deadline)
                         room = self._window.room
                     position = self._send(generation, publications, position, mids, dup, held, room)
@@ -230,7 +234,7 @@ class Outbox:
                 return refusals
 
     def release(self, mids: Sequence[int], timeout: float) -> None:
-        """Send PUBREL as LinkConnection.release does."""
+        """Implement LinkConnection.release."""
         _check_mids(mids, len(mids))
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:
@@ -256,7 +260,7 @@ class Outbox:
         held: bool,
         room: int,
     ) -> int:
-        """Send publications from a position on; return the position behind them."""
+        """Send publications starting at `position`. Return the position after the last one sent."""
         packets: list[bytes] = []
         sent: list[tuple[int, Phase, int]] = []
         refusals: dict[int, Refusal] = {}
@@ -290,9 +294,9 @@ class Outbox:
         return position
 
     def _add(self, deliveries: Iterable[tuple[int, Phase, int]]) -> None:
-        """Add packet identifiers with their phases, and with the indices in the call."""
+        """Add packet identifiers with their phases and call indices."""
         for mid, phase, position in deliveries:
-            # One that is released may be in the window.
+            # A released publication may still be in the window.
             self._window.free((mid,))
             self._window.add(mid, Delivery(phase))
             self._positions[mid] = position
@@ -303,7 +307,7 @@ class Outbox:
             self._submit(generation, packets)
 
     def _await(self, generation: int, enough: int, written: bool, deadline: float) -> None:
-        """Wait until no more than `enough` are unanswered, and, if wanted, all is written; the lock is held."""
+        """Wait until at most `enough` are unacknowledged and, if `written`, all output is written. Requires the lock."""
 
         def over() -> bool:
             return self._generation != generation or (
@@ -312,7 +316,7 @@ class Outbox:
 
         self._enough = enough
         if not over() and not self._changed.wait_for(over, max(deadline - time.monotonic(), 0)):
-            # Their message ids cannot be used again on this connection, so that it is of no use any more.
+            # The packet identifiers cannot be reused on this connection, so it has to be closed.
             error = f"the broker left {len(self._positions) or 'all'} publications unanswered until the time was over"
             self._generation, self._error = 0, error
             self._unanswered.update(self._positions.values())

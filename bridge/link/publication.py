@@ -1,7 +1,7 @@
-"""A bridge's publication and the PUBLISH of a link, one into the other.
+"""Conversion between the bridge's publications and PUBLISH packets of a link.
 
-MQTT tells no subscriber who published. Two User Properties do: the client identifier of the first publisher, and the
-mappings on the way. What they say counts where the publishers are trusted.
+MQTT does not identify the publisher to subscribers. Two User Properties do: the client identifier of the original publisher,
+and the mappings on the path. They are used only if the link's publishers are trusted.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from bridge.mqtt.writer import encode_publish, encode_publish_5, topic_field
 from bridge.telemetry.headers import kept
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Received
 
-#: User Property: the mappings that a publication came through, comma separated, oldest first
+#: User Property: the mappings that forwarded a publication, comma-separated, oldest first
 HOPS = "mqbridge-hops"
-#: User Property: who published it first (MQTT tells no subscriber the client identifier of the publisher)
+#: User Property: client identifier of the original publisher
 CLIENT_ID = "mqbridge-clientId"
 
-# A member of an enumeration takes long to get.
+# Enum member access is slow; bind once.
 _PUBLISH = PacketType.PUBLISH
 
 _NEVER = 0xFFFFFFFF
-"""Largest Message Expiry Interval, seconds: 136 years."""
+"""The largest Message Expiry Interval in seconds (136 years)."""
 
 
 def to_properties(publication: Publication) -> PublishProperties:
-    """Return the properties that a publication has in MQTT 5; the expiry is rounded up to whole seconds."""
+    """Return a publication's MQTT 5 properties. The expiry is rounded up to whole seconds."""
     users = publication.properties.user_property
     if users:
         users = tuple([pair for pair in users if pair[0] not in (HOPS, CLIENT_ID)])
@@ -48,10 +48,10 @@ def to_properties(publication: Publication) -> PublishProperties:
 
 
 def received(packet: Publish, origin: str, generation: int, trusted: bool) -> Received:
-    """Return what a PUBLISH from the broker is to the bridge.
+    """Convert a PUBLISH from the broker.
 
-    `origin` becomes the publication's client identifier unless a property of a `trusted` publisher tells it. A
-    Subscription Identifier means nothing to the bridge. Raises MalformedPacket for a Topic Alias.
+    `origin` becomes the client identifier unless the link is `trusted` and a property contains one. Subscription Identifiers
+    are ignored. Raises MalformedPacket for a Topic Alias.
     """
     properties = packet.properties
     qos = packet.qos
@@ -91,7 +91,7 @@ def _take_over(properties: PublishProperties, publication: Publication, trusted:
 
 
 def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limits: Limits) -> bytes | Refusal:
-    """Write a PUBLISH, or say why the broker would refuse it; `mid` and DUP count with QoS 1 and 2 only."""
+    """Encode a PUBLISH, or return why the broker would reject it. `mid` and `dup` apply to QoS 1 and 2 only."""
     qos = publication.qos
     retain = publication.retain
     if qos > limits.maximum_qos:
@@ -123,7 +123,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
 
 
 def refusal(answer: Puback | Pubrec | Pubcomp) -> Refusal:
-    """Return what an answer with a reason code of failure says."""
+    """Return the refusal of an acknowledgement with a failure reason code."""
     text = reason_name(answer.reason_code)
     if answer.properties is not None and answer.properties.reason_string:
         text = f"{text} ({answer.properties.reason_string})"

@@ -1,4 +1,4 @@
-"""What a link tells of itself: its state, its counters, what its broker grants, and what the broker refused."""
+"""State, counters, limits and errors of a link."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ import msgspec
 
 
 class LinkPhase(enum.StrEnum):
-    """Where a link is on its way to the broker."""
+    """The connection phase of a link."""
 
-    #: an attempt is under way: TCP, TLS, CONNECT, SUBSCRIBE
+    #: connecting: TCP, TLS, CONNECT, SUBSCRIBE
     CONNECTING = enum.auto()
-    #: CONNACK and, where the link subscribes, SUBACK are there
+    #: CONNACK and, if the link subscribes, SUBACK were received
     CONNECTED = enum.auto()
-    #: the last attempt failed; the next one comes after a pause
+    #: waiting for the next attempt after a failure
     WAITING = enum.auto()
-    #: not started yet, or stopped
+    #: not started, or stopped
     STOPPED = enum.auto()
 
 
 class LinkState(msgspec.Struct, frozen=True):
-    """The state of a link at one moment."""
+    """A snapshot of a link's state."""
 
     phase: LinkPhase
-    #: what the last attempt or connection ended with, for a person; "" where nothing went wrong since the last success
+    #: the error of the last attempt or connection, for display; "" if none occurred since the last success
     error: str = ""
-    #: seconds until the next attempt, while waiting
+    #: seconds until the next attempt, in phase WAITING
     pause: float = 0.0
-    #: host and port of the broker that is in use, or tried
+    #: host and port of the current broker address
     address: str = ""
 
 
 class LinkCounters(msgspec.Struct):
-    """Numbers since the start of a link."""
+    """Counters since the start of a link."""
 
-    #: publications that came from the broker
+    #: publications received from the broker
     received: int = 0
-    #: those of them that were answered with PUBACK or PUBREC
+    #: received publications acknowledged with PUBACK or PUBREC
     acknowledged: int = 0
-    #: publications that the broker took: written (QoS 0), or answered by PUBACK or PUBREC (QoS 1 and 2)
+    #: publications accepted by the broker: written (QoS 0), or acknowledged with PUBACK or PUBREC (QoS 1 and 2)
     sent: int = 0
-    #: publications that the broker, or what it allows, refused
+    #: publications rejected by the broker, or by the link because of the broker's limits
     refused: int = 0
     #: connections made after the first one
     reconnects: int = 0
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the broker allows, from CONNACK (MQTT 5 section 3.2.2.3); MQTT 3.1.1 knows no such limits."""
+    """The broker's limits, from CONNACK (MQTT 5 section 3.2.2.3). MQTT 3.1.1 has no such limits."""
 
-    #: unanswered publications with QoS 1 and 2
+    #: maximum number of unacknowledged QoS 1 and 2 publications
     receive_maximum: int = 65535
     maximum_qos: int = 2
     retain_available: bool = True
-    #: bytes of a packet, its fixed header included
+    #: bytes of a packet, including its fixed header
     maximum_packet_size: int = 268_435_460
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A publication that the broker does not take, now or ever: there is no use in sending it again as it is."""
+    """A permanent rejection of a publication: sending it again unchanged is useless."""
 
-    #: MQTT 5 reason code, 0x80 or above (section 2.4); the link's own findings have the one that a broker would give
+    #: MQTT 5 reason code, 0x80 or above (section 2.4); for the link's own checks, the one that a broker would return
     reason: int
-    #: name of the reason and, where there is one, the broker's Reason String
+    #: name of the reason and, if present, the broker's Reason String
     text: str
 
 
 class LinkLost(Exception):
-    """There is no connection to the broker, or it broke before all was answered; what was sent may or may not be there."""
+    """There is no connection to the broker, or it broke during a call. The broker may have received the sent packets."""
 
     #: after `publish`: indices of the publications that the broker has not acknowledged; None: unknown
     unanswered: Sequence[int] | None = None
 
 
 class LinkRefused(LinkLost):
-    """The broker refused CONNECT or SUBSCRIBE for a reason that hardly heals by itself, such as a wrong password."""
+    """The broker refused CONNECT or SUBSCRIBE for a reason that is probably permanent, such as a wrong password."""

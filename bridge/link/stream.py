@@ -1,6 +1,6 @@
-"""The connected socket of a link, plain or TLS, with or without WebSocket frames, as paho wants it.
+"""A link's connected socket for paho: plain or TLS, with or without WebSocket frames.
 
-The network is asked for 64 KiB at once, and paho gets the packets that are its own.
+The bridge reads 64 KiB at a time from the network. paho only gets its own packets.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bridge.link.state import LinkRefused
 
 _CHUNK = 65536
 _RECORDS = 16
-"""TLS records that are read at once, of 16 KiB each at most."""
+"""The maximum number of TLS records (up to 16 KiB each) per read."""
 
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""Linux alone has it."""
+"""Only available on Linux."""
 
-# Errors become errors of the link.
+# The link reports WebSocket errors itself.
 _websocket_log = logging.getLogger("websockets.client")
 _websocket_log.setLevel(logging.CRITICAL)
 
@@ -37,21 +37,21 @@ class Stream:
     """A connected socket, plain or TLS."""
 
     def __init__(self, connected: Any) -> None:
-        # socket.socket or ssl.SSLSocket, which paho has no common type for either.
+        # socket.socket or ssl.SSLSocket: paho has no common type for both.
         self._socket = connected
         self._tls = isinstance(connected, ssl.SSLSocket)
-        #: the packet that paho reads, and the bytes of it that are read
+        #: the packet offered to paho, and the number of bytes that paho has read
         self._offered = b""
         self._offset = 0
-        #: whether the peer has closed its side
+        #: whether the peer has closed its sending side
         self.ended = False
-        #: the error that a send failed with
+        #: the error of the last failed send
         self.error: OSError | None = None
 
     def fill(self, missing: int) -> bytes:
-        """Return the bytes that have come from the network, without waiting. Raises OSError if the connection is broken.
+        """Return the available bytes from the network without blocking. Raises OSError if the connection is broken.
 
-        `missing` is the number of bytes that are known to be missing, and asked for at once.
+        `missing` is the number of bytes known to be missing, which are read at once.
         """
         size = max(_CHUNK, min(missing, 16 * _CHUNK))
         chunks: list[bytes] = []
@@ -59,33 +59,33 @@ class Stream:
             while True:
                 chunks.append(self._socket.recv(size))
                 self.ended = not chunks[-1]
-                # TLS hands out one record at a time.
+                # A TLS socket returns one record at a time.
                 if self.ended or not self._tls or len(chunks) == _RECORDS:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         if _QUICK_ACK is not None:
-            # A broker that leaves Nagle's algorithm on (mosquitto does) holds answers back until TCP acknowledges those
-            # before, which TCP delays by 40 ms where nothing is sent. The option has to be set again after each read.
+            # A broker that uses Nagle's algorithm (mosquitto does) delays answers until TCP acknowledges the previous ones.
+            # TCP delays such acknowledgements by 40 ms. The option must be set again after each read.
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
         return b"".join(chunks)
 
     def offer(self, packet: bytes) -> None:
-        """Let paho read one packet."""
+        """Offer one packet to paho for reading."""
         self._offered, self._offset = packet, 0
 
     @property
     def unsent(self) -> bool:
-        """Whether bytes that paho counts as written wait for the network."""
+        """Whether bytes that paho counts as written are still unsent."""
         return False
 
     def flush(self) -> None:
-        """Send as much of the unsent bytes as the network takes. An error is in `error`."""
+        """Send as many unsent bytes as the network accepts. Sets `error` on failure."""
 
-    # What paho calls -------------------------------------------------------------------------------------------------
+    # Called by paho ---------------------------------------------------------------------------------------------------
 
     def recv(self, size: int) -> bytes:
-        """Return bytes of the packet that is offered. Raises BlockingIOError if it has none left."""
+        """Return bytes of the offered packet. Raises BlockingIOError if none are left."""
         taken = self._offered[self._offset : self._offset + size]
         if not taken:
             raise BlockingIOError
@@ -93,7 +93,7 @@ class Stream:
         return taken
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send as much as the network takes at once; return the number of bytes."""
+        """Send as much as the network accepts without blocking. Return the number of bytes sent."""
         try:
             return int(self._socket.send(data))
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -103,7 +103,7 @@ class Stream:
             raise
 
     def pending(self) -> int:
-        """Return the number of bytes that are here and that select does not know of."""
+        """Return the number of readable bytes that select does not report."""
         return len(self._offered) - self._offset
 
     def close(self) -> None:
@@ -111,30 +111,30 @@ class Stream:
         self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the file descriptor."""
         return int(self._socket.fileno())
 
     def setblocking(self, flag: bool) -> None:
-        """Set whether calls wait for the network."""
+        """Set whether calls block."""
         self._socket.setblocking(flag)
 
 
 class WebSocketStream(Stream):
-    """A connected socket with a WebSocket in it: MQTT in binary frames (MQTT 3.1.1 section 6).
+    """A connected socket that carries a WebSocket: MQTT in binary frames (MQTT 3.1.1 section 6).
 
-    Not paho's own WebSocket: that answers PING with a PONG that is not masked, at which a server has to close the connection
-    (RFC 6455 section 5.1), and loses data when the network takes a part of a frame. The package websockets does neither.
+    paho's own WebSocket is not used. It answers PING with an unmasked PONG, for which a server must close the connection (RFC
+    6455 section 5.1), and it loses data on partial writes.
     """
 
     def __init__(self, connected: Any, host: str, port: int, path: str, timeout: float) -> None:
-        """Shake hands on a socket that is connected, for `timeout` seconds at most. Raises OSError or LinkRefused."""
+        """Perform the WebSocket handshake within `timeout` seconds. Raises OSError or LinkRefused."""
         super().__init__(connected)
         uri = parse_uri(f"{'wss' if self._tls else 'ws'}://{endpoint(host, port)}{path}")
-        # The packets in the frames are limited by MQTT.
+        # MQTT limits the size of the packets in the frames.
         self._protocol = ClientProtocol(uri, subprotocols=[Subprotocol("mqtt")], max_size=None, logger=_websocket_log)
-        #: bytes of frames that the network has not taken
+        #: bytes of frames that were not sent yet
         self._frames = bytearray()
-        #: payloads that came with the answer to the handshake
+        #: payloads received with the handshake response
         self._early = b""
         self._shake_hands(time.monotonic() + timeout)
 
@@ -164,7 +164,7 @@ class WebSocketStream(Stream):
         return early + self._payloads(data)
 
     def _payloads(self, data: bytes) -> bytes:
-        """Return the payloads of frames; no data are the end of the connection. Raises ConnectionError."""
+        """Return the payloads of frames. Empty `data` means the end of the connection. Raises ConnectionError."""
         protocol = self._protocol
         if data:
             protocol.receive_data(data)
@@ -183,7 +183,7 @@ class WebSocketStream(Stream):
         if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
             raise ConnectionError(f"the broker's WebSocket is malformed: {protocol.parser_exc}")
         if protocol.state is not State.CONNECTING:
-            # PONG, and the answer to CLOSE.
+            # PONG, and the response to CLOSE.
             self._frames += b"".join(protocol.data_to_send())
             self.flush()
         return b"".join(payloads)
@@ -199,10 +199,10 @@ class WebSocketStream(Stream):
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError:
-            self._frames.clear()  # `error` has it
+            self._frames.clear()  # reported via `error`
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send one frame; return the number of bytes in it. Raises BlockingIOError while the frame before is not sent."""
+        """Send one frame and return its payload length. Raises BlockingIOError if the previous frame is not sent yet."""
         self.flush()
         if self.error is not None:
             raise self.error

@@ -1,4 +1,4 @@
-"""A connection to a broker that is tried step by step, for a person, and leaves nothing behind."""
+"""Step-by-step connection tests of a broker, for display. They leave nothing behind."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bridge.link.state import LinkLost, LinkPhase, LinkState
 from bridge.link.stream import WebSocketStream
 from bridge.security.tls import tls_context
 
-#: Seconds that the broker may take for each step, and for a goodbye.
+#: Timeouts for each step and for disconnecting, in seconds.
 PATIENCE, FAREWELL = 10.0, 2.0
 
 
 class TrialFailed(Exception):
-    """A step failed; words for a person."""
+    """A step failed. The message is for display."""
 
 
 def reach(config: LinkConfig) -> Iterator[str]:
-    """Connect to a broker up to the CONNECT packet; yield a line for each step. Raises TrialFailed.
+    """Connect to a broker up to, but not including, CONNECT. Yield a line for each step. Raises TrialFailed.
 
-    The steps are TCP, and TLS and WebSocket if the link has them. Each address is tried, and one has to be reached.
-    No session is touched.
+    The steps are TCP and, if configured, TLS and WebSocket. All addresses are tried. One of them must be reachable. The
+    broker's sessions are not affected.
     """
     addresses = config.addresses
     failed: list[TrialFailed] = []
@@ -76,16 +76,16 @@ def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
 
 
 def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) -> Iterator[str]:
-    """Connect to a broker as its link does, but as a new client with a clean session; yield a line for each step.
+    """Connect to a broker like its link does, but with a new client identifier and a clean session.
 
-    Raises TrialFailed.
+    Yields a line for each step. Raises TrialFailed.
     """
     yield from reach(config)
     client_id = f"mqbridge-test-{secrets.token_hex(4)}"
     decided = threading.Event()
 
     def changed(state: LinkState) -> None:
-        # There is no pause before the next address.
+        # A state without a pause precedes the attempt at the next address.
         if state.phase is LinkPhase.CONNECTED or (state.phase is LinkPhase.WAITING and state.pause):
             decided.set()
 

@@ -1,4 +1,4 @@
-"""Telemetry channels: listeners for MQTT clients, each with its rules, and the room for connections that they share."""
+"""Telemetry channels: listeners for MQTT clients, and the connection limit that all channels share."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from bridge.transport.stream import STOPPING, Gateway, Rate, StreamConnection
 from bridge.transport.tls import TlsLayer
 from bridge.transport.websocket import WebSocketLayer
 
-#: Seconds between looks at keep-alive, connect and retry time-outs.
+#: Seconds between checks of the keep-alive, connect and retry timeouts.
 SWEEP_INTERVAL = 0.5
-#: Networks whose connections are counted, at most; those that have connected least lately are forgotten.
+#: The maximum number of networks whose connect rate is tracked. The least recently connected are forgotten.
 NETWORKS = 10_000
-#: Seconds between looks at whether files of TLS have changed.
+#: Seconds between checks for changed TLS files.
 FILES_INTERVAL = 2.0
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Room:
-    """How many connections all channels may have: those for which there are descriptors."""
+    """The connection limit of all channels together, from the limit of open files."""
 
     def __init__(self, connections: int) -> None:
         self.connections = connections
@@ -43,7 +43,7 @@ class Room:
 
 
 class Channel:
-    """A listener with its rules."""
+    """A telemetry channel: a listener and its connection rules."""
 
     def __init__(
         self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, room: Room | None = None
@@ -54,19 +54,19 @@ class Channel:
         self.pending_bytes = pending_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[StreamConnection] = set()
-        #: of these, those that had sent no CONNECT at the last look, the oldest first
+        #: the connections that had not sent CONNECT at the last check, the oldest first
         self.silent: dict[StreamConnection, None] = {}
-        #: how many were refused for there was no room, or they came by no proxy
+        #: connections refused because of a limit, or because they did not come from a configured proxy
         self.refused = 0
-        #: address and port where it listens; None on a Unix socket
+        #: listening address and port; None on a Unix socket
         self.endpoint: tuple[str, int] | None = None
-        #: None where it has no TLS
+        #: None without TLS
         self.tls: ListenerTls | None = None
         self._networks: list[Network | None] = []
         self._look_again = 0.0
-        #: by network: how often it connects, where that is limited
+        #: connect rates by network, if the rate is limited
         self._rates: dict[str, Rate] = {}
-        #: connections by network, and the one that each is counted at, where that is limited
+        #: connections by network, and the network of each connection, if their number is limited
         self._addresses: Counter[str] = Counter()
         self._located: dict[StreamConnection, str] = {}
         self._empty: asyncio.Future[None] | None = None
@@ -74,7 +74,7 @@ class Channel:
         self._timer: asyncio.TimerHandle | None = None
 
     async def listen(self) -> str:
-        """Start to listen; return where, for people. Raises OSError or TlsError when that is not possible."""
+        """Start to listen and return the endpoint for display. Raises OSError or TlsError."""
         config = self.config
         self.use(config)
         connection = cast("Callable[[], asyncio.Protocol]", lambda: StreamConnection(self))
@@ -95,7 +95,7 @@ class Channel:
         return where
 
     def use(self, config: ChannelConfig) -> None:
-        """Have the rules of a configuration hold for who connects from now on. Raises TlsError, and changes nothing then."""
+        """Apply a configuration to new connections. Raises TlsError, and then changes nothing."""
         tls = None
         if config.tls is not None:
             protocols = ["mqtt"] if config.websocket is None else ["http/1.1"]
@@ -103,13 +103,13 @@ class Channel:
         self.config, self.tls, self._networks = config, tls, _networks(config.proxies)
 
     def stack(self, connection: StreamConnection) -> Stack | None:
-        """Return the layers of a new connection; None where its bytes are those of MQTT."""
+        """Return the layers of a new connection; None if the connection carries plain MQTT."""
         config = self.config
         layers: list[Layer] = []
         if config.proxies:
             layers.append(ProxyLayer(partial(self._come_through_proxy, connection)))
         if self.tls is not None:
-            # Behind a proxy TLS is the proxy's, and so is a certificate that it shows: of the client the header tells.
+            # Behind a proxy, TLS is between the proxy and the bridge. The client's certificate comes from the PROXY header.
             show = (lambda _certificate: None) if config.proxies else partial(_show_certificate, connection)
             layers.append(TlsLayer(self.tls.context, show))
         if config.websocket is not None:
@@ -117,7 +117,7 @@ class Channel:
         return Stack(layers) if layers else None
 
     def _come_through_proxy(self, connection: StreamConnection, header: ProxyHeader) -> None:
-        """Take a connection for that of the client that a proxy names. Raises LayerError where there is no room for it."""
+        """Attribute a connection to the client that a proxy names. Raises LayerError if a limit is exceeded."""
         if header.address is not None:
             connection.come_from(header.address, header.port)
         if header.common_name is not None:
@@ -136,7 +136,7 @@ class Channel:
         self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
 
     def stop_listening(self) -> None:
-        """Accept no more clients, and read no more from those connected."""
+        """Stop accepting clients and stop reading from connected clients."""
         if self._server is not None:
             self._server.close()
             if self.config.socket is not None:
@@ -147,7 +147,7 @@ class Channel:
             connection.hold(STOPPING)
 
     def admit(self, connection: StreamConnection) -> str:
-        """Take a new connection in; why there is no room for it, or ""."""
+        """Register a new connection. Return why it is refused, or ""."""
         why = self._admit(connection)
         self.refused += bool(why)
         return why
@@ -169,7 +169,7 @@ class Channel:
         return why
 
     def locate(self, connection: StreamConnection) -> str:
-        """Count a connection among those of its IP address; why there is no room for it, or ""."""
+        """Count a connection for its network. Return which limit it exceeds, or ""."""
         if not connection.address:
             return ""
         config, network = self.config, network_of(connection.address)
@@ -185,7 +185,7 @@ class Channel:
         return ""
 
     def _too_fast(self, network: str, per_second: float) -> bool:
-        """Return whether a network connects more often than it may; what is refused does not count."""
+        """Return whether a network exceeds its connect rate. Refused connections do not count."""
         now = self.loop.time()
         rate = self._rates.pop(network, None)
         if rate is None or rate.per_second != per_second:
@@ -199,7 +199,7 @@ class Channel:
         return False
 
     def _make_room(self) -> bool:
-        """Have the connection give way that has been there longest without a CONNECT; False where all have sent theirs."""
+        """Close the oldest connection that has not sent CONNECT. Return False if there is none."""
         for connection in list(self.silent):
             del self.silent[connection]
             if connection.protocol.state is State.WAITING_FOR_CONNECT:
@@ -210,7 +210,7 @@ class Channel:
         return False
 
     def discard(self, connection: StreamConnection) -> None:
-        """Forget a connection that is gone."""
+        """Forget a closed connection."""
         if connection in self.connections:
             self.connections.discard(connection)
             self.room.taken -= 1
@@ -224,9 +224,9 @@ class Channel:
             self._empty.set_result(None)
 
     async def close(self, reason_code: int = ReasonCode.SERVER_SHUTTING_DOWN) -> None:
-        """Close all connections once what was written to them is sent; returns when they are gone.
+        """Close all connections after sending their pending output, and wait until they are gone.
 
-        The reason code is what clients of MQTT 5 are told.
+        MQTT 5 clients receive the reason code in DISCONNECT.
         """
         if not self.connections:
             return
@@ -236,7 +236,7 @@ class Channel:
         await self._empty
 
     def abort(self) -> int:
-        """Close the connections that are left at once; how many."""
+        """Close the remaining connections immediately and return their number."""
         left = list(self.connections)
         for connection in left:
             connection.abort()
@@ -244,7 +244,7 @@ class Channel:
 
 
 def _networks(proxies: Sequence[str]) -> list[Network | None]:
-    """Return networks of proxies; None stands for the Unix socket."""
+    """Return the networks of proxies; None stands for the Unix socket."""
     return [None if one == "unix" else ipaddress.ip_network(one) for one in proxies]
 
 

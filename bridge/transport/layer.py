@@ -1,6 +1,6 @@
-"""Layers between the bytes of a network connection and those of MQTT: the PROXY protocol, TLS, WebSockets. No I/O.
+"""Protocol layers between the network and MQTT: the PROXY protocol, TLS and WebSocket. No I/O.
 
-A `Stack` has those of one connection, the one next to the network first.
+The layers of a `Stack` are ordered from the network to MQTT.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Protocol
 
 
 class LayerError(Exception):
-    """The other end does not keep to the rules of a layer, and the connection ends; words for the log."""
+    """The peer violated the protocol of a layer; the connection must be closed. The message is for the log."""
 
 
 class Layer(Protocol):
-    """One layer: bytes of the layer below to bytes of the layer above, and back."""
+    """One layer: converts bytes between the layer below and the layer above."""
 
-    #: the other end has said by this layer that nothing more comes
+    #: the peer has closed its sending side
     ended: bool
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes of the layer below; return what they hold for the layer above. Raises LayerError."""
+        """Take bytes from the layer below and return the bytes for the layer above. Raises LayerError."""
 
     def send(self, data: bytes) -> bytes:
-        """Take bytes of the layer above, perhaps none; return all that is to go to the layer below, answers among it."""
+        """Take bytes (may be empty) from the layer above. Return the bytes for the layer below, including pending answers."""
 
     def close(self) -> bytes:
-        """Return the last bytes for the layer below."""
+        """Return the final bytes for the layer below."""
 
 
 class Stack:
@@ -39,23 +39,23 @@ class Stack:
 
     @property
     def ended(self) -> bool:
-        """Return whether the other end has said that nothing more comes."""
+        """Whether the peer has closed its sending side."""
         return any(layer.ended for layer in self._layers)
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes of the network; return those of MQTT. What `send` returns next is to be sent. Raises LayerError."""
+        """Decode bytes from the network. Call `send` afterwards for the layers' answers. Raises LayerError."""
         for layer in self._layers:
             data = layer.receive(data)
         return data
 
     def send(self, data: bytes = b"") -> bytes:
-        """Take bytes of MQTT; return those for the network, answers of the layers among them."""
+        """Encode MQTT bytes for the network. The result includes pending answers of the layers."""
         for layer in reversed(self._layers):
             data = layer.send(data)
         return data
 
     def close(self) -> bytes:
-        """Return the last bytes for the network."""
+        """Return the final bytes for the network."""
         last = b""
         for layer in reversed(self._layers):
             last = (layer.send(last) if last else b"") + layer.close()

@@ -1,4 +1,4 @@
-"""The other end of a connection, for log lines."""
+"""The peer of a connection, for log lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Peer(str):
-    """An address, and a client identifier where it is known: `'dev-1' at 10.0.0.7:52311`, with both as fields."""
+    """An address and, if known, a client identifier: `'dev-1' at 10.0.0.7:52311`. Both are also attributes."""
 
     __slots__ = ("address", "client_id")
 

@@ -15,9 +15,9 @@ from bridge.transport.layer import LayerError
 
 _SIGNATURE_1 = b"PROXY "
 _SIGNATURE_2 = b"\r\n\r\n\x00\r\nQUIT\n"
-#: Bytes of a header of version 1 with its CRLF, at most.
+#: The maximum length of a version 1 header, with its CRLF, in bytes.
 _LONGEST_1 = 107
-#: Bytes behind the fixed part of version 2, at most: addresses take 36 (or 216), a few values stand behind them.
+#: The maximum number of bytes after the fixed part of a version 2 header: addresses (36 or 216 bytes) and optional values.
 _LONGEST_2 = 4096
 
 _FIXED_2 = struct.Struct("!12sBBH")
@@ -31,23 +31,23 @@ _PP2_CLIENT_SSL, _PP2_CLIENT_CERT_CONN, _PP2_CLIENT_CERT_SESS = 1, 2, 4
 
 
 class ProxyHeaderError(ValueError):
-    """What has come is no header of the PROXY protocol; words for the log."""
+    """The data is not a valid PROXY protocol header. The message is for the log."""
 
 
 class ProxyHeader(msgspec.Struct, frozen=True):
-    """Whose connection it is."""
+    """The client of a proxied connection."""
 
-    #: IP address and port; None where the proxy speaks for itself (LOCAL), or does not know (UNKNOWN)
+    #: IP address and port of the client; None if the proxy speaks for itself (LOCAL) or does not know the client (UNKNOWN)
     address: str | None = None
     port: int = 0
-    #: the client speaks TLS with the proxy
+    #: the client uses TLS to the proxy
     tls: bool = False
-    #: Common Name of the client's certificate, which the proxy has verified; None: it has shown none, or a wrong one
+    #: Common Name of the client's certificate, verified by the proxy; None without a valid certificate
     common_name: str | None = None
 
 
 def read_proxy_header(data: bytes) -> tuple[ProxyHeader, int] | None:
-    """Return the header that `data` begins with, and its length; None while it is not complete.
+    """Return the header at the beginning of `data` and its length; None while it is incomplete.
 
     Raises ProxyHeaderError.
     """
@@ -103,7 +103,7 @@ def _read_2(data: bytes) -> tuple[ProxyHeader, int] | None:
 
 
 def _addresses(family: int, body: bytes) -> tuple[str | None, int, bytes]:
-    """Return the source's address and port, and the bytes behind the addresses."""
+    """Return the source's address and port, and the bytes after the addresses."""
     layout = {1: _ADDRESSES_4, 2: _ADDRESSES_6}.get(family)
     if layout is not None:
         source, _, port, _ = layout.unpack_from(body)
@@ -112,7 +112,7 @@ def _addresses(family: int, body: bytes) -> tuple[str | None, int, bytes]:
 
 
 def _tls(values: bytes) -> tuple[bool, str | None]:
-    """Return whether the client speaks TLS, and the Common Name of its verified certificate (section 2.2.5)."""
+    """Return whether the client uses TLS, and the Common Name of its verified certificate (section 2.2.5)."""
     for kind, value in _type_length_values(values):
         if kind != _PP2_TYPE_SSL:
             continue
@@ -141,7 +141,7 @@ def _type_length_values(data: bytes) -> list[tuple[int, bytes]]:
 
 
 class ProxyLayer:
-    """Takes the header off, hands it to `found`, and lets pass what comes behind it."""
+    """Removes the PROXY header, passes it to `found`, and forwards the bytes after it."""
 
     __slots__ = ("_begun", "_found", "ended")
 

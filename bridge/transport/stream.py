@@ -21,12 +21,12 @@ from bridge.security.authenticator import Certificate
 from bridge.transport.layer import LayerError, Stack
 from bridge.transport.peer import Peer
 
-#: Seconds' worth that a client may send at once, when it has been silent before.
+#: The burst that a client may send after silence, in seconds of its rate.
 BURST = 2.0
 
 
 class Rate:
-    """A budget that grows with time, and may be overdrawn (a token bucket)."""
+    """A token bucket that may be overdrawn."""
 
     __slots__ = ("_at", "_left", "per_second")
 
@@ -36,7 +36,7 @@ class Rate:
         self._at = now
 
     def spend(self, amount: float, now: float) -> float:
-        """Take an amount; return after how many seconds the budget is in credit again, 0.0 where it is."""
+        """Spend an amount. Return the seconds until the balance is positive again, or 0.0."""
         full = self.per_second * BURST
         self._left = min(full, self._left + (now - self._at) * self.per_second) - amount
         self._at = now
@@ -45,17 +45,17 @@ class Rate:
 
 log = logging.getLogger(__name__)
 
-#: Bytes that the layers below MQTT take before its first packet, at most: a PROXY header, TLS's handshake with the client's
-#: certificates, the request of a WebSocket.
+#: The maximum number of bytes that the layers consume before CONNECT: PROXY header, TLS handshake with client certificates,
+#: and WebSocket request.
 LAYERS_BEFORE_CONNECT = 262_144
-#: Bytes that the layers take at a time, and the seconds of one turn of the event loop that they may spend on one connection.
+#: Bytes that the layers decode at a time, and the maximum time per connection and event loop turn, in seconds.
 UNWRAPPED_AT_ONCE = 2_048
 UNWRAPPING_SECONDS = 0.001
-#: Seconds that a client has to read what was sent to it before its connection was closed.
+#: Seconds that a client has to read pending output after the bridge closed its connection.
 DRAIN_TIMEOUT = 30.0
 
-#: Reasons not to read from a client: packets wait for their turn; too many requests are not committed; the client does not
-#: read; the bridge stops; the client exceeded its rate; bytes wait for the layers below MQTT.
+#: Reasons not to read from a client: received packets are pending, too many requests are uncommitted, the client does not
+#: read, the bridge stops, the client exceeded its rate, bytes are waiting to be decoded by the layers.
 TURN: Final = 1
 UNCOMMITTED: Final = 2
 UNREAD: Final = 4
@@ -65,60 +65,60 @@ WRAPPED: Final = 32
 
 
 class Owner(Protocol):
-    """What a connection hands its events to: the client at its other end, as the service knows it."""
+    """The receiver of a connection's events: the service's representation of the client."""
 
     def received(self, events: Sequence[Event]) -> None:
-        """Act on what the client has sent."""
+        """Process events from the client."""
 
     def send_more(self) -> None:
-        """Go on with sending: a turn's bytes were not enough."""
+        """Continue sending after the limit of one turn was reached."""
 
     def pause_writing(self) -> None:
-        """Send no more for now: the client does not read."""
+        """Pause sending: the client does not read."""
 
     def resume_writing(self) -> None:
-        """Go on with a client that was slow and has read what was written."""
+        """Resume sending: the client has read the pending output."""
 
     def expire(self) -> None:
-        """Close the connection where what the client has shown of itself is true no more."""
+        """Close the connection if the client's credentials have expired."""
 
     def sweep(self, now: float) -> None:
-        """Do what is due as time passes (called about every half second), but not while the client is not read."""
+        """Perform periodic work. Called about every half second, except while the bridge does not read from the client."""
 
     def lost(self) -> None:
-        """Note that the connection is gone."""
+        """Handle the loss of the connection."""
 
 
 class Gateway(Protocol):
-    """What a channel hands new connections to."""
+    """Creates the owners of new connections."""
 
     def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> Owner:
-        """Return the owner of a connection that was just made."""
+        """Return the owner of a new connection."""
 
 
 class Listener(Protocol):
-    """What a connection needs of the channel that accepted it."""
+    """The part of a channel that its connections use."""
 
     config: ChannelConfig
     gateway: Gateway
     loop: asyncio.AbstractEventLoop
-    #: bytes that may wait for a client that does not read
+    #: maximum number of bytes of pending output per client
     pending_bytes: int
 
     def admit(self, connection: StreamConnection) -> str:
-        """Take a new connection in; why there is no room for it, or ""."""
+        """Register a new connection. Return why it is refused, or ""."""
 
     def stack(self, connection: StreamConnection) -> Stack | None:
-        """Return the layers of a new connection; None where its bytes are those of MQTT."""
+        """Return the layers of a new connection; None if the connection carries plain MQTT."""
 
     def discard(self, connection: StreamConnection) -> None:
-        """Forget a connection that is gone."""
+        """Forget a closed connection."""
 
 
 class StreamConnection:
     """One network connection, on an asyncio transport.
 
-    To asyncio it is a Protocol, in all but its base class: mypyc keeps no slots for what derives from an interpreted one.
+    It implements asyncio.Protocol without deriving from it: mypyc keeps no slots for classes derived from interpreted ones.
     """
 
     __slots__ = (
@@ -154,32 +154,32 @@ class StreamConnection:
         )
         self.owner: Owner = listener.gateway.client(self, self.protocol, config)
         self.peer = Peer("?")
-        #: IP address of the client, as far as it is known; "" on a Unix socket
+        #: IP address of the client, if known; "" on a Unix socket
         self.address = ""
-        #: what its certificate says, which TLS or a proxy has verified
+        #: the client's certificate, verified by TLS or a proxy
         self.certificate: Certificate | None = None
         self._stack: Stack | None = None
-        #: when it is read again, having sent too much
+        #: time at which reading resumes after the rate was exceeded
         self._slow_until = 0.0
-        #: bytes that it may send in a second; None: any
+        #: rate limit in bytes per second; None: unlimited
         self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
-        #: bytes that may still come before CONNECT is there
+        #: bytes that may still arrive before CONNECT is complete
         self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
         #: reasons not to read
         self._held = 0
-        #: bytes of the network that the layers have not taken yet
+        #: bytes from the network that the layers have not decoded yet
         self._wrapped = b""
         #: the client's next turn is scheduled
         self._scheduled = False
-        #: bytes written that the client had not read at the last look
+        #: unread output at the last check, in bytes
         self._unread = 0
         self._transport: asyncio.Transport | None = None
 
-    # What asyncio calls ----------------------------------------------------------------------------------------------
+    # asyncio callbacks ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
         listener = self._listener
         peer = transport.get_extra_info("peername")
         if listener.config.socket is not None:
@@ -187,7 +187,7 @@ class StreamConnection:
         elif isinstance(peer, tuple):
             self.come_from(peer[0], peer[1])
         else:
-            # It was reset before its address could be asked for; without one no rule could be asked about it.
+            # The connection was reset before its address could be read. No address-based rule can be checked without it.
             self.closing = True
             self.abort()
             return
@@ -201,12 +201,12 @@ class StreamConnection:
         self._stack = listener.stack(self)
 
     def come_from(self, address: str, port: int) -> None:
-        """Note whose connection it is: that of the other end, or of the client that this one names as a proxy."""
+        """Set the client's address: that of the peer, or the one that a proxy names."""
         self.address = address
         self.peer = Peer(endpoint(address, port))
 
     def _refuse(self) -> None:
-        """Close a connection before its CONNECT, which would be answered so."""
+        """Refuse a connection before its CONNECT."""
         if self._listener.config.tls is None and self._listener.config.websocket is None:
             self.protocol.refuse(ConnackCode.SERVER_UNAVAILABLE)
             self.flush()
@@ -215,11 +215,11 @@ class StreamConnection:
             self.abort()
 
     def _note_refusal(self, why: str) -> None:
-        """Note in the audit log that a connection ends before its CONNECT."""
+        """Record a refused connection in the audit log."""
         audit_log.note("refused", self.peer, stranger=self.address, channel=self._listener.config.name, why=why)
 
     def data_received(self, data: bytes) -> None:
-        """Work on bytes, so many as belong in one turn; the rest waits until others had theirs."""
+        """Process received bytes within the limits of one turn. The rest waits until other connections had a turn."""
         if self._bytes is not None:
             self.slow_down(self._bytes.spend(len(data), self._time()))
         if self._stack is None:
@@ -230,9 +230,9 @@ class StreamConnection:
             self._take_wrapped(self._stack, data)
 
     def _take_wrapped(self, stack: Stack, data: bytes) -> None:
-        """Take bytes of the network, for a bounded time; the rest waits for the next turn of the event loop.
+        """Decode bytes from the network for a bounded time. The rest waits for the next turn of the event loop.
 
-        A WebSocket frame of six bytes takes as long as one of a thousand.
+        A WebSocket frame of six bytes takes as long to decode as one of a thousand.
         """
         step = UNWRAPPED_AT_ONCE if self._listener.config.websocket is not None else len(data)
         deadline = self._time() + UNWRAPPING_SECONDS
@@ -259,7 +259,7 @@ class StreamConnection:
             self.let_go(WRAPPED)
 
     def _unwrap(self, stack: Stack, data: bytes) -> bytes:
-        """Return the bytes of MQTT in bytes of the network; have the layers answer."""
+        """Decode bytes from the network to MQTT bytes, and send the layers' answers."""
         transport = self._transport
         if transport is None or self.closing:
             return b""
@@ -291,13 +291,13 @@ class StreamConnection:
         if events:
             self.owner.received(events)
         elif protocol.buffered > BYTES_AT_A_TURN:
-            self.hold(TURN)  # until its turn, or until CONNECT is answered
+            self.hold(TURN)  # until the client's turn, or until CONNECT is answered
         if protocol.more and not self._scheduled:
             self._schedule()
 
     def pause_writing(self) -> None:
         self.owner.pause_writing()
-        # It gets no more answers before it has read those it was sent.
+        # Do not process further requests until the client has read the pending answers.
         self.hold(UNREAD)
 
     def resume_writing(self) -> None:
@@ -305,7 +305,7 @@ class StreamConnection:
         self.let_go(UNREAD)
 
     def eof_received(self) -> None:
-        """Have asyncio close the connection: the client sends no more."""
+        """Let asyncio close the connection: the client has closed its sending side."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -324,7 +324,7 @@ class StreamConnection:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def take_turn(self) -> None:
-        """Work on packets that have arrived. While too many requests are not committed, they wait."""
+        """Process received packets. They wait while too many requests are uncommitted."""
         self._scheduled = False
         if self._held & UNCOMMITTED:
             return
@@ -342,7 +342,7 @@ class StreamConnection:
         self._listener.loop.call_soon(self.take_turn)
 
     def slow_down(self, seconds: float) -> None:
-        """Stop reading for a while; 0.0: go on."""
+        """Stop reading for a number of seconds; 0.0 does nothing."""
         if not seconds:
             return
         self._slow_until = self._time() + seconds
@@ -358,26 +358,26 @@ class StreamConnection:
             self.let_go(TOO_MUCH)
 
     def hold(self, reason: int) -> None:
-        """Stop reading for a reason."""
+        """Stop reading for the given reason."""
         if not self._held and self._transport is not None and not self.closing:
             self._transport.pause_reading()
         self._held |= reason
 
     def let_go(self, reason: int) -> None:
-        """Drop a reason not to read; without any left, read again."""
+        """Remove a reason not to read. Resume reading if no reason remains."""
         if not self._held & reason:
             return
         self._held &= ~reason
         if reason == UNCOMMITTED and self._held & TURN and not self._scheduled:
             self._schedule()
         if not self._held and self._transport is not None and not self.closing:
-            self.protocol.hear(self._time())  # it may have sent something all the time
+            self.protocol.hear(self._time())  # the client may have sent something in the meantime
             self._transport.resume_reading()
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what the protocol has written, and close where it says so."""
+        """Write the protocol's output, and close the connection if the protocol requests it."""
         transport = self._transport
         if transport is None or self.closing:
             return
@@ -388,13 +388,13 @@ class StreamConnection:
             self._close(transport)
 
     def send_more_soon(self) -> None:
-        """Have the owner go on with sending in the next turn of the event loop."""
+        """Schedule the owner's `send_more` in the next turn of the event loop."""
         self._listener.loop.call_soon(self.owner.send_more)
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
-        """Close after what was written; `why` goes to the log (blank where it was logged already).
+        """Close the connection after the pending output. `why` is logged; blank if it was logged already.
 
-        The reason code goes to a client of MQTT 5, by DISCONNECT; None: it gets none.
+        `reason_code` is sent to MQTT 5 clients in DISCONNECT; None sends no DISCONNECT.
         """
         if self.closing:
             return
@@ -412,25 +412,25 @@ class StreamConnection:
         if last:
             transport.write(last)
         if transport.get_write_buffer_size():
-            # A client that does not read must not keep its connection open for ever.
+            # A client that does not read must not keep its connection open forever.
             self._listener.loop.call_later(DRAIN_TIMEOUT, transport.abort)
         transport.close()
 
     def abort(self) -> None:
-        """Close without sending what is left."""
+        """Close the connection without sending the pending output."""
         if self._transport is not None:
             self._transport.abort()
 
     # Time ------------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Close a connection that has been silent for too long."""
+        """Close the connection if a timeout has expired."""
         protocol, transport = self.protocol, self._transport
         if protocol.state is State.CONNECTED:
             self.owner.expire()
         if self._held and transport is not None and protocol.state is State.CONNECTED:
             if not self._held & UNREAD or self._held & STOPPING:
-                # It is the bridge that does not read: nothing can be said of the client.
+                # The bridge itself has paused reading, so the client's silence means nothing.
                 return
             unread = transport.get_write_buffer_size()
             if unread != self._unread:

@@ -1,4 +1,4 @@
-"""TLS as a layer, by Python's ssl module on OpenSSL."""
+"""TLS as a layer, with Python's ssl module."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from bridge.security.authenticator import Certificate
 from bridge.security.tls import certificate_of, reason_of
 from bridge.transport.layer import LayerError
 
-#: Bytes of a record of TLS, at most (RFC 8446 section 5.1).
+#: The maximum length of a TLS record in bytes (RFC 8446 section 5.1).
 RECORD = 16_384
-#: Bytes that go through a buffer at a time: OpenSSL keeps a buffer as large as it has ever been.
+#: Bytes that pass through a buffer at a time: OpenSSL never shrinks its buffers.
 SLICE = 32_768
 
 
 class TlsLayer:
-    """The server's end of TLS on one connection."""
+    """The server side of TLS on one connection."""
 
     __slots__ = ("_established", "_incoming", "_outgoing", "_shaken", "_stream", "ended")
 
     def __init__(self, context: ssl.SSLContext, established: Callable[[Certificate | None], None]) -> None:
-        """Begin; `established` is called with the client's certificate, None without one, when the handshake is over."""
+        """Call `established` after the handshake with the client's certificate, or None if it has none."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._stream = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._established = established
@@ -44,7 +44,7 @@ class TlsLayer:
                 stream.do_handshake()
                 self._shaken = True
                 self._established(certificate_of(stream))
-            # Of a record that is not complete OpenSSL has all that has come: both are 0 then.
+            # OpenSSL consumes incomplete records entirely; then both values are 0.
             while incoming.pending or stream.pending():
                 plain = stream.read(RECORD)
                 if not plain:
@@ -72,7 +72,7 @@ class TlsLayer:
 
     def close(self) -> bytes:
         if self._shaken:
-            # It waits for the other end's close_notify, which nobody does.
+            # unwrap() waits for the peer's close_notify. The bridge does not.
             with contextlib.suppress(ssl.SSLError):
                 self._stream.unwrap()
         return self._outgoing.read()

@@ -1,4 +1,4 @@
-"""WebSockets as a layer: MQTT in binary frames (MQTT 3.1.1 section 6), by the package websockets, which does no I/O here."""
+"""WebSocket as a layer: MQTT in binary frames (MQTT 3.1.1 section 6), with the sans-I/O part of the `websockets` package."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from websockets.typing import Origin, Subprotocol
 from bridge.config.channel import WebSocketConfig
 from bridge.transport.layer import LayerError
 
-#: Subprotocols that clients may ask for: that of MQTT 3.1.1 and 5 (MQTT-6.0.0-3), and of MQTT 3.1.
+#: Accepted subprotocols: those of MQTT 3.1.1 and 5 (MQTT-6.0.0-3), and of MQTT 3.1.
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
-#: Bytes of a frame beside those of a packet as long as the channel takes.
+#: The frame size allowed in addition to the channel's maximum packet size, in bytes.
 ROOM = 65_536
-#: What a request ends with.
+#: The end of an HTTP request.
 _END = b"\r\n\r\n"
 
-# Each step of a handshake that fails is a line of ours already.
+# The bridge logs failed handshakes itself.
 _log = logging.getLogger("websockets.server")
 _log.setLevel(logging.CRITICAL)
 
 
 class WebSocketLayer:
-    """The server's end of a WebSocket on one connection."""
+    """The server side of a WebSocket on one connection."""
 
     __slots__ = ("_config", "_open", "_protocol", "_seen", "ended")
 
     def __init__(self, config: WebSocketConfig, max_packet_size: int) -> None:
         self._config = config
-        # None: what sends no Origin is no browser, or that is what it says.
+        # None accepts requests without Origin, which browsers always send.
         origins = None if config.origins is None else [*map(Origin, config.origins), None]
         size = max_packet_size + ROOM
         self._protocol = ServerProtocol(origins=origins, subprotocols=SUBPROTOCOLS, max_size=size, logger=_log)
         self._open = False
-        #: the last bytes of the request that have come
+        #: the last received bytes of the request
         self._seen = b""
         self.ended = False
 
@@ -48,7 +48,7 @@ class WebSocketLayer:
             return self._payloads(data)
         if not self._seen and not data.startswith(b"G"):
             raise LayerError("it speaks no HTTP, by which a WebSocket begins")
-        # Frames that come with the request wait for its answer: the protocol would read them as those of an open connection.
+        # Process frames that arrive with the request after the response: the protocol would treat the connection as open.
         seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
         end = (seen + data).find(_END)
         if end < 0:
@@ -86,7 +86,7 @@ class WebSocketLayer:
             raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
         try:
             response = protocol.accept(request)
-        except UnicodeError:  # in the sentence that says what is wrong with a header
+        except UnicodeError:  # raised while building the error message for an invalid header
             raise LayerError("its WebSocket handshake is refused: a header has bytes in it that are no ASCII") from None
         protocol.send_response(response)
         self._open = protocol.handshake_exc is None
