@@ -6,12 +6,12 @@ encodes PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP. Both share the socket in `s
 Differences from plain paho:
 
 - The steps of QoS 2 are separate. paho answers PUBLISH with PUBREC and PUBREC with PUBREL by itself, even with `manual_ack`,
-but the bridge has to commit in between. paho also drops a PUBREL for an unknown message, which after a restart is every
-PUBREL. And it chooses the packet identifiers, which after a restart must be the previous ones.
+  but the bridge has to commit in between. paho also drops a PUBREL for an unknown message, which after a restart is every
+  PUBREL. It also chooses the packet identifiers, which after a restart must be the previous ones.
 - Speed. paho reads a packet with three system calls, creates a dictionary, a message and a properties object for it, and
-takes six locks. Here, `loop_read` decodes all available bytes and passes the messages on once per call. It forwards other
-packets as bytes to paho's own `loop_read`. Publications and answers enter paho's output queue as encoded packets, many at a
-time.
+  takes six locks. Here, `loop_read` decodes all available bytes and passes the messages on once per call. It forwards other
+  packets as bytes to paho's own `loop_read`. Publications and answers enter paho's output queue as encoded packets, many at a
+  time.
 
 PROTECTED lists the protected names that this module depends on. A test compares them with the installed paho.
 """
@@ -255,7 +255,7 @@ class Handshake:
         self.accepted = False
         self.session_present = False
         self.limits = Limits()
-        #: the answers of SUBACK; None: it has not come
+        #: the reason codes of SUBACK; None before SUBACK
         self.granted: list[ReasonCode] | None = None
         #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
         self.unsubscribed = True

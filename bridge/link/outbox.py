@@ -65,7 +65,7 @@ class Outbox:
         #: packet identifier -> index in the call, for the publications that the call waits for. Others in the window are
         #: held: the broker has answered with PUBREC, and PUBREL is sent only by `release`.
         self._positions: dict[int, int] = {}
-        #: the call waits for PUBREC alone, or releases
+        #: the current call waits only for PUBREC, or is `release`
         self._holding = False
         self._refusals: dict[int, Refusal] = {}
         #: indices in the call that were unacknowledged when the connection was lost
@@ -79,12 +79,12 @@ class Outbox:
 
     @property
     def in_flight_limit(self) -> int:
-        """Return the limit that LinkConnection.in_flight_limit tells."""
+        """See LinkConnection.in_flight_limit."""
         return min(self._limit, self.limits.receive_maximum)
 
     @property
     def waiting(self) -> bool:
-        """Return whether a call waits for the broker."""
+        """Whether a call waits for acknowledgements."""
         return bool(self._positions)
 
     @property

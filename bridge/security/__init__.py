@@ -1,1 +1,4 @@
-"""Who a client is and what it may do: TLS, authenticators, rules of channels. Shared by channels, listener and commands."""
+"""Authentication and authorization of clients: TLS, authenticators and channel authentication records.
+
+Shared by channels, the listener for MQ applications and the commands.
+"""

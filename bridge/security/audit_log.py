@@ -1,4 +1,4 @@
-"""The audit log: who came, as whom, what was refused and what was changed. JSON lines in a file that is rotated by size."""
+"""The audit log of connections, rejections and changes: JSON lines in a file rotated by size."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import msgspec
 from bridge.config import AuditLogConfig
 from bridge.security.failed_connects import network_of
 
-#: Entries of one event and client, or network, in so many seconds, at most, and how many of such pairs are remembered.
+#: Maximum number of entries per event and client (or network) in an interval in seconds, and of such pairs remembered.
 MOST_ENTRIES, INTERVAL, MOST_KINDS = 50, 10.0, 10_000
-#: Characters of a value, at most: clients choose names and topics.
+#: Maximum length of a value in characters: clients choose names and topics.
 LONGEST = 1_000
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _entries.setLevel(logging.INFO)
 
 
 class _AuditFile(RotatingFileHandler):
-    """The file, which the bridge's user may write and its group may read."""
+    """The log file: writable by the bridge's user, readable by its group."""
 
     def _open(self) -> TextIOWrapper:
         def opener(path: str, flags: int) -> int:
@@ -37,12 +37,12 @@ class _AuditFile(RotatingFileHandler):
         return cast(TextIOWrapper, open(self.baseFilename, self.mode, encoding="utf-8", opener=opener))
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say in the log that an entry is not written: the disk is full, perhaps. What was to be done goes on."""
+        """Log that an entry could not be written, for example because the disk is full. The audited operation continues."""
         log.error("MQB0201E the audit log %s cannot be written: %s", self.baseFilename, sys.exception())
 
 
 def begin(config: AuditLogConfig) -> None:
-    """Write entries to the file of a configuration, where it has one. Raises OSError, and goes on as before then."""
+    """Open the configured file, if any. Raises OSError, and then continues with the previous file."""
     handler = None
     if config.file is not None:
         handler = _AuditFile(config.file, maxBytes=config.size, backupCount=config.files - 1)
@@ -59,24 +59,24 @@ def end() -> None:
 
 
 class Client(Protocol):
-    """An MQTT client, as entries name it."""
+    """An MQTT client, as identified in entries."""
 
     client_id: str
     address: str
 
 
 class _Gathering:
-    """Bounds how many entries one client, or network, has of one kind: whoever sends chooses how much is refused.
+    """Limits the entries of one kind per client or network: a client controls how many rejections it causes.
 
-    What is left out is counted, and told with the first entry of the next interval.
+    Omitted entries are counted and reported with the first entry of the next interval.
     """
 
     def __init__(self) -> None:
-        #: (event, client or network) -> when the interval began, entries in it
+        #: (event, client or network) -> start of the interval, and number of entries in it
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def left_out(self, event: str, who: str, now: float) -> int | None:
-        """Return how many were left out before this entry; None where this one is left out, too."""
+        """Return the number of entries omitted before this one; None if this one must be omitted too."""
         begun, count = self._kinds.get((event, who), (now, 0))
         left_out = 0
         if now - begun >= INTERVAL:
@@ -91,9 +91,9 @@ _gathering = _Gathering()
 
 
 def note(event: str, client: Client | None = None, *, stranger: str | None = None, **facts: Any) -> None:
-    """Write an entry: what happened, and the client it is about.
+    """Write an entry about an event and, optionally, a client.
 
-    `stranger` is the IP address of who is not let in: it may give itself any name, so its entries are bounded by its network.
+    `stranger` is the IP address of an unauthenticated client. It may use any name, so its entries are limited per network.
     """
     if not _entries.handlers:
         return

@@ -1,7 +1,7 @@
-"""The interfaces of authenticators and of authentication methods (MQTT 5 enhanced authentication).
+"""Interfaces of authenticators and of authentication methods (MQTT 5 enhanced authentication).
 
-Plug-ins are entry points of the groups `mqbridge.authenticators` and `mqbridge.authentication_methods`. Each is called
-with the `options` of the channel's YAML.
+Plug-ins are entry points of the groups `mqbridge.authenticators` and `mqbridge.authentication_methods`. Authenticators are
+called with the `options` of the channel's YAML, methods without arguments.
 """
 
 from __future__ import annotations
@@ -15,108 +15,108 @@ import msgspec
 from bridge.security.failed_connects import Attempt
 
 AUTHENTICATOR_GROUP = "mqbridge.authenticators"
-#: Why an attempt is not judged, where that is so.
+#: Why an attempt is rejected without checking its credentials.
 OTHERS_FAILED = "too many other attempts of its user or network have failed meanwhile (failed_connects)"
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """What the verified certificate of a client says of its owner."""
+    """Contents of a client's verified certificate."""
 
-    #: the whole distinguished name, the most specific part first, as MQ writes it: `CN=pump-7,OU=plant,O=Example`
+    #: distinguished name, most specific part first, in the format of IBM MQ: `CN=pump-7,OU=plant,O=Example`
     subject: str = ""
     #: Common Name
     common_name: str = ""
-    #: Subject Alternative Names: of DNS, mail addresses, URIs
+    #: Subject Alternative Names: DNS names, mail addresses and URIs
     alternative_names: tuple[str, ...] = ()
-    #: the distinguished name of who issued it, in the same form
+    #: distinguished name of the issuer, in the same format
     issuer: str = ""
 
 
 class Presented(msgspec.Struct, frozen=True):
-    """What a client has shown at CONNECT, and what is known of its connection."""
+    """The credentials in CONNECT, and facts about the connection."""
 
     client_id: str
     user_name: str | None = None
     password: bytes | None = msgspec.field(default=None)
-    #: None where it has shown none
+    #: None without a certificate
     certificate: Certificate | None = None
     #: IP address, without port; "" on a Unix socket
     address: str = ""
     channel: str = ""
-    #: counts failures; None if nobody does
+    #: counts failures; None if failures are not counted
     attempt: Attempt | None = None
 
     def __repr__(self) -> str:
-        """Return what may stand in a log: no password."""
+        """Omit the password: the result may be logged."""
         return f"Presented(client_id={self.client_id!r}, user_name={self.user_name!r}, address={self.address!r})"
 
 
 class Authenticated(msgspec.Struct, frozen=True):
-    """The client is a user."""
+    """The result of a successful authentication."""
 
-    #: "": nobody in particular; None: the one of its CONNECT, for whom the method vouches
+    #: "": no particular user; None: the user name of CONNECT, confirmed by the method
     user_name: str | None = None
-    #: Authentication Data that it is told at the end (enhanced authentication of MQTT 5)
+    #: Authentication Data for the client in the final response (MQTT 5 enhanced authentication)
     data: bytes | None = None
-    #: POSIX time when this ends to be true, and the connection with it; None: never
+    #: POSIX time at which the authentication expires and the connection is closed; None: never
     expires: float | None = None
-    #: the client proved this; if False, its user name is blank or merely claimed
+    #: the client proved its identity; if False, its user name is blank or merely claimed
     verified: bool = True
 
 
 class AuthenticationFailed(Exception):
-    """The client is not let in; words for the log, of which the client is told nothing. They hold no secret."""
+    """The client is rejected. The message is for the log, is not sent to the client, and contains no secrets."""
 
 
 class AuthenticatorUnavailable(Exception):
-    """Who the client is cannot be found out now: a file cannot be read, a directory does not answer; words for the log."""
+    """Authentication is not possible now: a file is unreadable or a directory does not answer. The message is for the log."""
 
 
 class Authenticator(Protocol):
-    """Finds out who a client is by credentials of one kind."""
+    """Authenticates clients with credentials of one kind."""
 
     def judges(self, presented: Presented) -> bool:
-        """Return whether the client has presented credentials of this kind, however wrong they are."""
+        """Return whether the client presented credentials of this kind, valid or not."""
 
     async def authenticate(self, presented: Presented) -> Authenticated:
-        """Return who the client is. Nothing here may hold up the event loop.
+        """Return the authenticated user. Must not block the event loop.
 
-        Raises AuthenticationFailed or AuthenticatorUnavailable; either way the client is refused.
+        Raises AuthenticationFailed or AuthenticatorUnavailable. The client is rejected in both cases.
         """
 
 
 class MakesAuthenticator(Protocol):
-    """What an entry point of the group names."""
+    """The type of the group's entry points."""
 
     def __call__(self, options: Mapping[str, object]) -> Authenticator:
-        """Make the authenticator of a channel. Raises ValueError with words for a person where an option is wrong."""
+        """Create the authenticator of a channel. Raises ValueError, with a message for display, for invalid options."""
 
 
 METHOD_GROUP = "mqbridge.authentication_methods"
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """Authentication Data that the client has to respond to."""
+    """Authentication Data that the client must respond to."""
 
     data: bytes | None = None
 
 
 class Exchange(Protocol):
-    """The server's side of one authentication."""
+    """The server side of one authentication exchange."""
 
     async def respond(self, data: bytes | None) -> Challenge | Authenticated:
-        """Take the client's Authentication Data, first those of CONNECT. Raises AuthenticationFailed."""
+        """Process the client's Authentication Data, beginning with that of CONNECT. Raises AuthenticationFailed."""
 
 
 class AuthenticationMethod(Protocol):
-    """Makes exchanges of one method, for all clients."""
+    """Creates the exchanges of one method, for all clients."""
 
     def begin(self, presented: Presented) -> Exchange:
-        """Begin the authentication of a client."""
+        """Start the authentication of a client."""
 
 
 class UnknownMethod(Exception):
-    """A method that a channel names is not installed, or cannot be loaded; words for a person."""
+    """A configured method is not installed or cannot be loaded. The message is for display."""
 
 
 def load(names: Iterable[str]) -> dict[str, AuthenticationMethod]:

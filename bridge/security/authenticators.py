@@ -42,7 +42,7 @@ _PART = re.compile(r"\{(CN|DN|SAN)\}")
 
 
 class CertificateAuthenticator:
-    """The user is what a template makes of the certificate: {CN}, {DN} and {SAN} stand for its parts."""
+    """Derives the user name from the certificate with a template that contains {CN}, {DN} or {SAN}."""
 
     def __init__(self, template: str) -> None:
         self._template = template
@@ -64,34 +64,35 @@ class CertificateAuthenticator:
         return Authenticated(_PART.sub(part, self._template))
 
 
-#: Characters of a user name, at most.
+#: Maximum length of a user name in characters.
 LONGEST_NAME: Final = 1_024
-#: Categories of Unicode of which no user name has a character: control, format, surrogate, line and paragraph separator.
+#: Unicode categories not allowed in user names: control, format, surrogate, line separator and paragraph separator.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class UnknownAuthenticator(Exception):
-    """An authenticator that a channel names is not installed, or cannot be made; words for a person."""
+    """A configured authenticator is not installed or cannot be created. The message is for display."""
 
 
 class ChannelAuthentication(msgspec.Struct, frozen=True):
-    """How the clients of one channel, or the applications of a listener, show who they are."""
+    """The authentication of a channel's clients, or of the listener's applications."""
 
-    #: whether they have to: else each is believed its user name
+    #: whether authentication is configured; if not, user names are accepted without verification
     asks: bool = False
     authenticators: Sequence[Authenticator] = ()
-    #: methods of enhanced authentication, by name
+    #: enhanced authentication methods by name
     methods: Mapping[str, AuthenticationMethod] = {}
-    #: whether who presents nothing is let in
+    #: whether clients without credentials are accepted
     anonymous: bool = False
     #: whether users of the channel may resume sessions of other users
     shared_client_ids: bool = False
 
     async def authenticate(self, presented: Presented, shown: Authenticated | None = None) -> Authenticated:
-        """Return who a client is; `shown` is what it has shown by a method of enhanced authentication.
+        """Return the user of a client. `shown` is the result of enhanced authentication.
 
-        All that it presents has to be right. Who it is, is said by that method, else by the first authenticator. A user name
-        without a password beside that method is nothing of its own. Raises AuthenticationFailed, AuthenticatorUnavailable.
+        All presented credentials must be valid. Enhanced authentication determines the user, otherwise the first
+        authenticator. With enhanced authentication, a user name without a password is not a credential. Raises
+        AuthenticationFailed, AuthenticatorUnavailable.
         """
         if presented.attempt is not None and not presented.attempt.start():
             raise AuthenticatorUnavailable(OTHERS_FAILED)
@@ -113,20 +114,21 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
 
 
 class Authenticators:
-    """Makes the authentication of channels; what they have in common is shared."""
+    """Creates the authentication of channels. Shares password files and caches between them."""
 
     def __init__(
         self, queue_manager: Callable[[], Authenticator] | None = None, password_cache_file: Path | None = None
     ) -> None:
-        """Begin; `queue_manager` makes the authenticator of method `queue-manager`, which a listener cannot have.
+        """Create the factory. `queue_manager` creates the authenticator of method `queue-manager`, which listeners don't
+        support.
 
-        Passwords of channels that were verified are cached in `password_cache_file`, if there is one.
+        Verified passwords of channels are cached in `password_cache_file`, unless it is None.
         """
         self._queue_manager = queue_manager
-        #: how users of the admin port show who they are
+        #: authentication of the admin port's users
         self.admin = ChannelAuthentication()
         self._hashes = PasswordHashes(password_cache_file)
-        #: in memory only: people who log in to the console do so rarely, and wait for an expensive hash
+        #: in memory only: console logins are rare, and users can wait for an expensive hash
         self._admin_hashes = PasswordHashes()
         self._files: dict[Path, PasswordFile] = {}
 
@@ -142,7 +144,7 @@ class Authenticators:
         return msgspec.structs.replace(authentication, shared_client_ids=channel.shared_client_ids)
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
-        """Return the authentication of each of these, by channel. Raises UnknownAuthenticator, UnknownMethod."""
+        """Return the authentication of channels by name. Raises UnknownAuthenticator, UnknownMethod."""
         return {one.name: self.of_channel(one) for one in channels}
 
     def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
@@ -160,7 +162,7 @@ class Authenticators:
         return self._of(admin.authentication, {}, self._admin_hashes)
 
     def close(self) -> None:
-        """End the threads in which hashes are computed."""
+        """Stop the threads that compute hashes."""
         for hashes in (self._hashes, self._admin_hashes):
             hashes.executor.shutdown(wait=False, cancel_futures=True)
 
@@ -175,7 +177,7 @@ class Authenticators:
         )
 
     def _authenticator(self, config: AuthenticationConfig, hashes: PasswordHashes) -> Authenticator | None:
-        # Imported where they are needed: each brings a package of its own.
+        # Imported on demand: each needs its own package.
         match config:
             case PasswordAuthenticationConfig():
                 from bridge.security.password_file import PasswordAuthenticator
@@ -206,10 +208,10 @@ class Authenticators:
 
 
 def refusal_of_name(user: str) -> str:
-    """Return why somebody cannot be a user of that name, whoever vouches for it; "" where it can.
+    """Return why a user name is not allowed, or "".
 
-    MQ pads names with blanks and ends them at a NUL: with such a one at its end a name would be that of somebody else. What
-    cannot be seen, or turns text around, would be read as another in a log.
+    IBM MQ pads names with blanks and ends them at a NUL, so such a suffix would turn a name into another user's. In logs,
+    invisible and direction-changing characters would make a name look like another one.
     """
     if len(user) > LONGEST_NAME:
         return f"its user name is longer than {LONGEST_NAME} characters"
@@ -221,7 +223,7 @@ def refusal_of_name(user: str) -> str:
 
 
 def lacking(config: AuthenticationConfig) -> Iterator[str]:
-    """Yield in words what is not there, or not right, of what a method needs."""
+    """Yield a description of each missing or invalid resource that a method needs."""
     match config:
         case PasswordAuthenticationConfig() | ScramAuthenticationConfig():
             try:
@@ -262,7 +264,7 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
 
 
 def readable_by_others(path: Path) -> Iterator[str]:
-    """Yield in words that a file with secrets is readable by users who are neither its owner nor in its group."""
+    """Yield a warning if a file with secrets is accessible to users who are neither its owner nor in its group."""
     if path.stat().st_mode & 0o007:
         yield f"{path} can be read by every user of this machine; `chmod o= {path}` mends that"
 

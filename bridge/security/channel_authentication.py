@@ -1,10 +1,10 @@
-"""Channel authentication records at work: who may connect by which channel, and as whom (IBM MQ, "SET CHLAUTH").
+"""Evaluation of channel authentication records: which clients may connect, and as which user (IBM MQ, "SET CHLAUTH").
 
-Of the records that map, the one decides that says most exactly whom it is for: by the channel's name first, then by its
-kind (SSLPEERMAP before USERMAP before ADDRESSMAP), then by certificate and address. BLOCKADDR comes before all, BLOCKUSER
-looks at the user that comes out. A record with `warn` refuses nobody: the log tells whom it would have.
+Of the mapping records, the most specific one applies: by channel name first, then by type (SSLPEERMAP before USERMAP before
+ADDRESSMAP), then by certificate and address. BLOCKADDR is checked before them, BLOCKUSER after them with the resulting user.
+Records with `warn` reject no client, but log which clients they would have rejected.
 
-Beyond IBM MQ, no client becomes a privileged user unless a record maps it to that user, whatever BLOCKUSER says.
+Unlike in IBM MQ, a client becomes a privileged user only if a record maps it to that user, regardless of BLOCKUSER.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bridge.config.authentication import ChannelAuthenticationConfig, address_pa
 from bridge.config.channel import ChannelConfig
 from bridge.security.privileged import as_mq_has_it
 
-#: Kind of the rows in which a queue manager keeps records.
+#: The kind of the rows in which a queue manager stores records.
 KIND: Final = "CHLAUTH"
-#: Stands for privileged users in a list of users.
+#: Represents privileged users in a user list.
 PRIVILEGED: Final = "*MQADMIN"
-#: What IBM MQ ships with: no client becomes an administrator.
+#: IBM MQ's default record: no client becomes an administrator.
 DEFAULT_RECORDS: Final = (
     ChannelAuthenticationConfig(
         channel="*", type="BLOCKUSER", user_list=[PRIVILEGED], description="Default rule to disallow privileged users"
@@ -32,33 +32,33 @@ _KINDS: Final = {"SSLPEERMAP": 2, "USERMAP": 1, "ADDRESSMAP": 0}
 
 
 class Connecting(msgspec.Struct, frozen=True):
-    """What is known of a client that connects."""
+    """A connecting client."""
 
     channel: str
     #: IP address; "" on a Unix socket
     address: str = ""
-    #: "" where it has none
+    #: "" without a user name
     user: str = ""
-    #: distinguished names of its certificate and of who issued that, the most specific part first; "" without one
+    #: distinguished names of the certificate's subject and issuer, most specific part first; "" without a certificate
     subject: str = ""
     issuer: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the records say of a client."""
+    """The result of evaluating the records for a client."""
 
-    #: why it is refused, for the log; "" where it is let in
+    #: why the client is rejected, for the log; "" if it is accepted
     refusal: str = ""
-    #: the user that a record maps it to; None: the channel's rules hold
+    #: the user that a record maps the client to; None: the channel's own rules determine the user
     mcauser: str | None = None
     #: what would have refused it, but for `warn`
     warnings: tuple[str, ...] = ()
-    #: the record that decides, None where there is none
+    #: the record that decided, or None
     record: ChannelAuthenticationConfig | None = None
 
 
 class ChannelAuthenticationRecords:
-    """The records of a configuration, and of the queue manager where it has its own."""
+    """The records of a configuration, and of the queue manager if it has its own."""
 
     def __init__(
         self,
@@ -66,9 +66,10 @@ class ChannelAuthenticationRecords:
         privileged: Callable[[str], bool],
         defaults: Sequence[ChannelAuthenticationConfig] = DEFAULT_RECORDS,
     ) -> None:
-        """Begin; `privileged` says whether a user is one of `*MQADMIN`.
+        """Create the records; `privileged` returns whether a user is part of `*MQADMIN`.
 
-        A record of IBM MQ's defaults holds until there is another of its key, or it is removed: it is none of `defaults`.
+        `defaults` are IBM MQ's default records, without those that were removed. A record with the same key replaces a
+        default one.
         """
         own = {record.key for record in records}
         self.records = [*records, *(one for one in defaults if one.key not in own)]
@@ -76,14 +77,14 @@ class ChannelAuthenticationRecords:
         self._maps = sorted((one for one in self.records if one.type in _KINDS), key=_specificity, reverse=True)
 
     def blocked_address(self, address: str) -> str:
-        """Return why nobody may come from an address, whoever it is; "" where somebody may."""
+        """Return why all clients of an address are rejected, or ""."""
         for record in self.records:
             if record.type == "BLOCKADDR" and not record.warn and _is_among(address, record.address_list):
                 return f"its address is blocked {_named(record)}"
         return ""
 
     def verdict(self, client: Connecting, own_user: str) -> Verdict:
-        """Return what becomes of a client; `own_user` is the user that it acts as by the rules of its channel."""
+        """Evaluate the records for a client. `own_user` is the client's MQ user according to its channel's own rules."""
         warnings: list[str] = []
         for record in self.records:
             if record.type == "BLOCKADDR" and _is_among(client.address, record.address_list):
@@ -110,9 +111,9 @@ class ChannelAuthenticationRecords:
         return Verdict("", mcauser, tuple(warnings), mapping)
 
     def _blocking(self, channel: str, user: str, *, mapped: bool) -> ChannelAuthenticationConfig | None:
-        """Return the record that keeps a user out: the one for the channel's most exact profile.
+        """Return the record that blocks a user, from the most specific matching channel profile, or None.
 
-        Whom a record has mapped to a privileged user is that user because somebody wants it.
+        A record that maps a client to a privileged user does so intentionally, so `*MQADMIN` does not block that user.
         """
         blocks = [one for one in self.records if one.type == "BLOCKUSER" and matches_channel(one.channel, channel)]
         if not blocks:
@@ -124,30 +125,30 @@ class ChannelAuthenticationRecords:
 
 
 def is_default(key: tuple[str, ...]) -> bool:
-    """Return whether a key is that of one of IBM MQ's default records."""
+    """Return whether a key belongs to one of IBM MQ's default records."""
     return any(one.key == key for one in DEFAULT_RECORDS)
 
 
 class ChannelAuthenticationRegister:
-    """The records of the configuration file, and those that commands have set, as they are now; the file's go first."""
+    """The current records of the configuration file and of commands. Records of the file take precedence."""
 
     def __init__(self, privileged: Callable[[str], bool]) -> None:
         self._privileged = privileged
         self.of_file: Sequence[ChannelAuthenticationConfig] = ()
         self._channels: Mapping[str, ChannelConfig] = {}
         self._of_commands: dict[tuple[str, ...], ChannelAuthenticationConfig] = {}
-        #: keys of IBM MQ's defaults that commands have removed
+        #: keys of default records that commands have removed
         self._removed: set[tuple[str, ...]] = set()
         self._at_work: ChannelAuthenticationRecords | None = None
 
     @property
     def of_commands(self) -> list[ChannelAuthenticationConfig]:
-        """Return the records that commands have set."""
+        """The records set by commands."""
         return list(self._of_commands.values())
 
     @property
     def at_work(self) -> ChannelAuthenticationRecords:
-        """Return all records, to be asked."""
+        """All records, for evaluation."""
         if self._at_work is None:
             own = {record.key for record in self.of_file}
             others = [record for key, record in self._of_commands.items() if key not in own]
@@ -157,35 +158,35 @@ class ChannelAuthenticationRegister:
 
     @property
     def records(self) -> Sequence[ChannelAuthenticationConfig]:
-        """Return all records, IBM MQ's default one among them."""
+        """All records, including IBM MQ's defaults."""
         return self.at_work.records
 
     def known(self, key: tuple[str, ...]) -> ChannelAuthenticationConfig | None:
-        """Return the record of a key; None where there is none."""
+        """Return the record with a key, or None."""
         return next((record for record in self.records if record.key == key), None)
 
     def use_file(
         self, records: Sequence[ChannelAuthenticationConfig], channels: Sequence[ChannelConfig] = ()
     ) -> None:
-        """Let these be the records of the configuration file, and the channels that they are for."""
+        """Set the configuration file's records, and the channels they apply to."""
         self.of_file, self._at_work = records, None
         self._channels = {one.name: one for one in channels}
 
     def own_user(self, channel: str, user: str) -> str:
-        """Return as whom a client of that user name acts by the rules of its channel, as far as the name says it."""
+        """Return the MQ user of a client by its channel's own rules, or "" if it depends on the client identifier."""
         config = self._channels.get(channel)
         if config is not None and config.use_client_id:
             return ""
         return as_mq_has_it((config.mcauser if config is not None else None) or user)
 
     def set(self, record: ChannelAuthenticationConfig) -> None:
-        """Let a record of a command hold."""
+        """Set a record from a command."""
         self._of_commands[record.key] = record
         self._removed.discard(record.key)
         self._at_work = None
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """Let the record of a command, or one of the defaults, hold no more."""
+        """Remove a record set by a command, or a default record."""
         self._of_commands.pop(key, None)
         if is_default(key):
             self._removed.add(key)
@@ -226,5 +227,5 @@ def _exactness(profile: str) -> tuple[bool, int]:
 
 
 def matches_channel(profile: str, channel: str) -> bool:
-    """Return whether a profile, perhaps one that ends in `*`, is for a channel."""
+    """Return whether a profile, which may end in `*`, matches a channel."""
     return channel.startswith(profile[:-1]) if profile.endswith("*") else channel == profile

@@ -16,9 +16,9 @@ import msgspec
 
 @lru_cache(10_000)
 def network_of(address: str) -> str:
-    """Return what an IP address is counted as: IPv4 as it is, also where it is mapped into IPv6; of IPv6 its /64.
+    """Return the network that an IP address counts for: the address for IPv4 (including IPv4-mapped), the /64 for IPv6.
 
-    What is no IP address, such as "" on a Unix socket, is returned as it is.
+    Other values, such as "" for a Unix socket, are returned unchanged.
     """
     if ":" not in address:
         return address
@@ -28,38 +28,38 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((there, 64), strict=False))
 
 
-#: Seconds after its last failure in which somebody has a clean slate again.
+#: Seconds after the last failure until failures are forgotten.
 PERIOD: Final = 60.0
-#: So many times as many failures as of one user are free of one network: behind one address there may be a whole plant.
+#: Ratio of failures without delay per network to those per user: a whole plant may share one address.
 USERS_OF_A_NETWORK: Final = 10
-#: Slates remembered, at most; the ones begun first are forgotten.
+#: Maximum number of remembered counters. The oldest are forgotten.
 _REMEMBERED: Final = 20_000
 
 
 class _Slate(msgspec.Struct):
-    """The failures of a network, or of those there that say they are one user."""
+    """Failure counters of a network, or of a claimed user in a network."""
 
     last: float = 0.0
     failed: int = 0
-    #: attempts that have not ended
+    #: attempts in progress
     attempts: int = 0
-    #: those of them that are being judged, or wait for their delay to pass; not those that are queued
+    #: attempts being checked or delayed, but not queued ones
     pending: int = 0
-    #: when the next attempt is judged, at the earliest
+    #: earliest time of the next check
     next_at: float = 0.0
 
 
 class Attempt:
-    """One attempt to show who somebody is. It counts as failed unless it is said to have succeeded."""
+    """One authentication attempt. It counts as failed unless it is reported as successful."""
 
     __slots__ = ("_clock", "_ended", "_limits", "_pending", "delay")
 
     def __init__(self, clock: Callable[[], float], limits: tuple[tuple[_Slate, int], ...], delay: float) -> None:
-        """Begin; `limits` has slates, each with the number of failures that cause no delay."""
+        """Start an attempt. `limits` contains counters with the number of failures allowed without delay."""
         self._clock = clock
         self._limits = limits
         self._ended = self._pending = False
-        #: seconds to wait before it is judged
+        #: seconds to wait before checking the credentials
         self.delay = delay
         for slate, _ in limits:
             slate.attempts += 1
@@ -67,10 +67,10 @@ class Attempt:
             self._count(1)
 
     def start(self) -> bool:
-        """Note that the attempt is judged from now on; return whether it may be.
+        """Note that the check begins; return whether it is allowed.
 
-        It may not if too many others have failed since it began, unless it was delayed for such failures. Otherwise many
-        passwords could be tried at a time before the first failure counts.
+        It is not allowed if too many other attempts have failed since the attempt began, unless it was delayed for such
+        failures. Otherwise many passwords could be tried concurrently before the first failure counts.
         """
         if self._ended or self._pending:
             return True
@@ -80,7 +80,7 @@ class Attempt:
         return True
 
     def queue(self) -> None:
-        """Note that the attempt is queued, and not judged before `start` is called again."""
+        """Note that the attempt is queued and will not be checked before another call of `start`."""
         if self._pending:
             self._count(-1)
 
@@ -90,7 +90,7 @@ class Attempt:
             slate.pending += change
 
     def end(self, succeeded: bool) -> None:
-        """Count the attempt; only the first call counts."""
+        """Record the result. Further calls are ignored."""
         if self._ended:
             return
         self._ended = True
@@ -108,14 +108,14 @@ class FailedConnects:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        #: by network, and by network and user
+        #: counters by network, and by network and user
         self._slates: dict[tuple[str, str | None], _Slate] = {}
 
     def begin(self, address: str, user: str, free: int, longest: float) -> Attempt | None:
-        """Begin to judge an attempt; None: too many of them wait already, and it is refused without being judged.
+        """Start an attempt; None if too many attempts are delayed already, so that it must be rejected without a check.
 
-        `user` is whom it says it is; `free` is how many failures of one user there may be before the next attempt waits,
-        for 1 s, 2 s, 4 s and so on; none waits for longer than `longest`.
+        `user` is the claimed user. After `free` failures of a user, further attempts are delayed by 1 s, 2 s, 4 s and so on,
+        but at most `longest` seconds.
         """
         network, now = network_of(address), self._clock()
         limits = (

@@ -1,4 +1,4 @@
-"""Who a client is by a JSON Web Token (RFC 7519), which it gives in place of a password."""
+"""Authentication with JSON Web Tokens (RFC 7519), sent as the password."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from jwt import PyJWKSet
 from bridge.config.authentication import JwtAuthenticationConfig
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 
-#: Bytes of a token, at most.
+#: Maximum length of a token in bytes.
 LONGEST = 8192
-#: Algorithms by the kind of key. A token does not choose: by HS256 it could be signed with a public key, which all may have.
+#: Algorithms by key type. The token must not choose: with HS256, anybody could sign with the public key.
 _ALGORITHMS = {
     "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
     "P-256": ["ES256"],
@@ -23,11 +23,11 @@ _ALGORITHMS = {
 
 
 class KeyFileError(ValueError):
-    """A file holds no key that tokens can be verified by; words for a person."""
+    """A file contains no key for verifying tokens. The message is for display."""
 
 
 class VerificationKeys:
-    """The public keys of who issues tokens, as their file is now."""
+    """The public keys of token issuers, reloaded when their file changes."""
 
     def __init__(self, config: JwtAuthenticationConfig) -> None:
         path = config.key_file or config.jwks_file
@@ -35,11 +35,11 @@ class VerificationKeys:
         self._path: Path = path
         self._is_set = config.key_file is None
         self._seen: object = None
-        #: key identifier ("" where there is one key only) -> key, its algorithms
+        #: key identifier ("" if there is only one key) -> key and its algorithms
         self._keys: dict[str, tuple[Any, list[str]]] = {}
 
     def read(self) -> dict[str, tuple[Any, list[str]]]:
-        """Return the keys by identifier, each with its algorithms. Raises KeyFileError, OSError."""
+        """Read the keys by identifier, each with its algorithms. Raises KeyFileError, OSError."""
         import jwt
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -58,7 +58,7 @@ class VerificationKeys:
     def _read_set(self, keys: PyJWKSet) -> dict[str, tuple[Any, list[str]]]:
         found: dict[str, tuple[Any, list[str]]] = {}
         for one in keys.keys:
-            # Issuers publish keys to encrypt with beside those to verify with (RFC 7517 section 4.2).
+            # Issuers also publish encryption keys (RFC 7517 section 4.2).
             if one.public_key_use not in (None, "sig"):
                 continue
             identifier = str(one.key_id or "")
@@ -91,7 +91,7 @@ class VerificationKeys:
 
 
 class JwtAuthenticator:
-    """Verifies tokens; a user name beside one has to be the token's."""
+    """Verifies tokens. A user name in CONNECT must match the token's."""
 
     def __init__(self, config: JwtAuthenticationConfig, keys: VerificationKeys) -> None:
         self._config = config
@@ -128,7 +128,7 @@ class JwtAuthenticator:
 
 
 def _algorithms(key: Any) -> list[str]:
-    """Return the algorithms that go with a public key. Raises KeyFileError."""
+    """Return the algorithms of a public key. Raises KeyFileError."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
     if isinstance(key, rsa.RSAPublicKey):

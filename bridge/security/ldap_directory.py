@@ -1,8 +1,8 @@
-"""Who a client is by a directory: a simple bind with its user name and password (RFC 4513 section 5.1.3).
+"""Authentication with an LDAP directory: a simple bind with user name and password (RFC 4513 section 5.1.3).
 
-A directory takes CAROL and full-width letters for carol, and blanks at the ends for nothing. So the user is who the
-directory says that has bound ("Who am I?", RFC 4532), not what the client has written. Of a directory that does not say it
-by a name such as `bind_dn`, a name is taken that there is only one way to write.
+For a directory, CAROL and full-width letters are equivalent to carol, and leading and trailing blanks are insignificant. So
+the user name is the one that the directory reports ("Who am I?", RFC 4532), not the one in CONNECT. If the directory does not
+report a name that matches `bind_dn`, only the canonical spelling of a user name is accepted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bridge.config.values import is_loopback
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.verification_queue import VerificationQueue
 
-#: Binds at a time.
+#: Maximum number of concurrent binds.
 _THREADS: Final = 4
 _INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN = 49, 32, 34
 
 
 class LdapAuthenticator:
-    """Binds as each client, in threads of its own."""
+    """Binds as each client, in a thread pool."""
 
     def __init__(self, config: LdapAuthenticationConfig) -> None:
         self._config = config
@@ -37,7 +37,7 @@ class LdapAuthenticator:
 
     async def authenticate(self, presented: Presented) -> Authenticated:
         user, password = presented.user_name, presented.password
-        # A bind with an empty password is an anonymous one, and succeeds (RFC 4513 section 5.1.2).
+        # A bind with an empty password is anonymous and succeeds (RFC 4513 section 5.1.2).
         if not user or not password:
             raise AuthenticationFailed("it gives no user name, or no password")
         try:
@@ -52,7 +52,7 @@ class LdapAuthenticator:
         return Authenticated(found or user)
 
     def _bind(self, user: str, password: str) -> str:
-        """Bind once, and return who has bound: an authzId such as `dn:uid=carol,o=Example`; "" where it is not said.
+        """Bind once and return the authzId, such as `dn:uid=carol,o=Example`, or "" if the directory does not report it.
 
         Raises AuthenticationFailed, AuthenticatorUnavailable.
         """
@@ -65,7 +65,7 @@ class LdapAuthenticator:
         name = config.bind_dn.replace("{user}", escape_rdn(user))
         try:
             server = Server(config.url, tls=tls, connect_timeout=config.timeout, get_info="NO_INFO")
-            # ldap3 takes whole seconds here.
+            # ldap3 requires whole seconds here.
             patience = math.ceil(config.timeout)
             connection = Connection(
                 server, name, password, auto_bind=AUTO_BIND_NONE, receive_timeout=patience, raise_exceptions=False
@@ -89,7 +89,7 @@ class LdapAuthenticator:
 
 
 def user_of(authorization_identity: str, bind_dn: str) -> str | None:
-    """Return what a bound name has where `bind_dn` has {user}, as the directory writes it; None where it is another name."""
+    """Return the part of a bound name that corresponds to {user} in `bind_dn`; None if the name does not match."""
     from ldap3.core.exceptions import LDAPInvalidDnError
     from ldap3.utils.dn import parse_dn
 
@@ -112,12 +112,12 @@ def user_of(authorization_identity: str, bind_dn: str) -> str | None:
 
 
 def plainest(user: str) -> str:
-    """Return a name in the one way of writing it that is taken where the directory does not say how it writes it."""
+    """Return the canonical spelling of a user name, required if the directory does not report its own spelling."""
     return " ".join(unicodedata.normalize("NFKC", user).casefold().split())
 
 
 def _unescaped(value: str) -> str:
-    """Return a value of a distinguished name without its escapes: a backslash before two digits of a byte, or a sign."""
+    """Unescape a value of a distinguished name: a backslash precedes two hexadecimal digits or a character."""
     whole = re.sub(rb"\\([0-9A-Fa-f]{2}|.)", _byte, value.encode(), flags=re.DOTALL)
     return whole.decode("utf-8", "replace")
 
@@ -127,7 +127,7 @@ def _byte(match: re.Match[bytes]) -> bytes:
 
 
 def plain_passwords(config: LdapAuthenticationConfig) -> bool:
-    """Return whether passwords would travel to another machine without TLS, though nobody said that they may."""
+    """Return whether passwords would be sent to another machine without TLS and without `allow_plain`."""
     parts = urlsplit(config.url)
     plain = parts.scheme == "ldap" and not config.start_tls
     return plain and not config.allow_plain and not is_loopback(parts.hostname or "")

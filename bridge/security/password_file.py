@@ -217,27 +217,27 @@ def _read(path: Path) -> OrderedDict[bytes, _Verified]:
     return contents
 
 
-#: How a hash of argon2id begins, as argon2-cffi and the command `argon2 -e` write it.
+#: The prefix of argon2id hashes, as written by argon2-cffi and the command `argon2 -e`.
 HASHED: Final = "$argon2id$"
-#: How the line begins that has the key of the salts of users that are not there.
+#: The prefix of the line with the key for the salts of unknown users.
 SCRAM_KEY: Final = "# scram-key "
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What the file has of a user."""
+    """A user's line in the file."""
 
-    #: or the password itself, where the file may have that
+    #: the hash, or a plain password if the file may contain them
     hash: str
-    #: what verifies SCRAM; "" where there is none
+    #: SCRAM credentials; "" if there are none
     scram: str = ""
 
 
 class PasswordFileError(ValueError):
-    """A line is none of a password file; the message says which, and shows nothing of it."""
+    """A line of a password file is invalid. The message contains its number but not its contents."""
 
 
 def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
-    """Return what a file has of each user; `plain` lets it have passwords. Raises OSError, PasswordFileError."""
+    """Return the entries of a file by user. `plain` allows plain passwords. Raises OSError, PasswordFileError."""
     return _entries(path, _text(path), plain=plain)
 
 
@@ -249,7 +249,10 @@ def _text(path: Path) -> str:
 
 
 def _scram_key(text: str) -> bytes:
-    """Return the key of a file's text; where the file has none, one that is as secret, and changes with the file."""
+    """Return the SCRAM key of a file.
+
+    If the file has none, return a hash of its text, which is as secret but changes with the file.
+    """
     for line in text.splitlines():
         if line.startswith(SCRAM_KEY):
             return line.encode()
@@ -273,10 +276,10 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
 
 
 def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
-    """Replace the lines of a file, or make one that its owner alone may read; comments at its top stay. Raises OSError.
+    """Replace the entries of a file, keeping the comments at its top, or create a file. Raises OSError.
 
-    One that root makes is the directory's group's to read, where that is not root's: root makes it for a service. It gets a
-    key for SCRAM where it has none.
+    A new file is readable only by its owner. If root creates it, the directory's group may read it as well, unless that is
+    root's group: root creates files for services. A SCRAM key is added if there is none.
     """
     comments = []
     if path.exists():
@@ -315,18 +318,18 @@ def hash_of(password: str) -> str:
 
 
 class PasswordFile:
-    """A password file as it is now."""
+    """A password file, reloaded when it changes."""
 
     def __init__(self, path: Path, *, plain: bool = False) -> None:
         self.path = path
         self._plain = plain
         self._seen: object = None
         self._entries: dict[str, Entry] = {}
-        #: by which who is not in the file has a salt that is always the same
+        #: key for deriving constant salts for unknown users
         self.scram_key = b""
 
     def entries(self) -> Mapping[str, Entry]:
-        """Return what it has of each user. Raises AuthenticatorUnavailable where it cannot be read."""
+        """Return the current entries by user. Raises AuthenticatorUnavailable if the file is unreadable or invalid."""
         try:
             status = self.path.stat()
             seen = status.st_ino, status.st_size, status.st_mtime_ns
@@ -343,19 +346,19 @@ class PasswordFile:
 
 
 class PasswordHashes:
-    """Verifies passwords against their hashes, in threads of its own."""
+    """Verifies passwords against their hashes, in a thread pool."""
 
     def __init__(self, cache_file: Path | None = None) -> None:
-        """Create it with a cache of verified passwords, which outlives the process if it has a file."""
+        """Create it with a cache of verified passwords, which is persistent if it has a file."""
         self._cache = PasswordCache(cache_file)
-        # One thread for each core. A verification takes as much memory as its hash says: 64 MiB by default.
+        # One thread per core. A verification needs the memory that the hash specifies, by default 64 MiB.
         threads = len(os.sched_getaffinity(0))
         self.executor: Final = ThreadPoolExecutor(threads, "passwords")
         self._queue = VerificationQueue(self.executor, threads)
 
     @staticmethod
     def fits(right: str, password: bytes) -> bool:
-        """Return whether a password fits a hash. Takes 0.2 CPU seconds."""
+        """Return whether a password matches a hash. Takes 0.2 CPU seconds."""
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
@@ -366,9 +369,9 @@ class PasswordHashes:
         return True
 
     async def fits_soon(self, right: str, presented: Presented) -> bool:
-        """Return whether a client's password fits a hash, or is that very password, without holding up the event loop.
+        """Return whether a client's password matches a hash (or a plain password) without blocking the event loop.
 
-        Raises AuthenticatorUnavailable as VerificationQueue.run.
+        Raises AuthenticatorUnavailable, as VerificationQueue.run does.
         """
         user, password = presented.user_name or "", presented.password or b""
         if not right.startswith(HASHED):
@@ -378,10 +381,10 @@ class PasswordHashes:
         return await self._queue.run(presented, self._verify, user, right, password)
 
     def _verify(self, user: str, right: str, password: bytes) -> bool:
-        """Return whether a password fits a hash, by the cache if possible. Runs in a thread.
+        """Return whether a password matches a hash, using the cache if possible. Runs in a thread.
 
-        The cheaper hash is computed for each password: the time that a rejection takes does not show who is in the cache. A
-        verified password is cached even if its client has left meanwhile, and so its next attempt succeeds at once.
+        The cheaper hash is always computed, so that the duration of a rejection does not show which users are cached. A
+        verified password is cached even if its client has disconnected, so that its next attempt succeeds at once.
         """
         hashed = self._cache.hash(user, right, password)
         fits = self._cache.contains(user, right, hashed) or self.fits(right, password)
@@ -391,7 +394,7 @@ class PasswordHashes:
 
 
 class PasswordAuthenticator:
-    """User names and passwords by a file."""
+    """Authenticates user names and passwords with a password file."""
 
     def __init__(self, file: PasswordFile, hashes: PasswordHashes) -> None:
         self._file = file
@@ -404,7 +407,7 @@ class PasswordAuthenticator:
         entries = self._file.entries()
         user = presented.user_name or ""
         entry = entries.get(user)
-        # Of a user that is not there a hash is computed as well: how long an answer takes tells nothing.
+        # Compute a hash for unknown users, too, so that the response time does not reveal which users exist.
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
         if right is None or presented.password is None:
             raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")

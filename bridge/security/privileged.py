@@ -1,4 +1,4 @@
-"""Users of the operating system with privileges towards MQ (IBM MQ, "Authority to administer IBM MQ")."""
+"""Operating system users with MQ administration privileges (IBM MQ, "Authority to administer IBM MQ")."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Final
 
 from bridge.telemetry.identity import user_identifier
 
-#: The user and the group that may do everything.
+#: The user and the group with all privileges.
 ADMINISTRATORS = "mqm"
-#: Who has no name, and the group that everybody is a member of.
+#: The unnamed user, and the group that every user belongs to.
 NOBODY = "nobody"
-#: Seconds for which it is remembered who is in the group of administrators.
+#: Seconds for which the members of the administrators' group are cached.
 _ASKED_EVERY: Final = 60.0
 
 log = logging.getLogger(__name__)
 
 
 def user_of_this_process() -> str:
-    """Return the name of the user that runs the bridge, or the user's number where there is no name."""
+    """Return the name of the user that runs the bridge, or the user ID if it has no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -33,11 +33,11 @@ def user_of_this_process() -> str:
 
 
 def groups_of(user: str) -> frozenset[str]:
-    """Return the groups of a user: those of the operating system, where that knows the user, and `nobody`."""
+    """Return the operating system groups of a user, if known, and `nobody`."""
     found = {NOBODY}
     try:
         numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    except (KeyError, ValueError):  # ValueError: a name with a NUL
+    except (KeyError, ValueError):  # ValueError: the name contains a NUL
         numbers = []
     for number in numbers:
         with contextlib.suppress(KeyError):
@@ -46,7 +46,7 @@ def groups_of(user: str) -> frozenset[str]:
 
 
 def members_of_administrators() -> frozenset[str]:
-    """Return the members of group `mqm`, also those whose first group it is."""
+    """Return the members of group `mqm`, including users whose primary group it is."""
     try:
         group = grp.getgrnam(ADMINISTRATORS)
     except KeyError:
@@ -55,16 +55,16 @@ def members_of_administrators() -> frozenset[str]:
 
 
 def as_mq_has_it(user: str) -> str:
-    """Return a user as MQMD.UserIdentifier carries it, by which MQ compares: 12 bytes at most, without blanks at the end."""
-    # A name of the operating system may be no text in UTF-8.
+    """Return a user as in MQMD.UserIdentifier, which IBM MQ compares: at most 12 bytes, without trailing blanks."""
+    # Operating system names may not be valid UTF-8.
     return user_identifier("", user.encode("utf-8", "replace").decode()).decode()
 
 
 class PrivilegedUsers:
-    """Who may do everything: `mqm`, the members of that group, who runs the bridge, and those that are named.
+    """Users with all privileges: `mqm`, the members of that group, the bridge's own user, and configured users.
 
-    Members are those that the operating system lists. It may take long to ask it, so a thread does, once a minute where
-    somebody wants to know; until it has the answer the one before counts.
+    Asking the operating system for the members may take long. So a thread does it, at most once a minute and on demand. Until
+    it has finished, the previous members apply.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PrivilegedUsers:
         clock: Callable[[], float] = time.monotonic,
         members: Callable[[], frozenset[str]] = members_of_administrators,
     ) -> None:
-        """Ask the operating system for the first time."""
+        """Read the members for the first time. This may block."""
         self._clock = clock
         self._members_now = members
         self._named = frozenset(as_mq_has_it(one) for one in (ADMINISTRATORS, user_of_this_process(), *named) if one)
@@ -83,7 +83,7 @@ class PrivilegedUsers:
         self._ask()
 
     def include(self, user: str) -> bool:
-        """Return whether a user is one of them; `user` may be cut to the 12 bytes of MQMD.UserIdentifier."""
+        """Return whether a user is privileged. `user` may be truncated to the 12 bytes of MQMD.UserIdentifier."""
         if self._clock() >= self._until and self._asks.acquire(blocking=False):
             threading.Thread(target=self._ask, name="privileged users", daemon=True).start()
         known = as_mq_has_it(user)

@@ -1,4 +1,7 @@
-"""SCRAM-SHA-256 (RFC 7677) as a method of enhanced authentication: no password travels, and the client proves the server."""
+"""SCRAM-SHA-256 (RFC 7677) as a method of enhanced authentication.
+
+The password is not sent, and the client authenticates the server.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from bridge.security.password_file import Entry, PasswordFile
 log = logging.getLogger(__name__)
 
 NAME = "SCRAM-SHA-256"
-#: Of PBKDF2 with SHA-256, as OWASP's "Password Storage Cheat Sheet" has it: whoever steals a file with verifiers tries
-#: passwords at this cost, not at that of the hash of argon2id beside them. The client computes them, the server none.
+#: PBKDF2-SHA-256 iterations, from OWASP's "Password Storage Cheat Sheet". An attacker who steals a password file tries
+#: passwords at this cost, not at that of the argon2id hashes. Only the client computes them.
 ITERATIONS = 600_000
 
 _MECHANISM = ScramMechanism(NAME)
-#: Bytes of a salt that the package makes.
+#: Length of the salts that the package creates, in bytes.
 _SALT_LENGTH = 32
 
 
 class Verifier(NamedTuple):
-    """What verifies the password of a user."""
+    """A user's SCRAM verifier."""
 
     salt: bytes
     stored_key: bytes
@@ -36,13 +39,13 @@ class Verifier(NamedTuple):
 
 
 def verifier_of(password: str, iterations: int = ITERATIONS) -> str:
-    """Return what verifies a password: `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`, as PostgreSQL writes it."""
+    """Return a password's verifier in PostgreSQL's format: `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`."""
     salt, stored, server, count = _MECHANISM.make_auth_info(password, iteration_count=iterations)
     return f"{NAME}${count}:{_text(salt)}${_text(stored)}:{_text(server)}"
 
 
 def _read(text: str) -> Verifier | None:
-    """Return a verifier that is written so; None where it is none."""
+    """Parse a verifier; None if it is malformed."""
     name, first, keys = text.split("$") if text.count("$") == 2 else ("", "", "")
     iterations, _, salt = first.partition(":")
     stored, _, server = keys.partition(":")
@@ -54,23 +57,22 @@ def _read(text: str) -> Verifier | None:
 
 
 class Scram:
-    """The method, by a password file."""
+    """The authentication method, with the verifiers of a password file."""
 
     def __init__(self, file: PasswordFile) -> None:
         self._file = file
         self._entries: Mapping[str, Entry] = {}
         self._verifiers: dict[str, Verifier] = {}
-        #: iterations and length of salt of each verifier, in order: of these a user that is not there has some as well
+        #: sorted iterations and salt lengths of all verifiers, from which those of unknown users are chosen
         self._shapes: list[tuple[int, int]] = []
 
     def begin(self, presented: Presented) -> Exchange:
         return ScramExchange(self)
 
     def verifier(self, user: str) -> Verifier:
-        """Return the verifier of a user; for one that is not there, one that tells nobody so.
+        """Return a user's verifier. Unknown users get a fake one that does not reveal that they are unknown.
 
-        Its salt is the same at each channel and after each start, as that of a user that is there. Raises
-        AuthenticatorUnavailable.
+        Its salt is the same on all channels and after restarts, as for existing users. Raises AuthenticatorUnavailable.
         """
         self._look_again()
         found = self._verifiers.get(user)
@@ -102,7 +104,7 @@ class Scram:
 
 
 class ScramExchange:
-    """The server's two steps."""
+    """The server side of one exchange, with two steps."""
 
     def __init__(self, method: Scram) -> None:
         self._method = method

@@ -18,7 +18,7 @@ from bridge.security.authenticator import Certificate
 
 log = logging.getLogger(__name__)
 
-#: Where systemd puts the credentials of a unit (systemd.exec, LoadCredential=).
+#: The environment variable with systemd's credentials directory (systemd.exec, LoadCredential=).
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -40,14 +40,14 @@ _ESCAPED = str.maketrans({character: f"\\{character}" for character in '\\,+"<>;
 
 
 class TlsError(Exception):
-    """TLS cannot be had as the configuration says; the message says which file, and what is wrong."""
+    """The configured TLS cannot be used. The message contains the file and the reason."""
 
 
 class ListenerTls:
-    """The TLS of one listener, with the files as they are now."""
+    """The TLS context of a listener, reloaded when its files change."""
 
     def __init__(self, name: str, config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> None:
-        """Read the files; `name` is the listener's, for the log, `protocols` those of ALPN. Raises TlsError."""
+        """Read the files. `name` identifies the listener in the log; `protocols` are for ALPN. Raises TlsError."""
         self._name = name
         self._protocols = protocols
         self.config = config
@@ -55,9 +55,9 @@ class ListenerTls:
         self.context = context_of(config, protocols)
 
     def look_again(self, config: ListenerTlsConfig | None = None) -> bool:
-        """Use other files, or those that have changed; return whether there were any.
+        """Reload changed files, or use another configuration. Return whether there was a change.
 
-        What is wrong with them is logged, and leaves all as it was.
+        Errors are logged, and the previous context stays in use.
         """
         if config is not None and config != self.config:
             before, self.config, self._seen = self.config, config, ()
@@ -81,13 +81,13 @@ class ListenerTls:
 
 
 def files_of(config: ListenerTlsConfig) -> dict[str, Path]:
-    """Return the files that the TLS of a listener reads, by the names of their options."""
+    """Return the files that a listener's TLS configuration refers to, by option name."""
     names = ("certificate_file", "key_file", "key_password_file", "ca_file", "crl_file")
     return {name: path for name in names if (path := getattr(config, name)) is not None}
 
 
 def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.SSLContext:
-    """Return the context for the connections of a listener. Raises TlsError."""
+    """Return the TLS context of a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     spoken = [_VERSIONS[one] for one in config.spoken]
     context.minimum_version, context.maximum_version = min(spoken), max(spoken)
@@ -98,7 +98,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
         except ssl.SSLError:
             raise TlsError(f"tls.ciphers: {config.ciphers} names no cipher of this machine's OpenSSL") from None
     try:
-        # As a function: given None, OpenSSL would ask for the password at the terminal.
+        # A function, because OpenSSL would prompt on the terminal if given None.
         context.load_cert_chain(config.certificate_file, config.key_file, lambda: _key_password(config))
     except NoPassword as error:
         raise TlsError(str(error)) from error
@@ -108,7 +108,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
             f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}"
         ) from error
     context.verify_mode = _VERIFICATION[config.client_certificates]
-    # What is trusted is not to depend on the release of Python: from 3.13 on contexts ask for details of RFC 5280.
+    # Python 3.13 enables strict RFC 5280 checks. Trust must not depend on the Python version.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     for option, path in (("ca_file", config.ca_file), ("crl_file", config.crl_file)):
         if path is None:
@@ -127,7 +127,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
 
 
 def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
-    """Return what the verified certificate of the other end says; None where it has shown none."""
+    """Return the peer's verified certificate; None if it sent none."""
     shown: dict[str, Any] | None = stream.getpeercert()
     if not shown:
         return None
@@ -139,7 +139,7 @@ def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
 
 
 def reason_of(error: OSError) -> str:
-    """Return in words why OpenSSL, or the system, refuses."""
+    """Return a description of an OpenSSL or system error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
@@ -175,17 +175,17 @@ def _key_password(config: ListenerTlsConfig) -> str:
 
 
 def escaped(value: str) -> str:
-    """Return the value of an attribute as it stands in a distinguished name (RFC 4514 section 2.4)."""
+    """Escape an attribute value for a distinguished name (RFC 4514 section 2.4)."""
     return value.translate(_ESCAPED)
 
 
 def _distinguished_name(pairs: list[tuple[str, str]]) -> str:
-    """Return a distinguished name as MQ and RFC 4514 have it, the most specific part first."""
+    """Return a distinguished name in the format of IBM MQ and RFC 4514, most specific part first."""
     return ",".join(f"{_ATTRIBUTES.get(name, name)}={escaped(value)}" for name, value in reversed(pairs))
 
 
 def _state(path: Path) -> object:
-    """Return what changes when a file does."""
+    """Return a value that changes when the file does."""
     try:
         status = path.stat()
     except OSError as error:
@@ -194,17 +194,17 @@ def _state(path: Path) -> object:
 
 
 def tls_context(config: ClientTlsConfig, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """Make the context for a connection, which offers the protocol names `alpn` (RFC 7301) if there are any.
+    """Return a TLS context for one outgoing connection. It offers the ALPN protocols `alpn` (RFC 7301).
 
-    Made anew for each connection, so that renewed certificates count without a restart. Raises OSError (SSLError is
-    one) where a file cannot be read or is no certificate or key, or the variable of the key's password is not set.
+    A new context for each connection picks up renewed certificates without a restart. Raises OSError (including SSLError) if
+    a file is unreadable or invalid, or the key's password variable is not set.
     """
     try:
         context = ssl.create_default_context(cafile=None if config.ca_file is None else str(config.ca_file))
     except OSError as error:
         raise OSError(f"tls.ca_file {config.ca_file} cannot be used: {error}") from error
-    # Since Python 3.13 contexts refuse certificates that miss a detail of RFC 5280, as many a private authority's do; what is
-    # trusted is not to depend on the release of Python.
+    # Python 3.13 enables strict RFC 5280 checks, which certificates of many private authorities fail. Trust must not depend
+    # on the Python version.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if alpn:
         context.set_alpn_protocols(list(alpn))
@@ -215,7 +215,7 @@ def tls_context(config: ClientTlsConfig, alpn: Sequence[str] = ()) -> ssl.SSLCon
             context.load_cert_chain(
                 str(config.certificate_file),
                 None if config.key_file is None else str(config.key_file),
-                # As a function: given None, OpenSSL would ask for the password at the terminal.
+                # A function, because OpenSSL would prompt on the terminal if given None.
                 lambda: _client_key_password(config.key_password_variable),
             )
         except OSError as error:
@@ -235,14 +235,14 @@ def _client_key_password(variable: str | None) -> str:
     return password
 
 
-#: Days before its end when a certificate is told of.
+#: Days before expiry at which a certificate is reported.
 SOON: Final = 30
 
 
 def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterator[str]:
-    """Yield in words what is wrong with the files of a listener's TLS.
+    """Yield a description of each problem with a listener's TLS files.
 
-    `addresses` are where it listens: a host name, or an address that is one machine's alone, should be the certificate's.
+    `addresses` are the listening addresses. A host name, or an address of a single machine, should be in the certificate.
     """
     try:
         context_of(config)
@@ -261,7 +261,7 @@ def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterato
 
 
 def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
-    """Yield that a list of revoked certificates is out of date: no client of that authority gets in then."""
+    """Yield a problem if a revocation list is out of date: all clients of that authority are rejected then."""
     from cryptography.x509 import load_pem_x509_crl
 
     if config.crl_file is None:
@@ -274,13 +274,13 @@ def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
 
 
 def expiring(config: ListenerTlsConfig) -> Iterator[str]:
-    """Yield in words that the certificate of a listener ends soon."""
+    """Yield a warning if a listener's certificate expires soon."""
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
         certificate = load_pem_x509_certificate(config.certificate_file.read_bytes())
     except (OSError, ValueError):
-        return  # `lacking` tells
+        return  # reported by `lacking`
     end = certificate.not_valid_after_utc
     left = end - datetime.datetime.now(datetime.UTC)
     if datetime.timedelta() < left < datetime.timedelta(days=SOON):
@@ -306,7 +306,7 @@ def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iter
             if address != "localhost" and not any(_is_for(name, address) for name in names):
                 yield f"{where} is not for {address}, where it listens, but for {', '.join(names) or 'no name'}"
             continue
-        # At the address of a machine it may be reached by a name that only its users know.
+        # Clients may connect to an IP address by a host name that the bridge does not know.
         if not number.is_unspecified and not number.is_loopback and number not in numbers and not names:
             yield f"{where} is for no name, and not for {address}, where it listens"
 
@@ -323,6 +323,6 @@ def _names_of(certificate: object) -> tuple[list[str], list[object]]:
 
 
 def _is_for(name: str, host: str) -> bool:
-    """Return whether the name of a certificate, perhaps one with a wildcard, is that of a host (RFC 6125 section 6.4)."""
+    """Return whether a certificate's name, which may have a wildcard, matches a host (RFC 6125 section 6.4)."""
     name, host = name.lower(), host.lower()
     return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])

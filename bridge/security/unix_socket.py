@@ -1,4 +1,4 @@
-"""Unix sockets that listen: their addresses, and who may open them."""
+"""Listening Unix sockets: addresses and permissions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: sun_path of a Unix socket address has room for 108 bytes; a longer path goes by way of the directory's descriptor.
+#: Maximum path length in bytes (sun_path has 108). Longer paths use the directory's file descriptor.
 SUN_PATH = 100
 #: The bridge's user and group may connect.
 MODE = 0o660
 
 
 def bound_socket(path: Path) -> socket.socket:
-    """Return a socket bound to `path`, which the bridge's user and group may open (0660). Raises OSError."""
+    """Return a socket bound to `path`, accessible to the bridge's user and group (0660). Raises OSError."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Its file has the mode of the socket, less what the umask takes. That one stays as it is: it is of the whole
-        # process, and threads make files and start programs meanwhile.
+        # The file gets the socket's mode, minus the umask. The umask is not changed: it applies to the whole process, and
+        # other threads create files and start programs.
         os.fchmod(bound.fileno(), MODE)
         with socket_address(path) as address:
             bound.bind(address)
@@ -33,7 +33,7 @@ def bound_socket(path: Path) -> socket.socket:
 
 
 def remove_left_behind(path: Path) -> None:
-    """Remove a socket that a killed process has left. Raises OSError for another file, or where somebody listens."""
+    """Remove a socket left by a killed process. Raises OSError if the file is not a socket, or if the socket is in use."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise FileExistsError(errno.EEXIST, "there is a file of that name that is no socket")
@@ -50,7 +50,7 @@ def remove_left_behind(path: Path) -> None:
 
 @contextmanager
 def socket_address(path: Path) -> Iterator[str]:
-    """Yield an address for a Unix socket at `path`, however long the path is."""
+    """Yield an address for a Unix socket at `path`, of any length."""
     if len(os.fsencode(path)) <= SUN_PATH:
         yield str(path)
         return

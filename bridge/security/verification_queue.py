@@ -112,13 +112,13 @@ class VerificationQueue:
             self._executor.submit(check.run).add_done_callback(partial(self._report, check))
 
     def _report(self, check: _Check, future: Future[Any]) -> None:
-        """Tell the event loop that a check is done. Runs in the thread of the check."""
+        """Pass the result of a check to the event loop. Runs in the thread of the check."""
         with suppress(RuntimeError):  # the event loop is closed: the bridge has stopped
             check.result.get_loop().call_soon_threadsafe(self._finished, check, future)
 
     def _finished(self, check: _Check, future: Future[Any]) -> None:
         self._free += 1
-        if not check.result.done():  # else the client has left meanwhile
+        if not check.result.done():  # otherwise the client has disconnected
             if future.cancelled():
                 check.result.cancel()
             elif (error := future.exception()) is not None:
