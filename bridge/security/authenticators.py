@@ -119,10 +119,10 @@ class Authenticators:
     def __init__(
         self, queue_manager: Callable[[], Authenticator] | None = None, password_cache_file: Path | None = None
     ) -> None:
-        """Create the factory. `queue_manager` creates the authenticator of method `queue-manager`, which listeners don't
-        support.
+        """Create the factory.
 
-        Verified passwords of channels are cached in `password_cache_file`, unless it is None.
+        `queue_manager` creates the authenticator of method `queue-manager`, which listeners don't support. Verified passwords
+        of channels are cached in `password_cache_file`, unless it is None.
         """
         self._queue_manager = queue_manager
         #: authentication of the admin port's users

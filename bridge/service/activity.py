@@ -20,9 +20,9 @@ from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.session import Session
 from bridge.wire import cmqc
 
-#: Seconds of a client's activity that are looked at together, at least.
+#: Minimum length of a measurement window in seconds.
 WINDOW = 1.0
-#: Clients that are told apart in one window.
+#: Maximum number of clients counted individually in one window.
 MOST_CLIENTS = 50_000
 
 
@@ -36,15 +36,15 @@ class _Client:
 
 
 class Activity:
-    """Counts what clients publish and get. Everything is called on the event loop."""
+    """Counts publications and deliveries by client. All methods are called on the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        #: seconds since the epoch
+        #: start of the counting, in seconds since the epoch
         self.since = time.time()
         #: by name
         self.channels: dict[str, ChannelCounters] = {}
-        #: by client identifier, in the window that is under way and in the last one that is over
+        #: by client identifier, in the current and in the last complete window
         self._now: dict[str, _Client] = {}
         self._last: dict[str, _Client] = {}
         self._begun = clock()
@@ -72,12 +72,12 @@ class Activity:
         self._sent(event.session, len(event.transmissions) - len(event.discarded))
 
     def of(self, channel: str, clients: int) -> ChannelCounters:
-        """Return the counters of a channel, which has so many clients."""
+        """Return the counters of a channel, with its number of connected clients."""
         found = self.channels.get(channel) or ChannelCounters(name=channel, clients=0)
         return msgspec.structs.replace(found, clients=clients)
 
     def busiest(self, most: int) -> list[ClientRate]:
-        """Return the clients that have sent and got most in the last window that is over, of 1 s or more."""
+        """Return the busiest clients of the last complete window."""
         now = self._clock()
         if now - self._begun >= WINDOW:
             self._last, self._now = self._now, {}
@@ -113,14 +113,14 @@ class Activity:
         return found
 
 
-#: Seconds after the last request for which clients' publications are counted.
+#: Seconds after the last request until counting stops.
 SILENCE = 30.0
-#: Seconds that the queue manager has to tell the depth of the transmission queue, and to let go of the connection.
+#: Seconds to wait for the depth of the transmission queue, and for disconnecting from the queue manager.
 DEPTH_TIMEOUT = 2.0
 
 
 class Watch:
-    """Counts while somebody asks, and ends when nobody has for a while. Everything is called on the event loop."""
+    """Counts on request, until requests cease for a while. All methods are called on the event loop."""
 
     def __init__(self, service: TelemetryService, host: Host) -> None:
         self._service = service
@@ -131,7 +131,7 @@ class Watch:
         self._ending: asyncio.Future[None] | None = None
 
     def asked(self) -> Activity:
-        """Begin, unless it has begun, and go on from now for a while."""
+        """Start counting if necessary, and restart the timeout."""
         if self._end is not None:
             self._end.cancel()
         self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
@@ -141,13 +141,13 @@ class Watch:
         return self.activity
 
     async def depth(self) -> int | None:
-        """Return how many messages are on the transmission queue; None where the queue manager does not say in time."""
+        """Return the depth of the transmission queue; None if the queue manager does not answer in time."""
         if self._depth is None:
             self._depth = _Depth(self._host, self._service.backend.transmission_queue)
         return await self._depth.ask()
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         if self._end is not None:
             self._end.cancel()
             self._end = None
@@ -159,14 +159,14 @@ class Watch:
             self._depth = None
 
     async def stop(self) -> None:
-        """Count no more, and let go of the queue manager."""
+        """Stop counting and disconnect from the queue manager."""
         self.end()
         if self._ending is not None:
             await asyncio.wait((self._ending,), timeout=DEPTH_TIMEOUT)
 
 
 class _Depth:
-    """The depth of a queue, asked for by a thread with a connection of its own."""
+    """The depth of a queue, inquired on a thread with its own connection."""
 
     def __init__(self, host: Host, queue: str) -> None:
         self._host = host
@@ -176,7 +176,7 @@ class _Depth:
         self._asking: asyncio.Future[int | None] | None = None
 
     async def ask(self) -> int | None:
-        # While the queue manager keeps one question waiting there is no other.
+        # Don't inquire again while the queue manager has not answered.
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._inquire)
         done, _ = await asyncio.wait((self._asking,), timeout=DEPTH_TIMEOUT)
@@ -187,7 +187,7 @@ class _Depth:
         self._thread.shutdown(wait=False)
         return ending
 
-    # On the thread ---------------------------------------------------------------------------------------------------
+    # On the thread ----------------------------------------------------------------------------------------------------
 
     def _inquire(self) -> int | None:
         try:
@@ -199,7 +199,7 @@ class _Depth:
             finally:
                 self._connection.close(handle)
         except MQError:
-            # The status of the bridge says that the queue manager is away; the next question connects anew.
+            # The bridge's status reports the outage. The next inquiry connects again.
             self._disconnect()
             return None
         return depth

@@ -1,4 +1,4 @@
-"""When certificates of listeners end to be valid: read from their files, again where these have changed."""
+"""Expiry dates of listener certificates. Changed files are read again."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ log = logging.getLogger(__name__)
 
 
 class Certificates:
-    """What the files of certificates said at the last look."""
+    """Caches the expiry dates of certificate files."""
 
     def __init__(self) -> None:
-        #: by file: when it was changed, and what it said
+        #: file -> modification time and expiry date
         self._known: dict[Path, tuple[int, float | None]] = {}
 
     def expiries(self, configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
-        """Yield the listener, the name of a channel, the file, and when the certificate expires, for each. Reads files."""
+        """Yield the listener, channel name, file and expiry date of each certificate. Reads files."""
         for listener, channel, tls in _listeners(configuration):
             expiry = self._expiry(tls.certificate_file)
             if expiry is not None:
                 yield listener, channel, tls.certificate_file, expiry
 
     def _expiry(self, file: Path) -> float | None:
-        """Return when the first certificate of a file expires, in seconds since the epoch."""
+        """Return the expiry date of a file's first certificate in seconds since the epoch; None if the file is invalid."""
         from cryptography import x509
 
         try:
@@ -45,7 +45,7 @@ class Certificates:
 
 
 def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, ListenerTlsConfig]]:
-    """Yield the listeners that have TLS: what each is, and the name of a channel."""
+    """Yield the type, channel name and TLS configuration of each listener that has TLS."""
     for channel in configuration.channels:
         if channel.tls is not None:
             yield "channel", channel.name, channel.tls

@@ -18,14 +18,14 @@ from bridge.transport.stream import Gateway
 
 log = logging.getLogger(__name__)
 
-#: Files that the bridge has open beside its clients: databases, sockets, links, the archive's process.
+#: File descriptors needed in addition to those of clients: databases, sockets, links, and the archive's process.
 RESERVE = 256
 
 
 def room_for(clients: int) -> int:
-    """Raise the limit of open files to what so many clients need, as far as may be; return how many there is room for.
+    """Raise the limit of open files for a number of clients, as far as allowed. Return the number of clients it permits.
 
-    uvloop closes a connection for which there is no descriptor left without a word, so the channels have to know.
+    uvloop silently closes connections for which there is no descriptor, so the channels must know the limit.
     """
     wanted = clients + RESERVE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -46,61 +46,62 @@ def room_for(clients: int) -> int:
     return room
 
 
-#: What a channel listens by: where one of these changes it has to listen anew.
+#: Settings that require a new listening socket when they change.
 _LISTENING = ("address", "port", "socket", "backlog")
-#: Seconds that disconnected clients of a channel have to read what was sent to them.
+#: Seconds that disconnected clients of a channel have to read pending output.
 CLOSE_TIMEOUT = 5.0
 
 
 class ChannelError(Exception):
-    """A channel cannot listen, or there is none of that name; words for a person."""
+    """A channel cannot listen or does not exist. The message is for display."""
 
 
 class Channels:
-    """All channels, those of the configuration file and those that commands have defined, on the event loop."""
+    """All channels of the configuration file and of commands. Methods are called on the event loop."""
 
     def __init__(self, gateway: Gateway, limits: LimitsConfig, register: TelemetryChannelRegister) -> None:
         self._gateway = gateway
         self._limits = limits
         self._register = register
         self._room = Room(0)
-        #: clients that all channels may have
+        #: the sum of max_clients of all channels
         self._clients = 0
         self._configs: dict[str, ChannelConfig] = {}
-        #: names of those that are the file's
+        #: names of the channels in the configuration file
         self._of_file: frozenset[str] = frozenset()
-        #: those that listen; one that was stopped is in `_configs` alone
+        #: running channels; a stopped channel is only in `_configs`
         self._channels: dict[str, Channel] = {}
-        #: why a channel does not listen that should, or is not as it should be
+        #: why a channel cannot listen, or cannot use its current configuration
         self._problems: dict[str, str] = {}
         self._changing = asyncio.Lock()
         self._ended = False
 
     def __iter__(self) -> Iterator[Channel]:
-        """Yield the channels that listen."""
+        """Yield the running channels."""
         return iter(self._channels.values())
 
     def __len__(self) -> int:
         return len(self._channels)
 
     def get(self, name: str) -> Channel | None:
-        """Return a channel that listens; None where none of that name does."""
+        """Return a running channel; None if no channel with this name is running."""
         return self._channels.get(name)
 
     @property
     def configs(self) -> list[ChannelConfig]:
-        """Return all channels as they are configured, those included that are stopped."""
+        """The configurations of all channels, including stopped ones."""
         return list(self._configs.values())
 
     @property
     def problems(self) -> dict[str, str]:
-        """Return why channels do not listen that should, by name."""
+        """Problems of channels that cannot listen or use their configuration, by name."""
         return self._problems
 
     async def begin(self) -> list[str]:
-        """Have all of them listen; return a line for each that tells a person where.
+        """Start all channels and return a line for display about each.
 
-        Raises ChannelError where one of the file cannot; one that a command has defined is told, and the others go on.
+        Raises ChannelError if a channel of the file cannot listen. If a channel defined by a command cannot, the error is
+        logged.
         """
         async with self._changing:
             self._follow()
@@ -114,7 +115,7 @@ class Channels:
             return lines
 
     async def start(self, name: str) -> str:
-        """Have a channel listen that was stopped; return a line that says where. Raises ChannelError."""
+        """Start a stopped channel and return a line for display. Raises ChannelError."""
         async with self._changing:
             config = self._config(name)
             if name in self._channels:
@@ -122,7 +123,7 @@ class Channels:
             return await self._listen(config)
 
     async def stop(self, name: str) -> str:
-        """Have a channel listen no more, and its clients disconnected; return a line that says so. Raises ChannelError."""
+        """Stop a channel, disconnect its clients and return a line for display. Raises ChannelError."""
         async with self._changing:
             self._config(name)
             self._problems.pop(name, None)
@@ -134,11 +135,11 @@ class Channels:
             return f"channel {name} stopped; {clients} clients disconnected"
 
     async def apply(self, limits: LimitsConfig | None = None) -> list[str]:
-        """Let the channels be those of the register from now on; return lines that say what has changed.
+        """Apply the channels of the register and return lines that describe the changes.
 
-        What a client may do is said by the channel as it was when the client connected. The clients of a channel that is
-        removed, or listens elsewhere, are disconnected. A channel that cannot listen is told, and tried again the next time.
-        One that was stopped stays so, and one that a command has defined is stopped at first.
+        Clients keep the rules that applied when they connected. Clients of removed channels, and of channels with another
+        address, are disconnected. A channel that cannot listen is reported, and tried again the next time. Stopped channels
+        stay stopped. Channels defined by commands are initially stopped.
         """
         async with self._changing:
             self._limits = limits or self._limits
@@ -152,7 +153,7 @@ class Channels:
                 for name, config in self._configs.items()
                 if name in self._channels and name in before and _listens_elsewhere(before[name], config)
             ]
-            # First all that are to end: a channel may take the port of one that is removed, or moves.
+            # Stop channels before starting others: a channel may take over the port of one that is removed or moved.
             await asyncio.gather(*(_end(one) for name in (*removed, *moved) if (one := self._channels.pop(name, None))))
             lines = []
             for name in removed:
@@ -171,7 +172,7 @@ class Channels:
             return lines
 
     async def _alter(self, config: ChannelConfig, done: str, *, wanted: bool) -> str:
-        """Have a channel be as it is configured now, and listen if that is `wanted`; return a line that says so."""
+        """Apply a changed configuration to a channel and, if `wanted`, start it. Return a line for display."""
         name = config.name
         channel = self._channels.get(name)
         if channel is None:
@@ -187,7 +188,7 @@ class Channels:
         return f"channel {name} {done}, for clients that connect from now on"
 
     def check(self, channels: Sequence[ChannelConfig]) -> None:
-        """Raise ChannelError where a channel that is new or altered cannot have its TLS."""
+        """Raise ChannelError if the TLS configuration of a new or changed channel is unusable."""
         for config in channels:
             before = self._configs.get(config.name)
             if config.tls is not None and (before is None or before.tls != config.tls):
@@ -235,7 +236,7 @@ class Channels:
         return self._configs[name]
 
     def _follow(self) -> None:
-        """Let the configured channels be those of the register, and have descriptors for all clients, as far as may be."""
+        """Take over the channels of the register, and raise the limit of open files as far as possible."""
         self._configs = {config.name: config for config in self._register.channels}
         self._of_file = frozenset(one.name for one in self._register.of_file)
         clients = sum(config.max_clients for config in self._configs.values())
@@ -244,22 +245,22 @@ class Channels:
             self._room.connections = room_for(clients)
 
     def stop_listening(self) -> None:
-        """Accept no more clients, and read no more from those connected."""
+        """Stop accepting clients and stop reading from connected clients."""
         self._ended = True
         for channel in self:
             channel.stop_listening()
 
     def abort(self) -> int:
-        """Close the connections that are left at once; return how many."""
+        """Close the remaining connections immediately and return their number."""
         return sum(channel.abort() for channel in self)
 
     async def close(self) -> None:
-        """Close all connections once what was written to them is sent; returns when they are gone."""
+        """Close all connections after sending their pending output, and wait until they are gone."""
         await asyncio.gather(*(channel.close() for channel in self))
 
 
 def place_of(config: ChannelConfig) -> str:
-    """Return where a channel is to listen, for people."""
+    """Return the configured endpoint of a channel for display."""
     return str(config.socket) if config.socket is not None else endpoint(config.address, config.port)
 
 
@@ -268,7 +269,7 @@ def _listens_elsewhere(before: ChannelConfig, after: ChannelConfig) -> bool:
 
 
 async def _end(channel: Channel) -> None:
-    """End a channel: its clients are told, and those that do not read are cut off."""
+    """Stop a channel, and abort the connections of clients that do not read DISCONNECT in time."""
     channel.stop_listening()
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT):

@@ -1,7 +1,7 @@
-"""The control socket: how commands of `mqbridge` reach a running bridge.
+"""The control socket: the server for commands of `mqbridge`.
 
-A Unix socket that the bridge's own user and group alone may use (0660). A request is one line of JSON, so is the answer;
-then the connection ends.
+A Unix socket, accessible only to the bridge's user and group (0660). The request and the answer are one line of JSON each.
+Then the connection is closed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from bridge.security.unix_socket import bound_socket, socket_address
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request at most (with the longest topic, each of whose characters is escaped), and seconds that it may take.
+#: Maximum length of a request in bytes (enough for the longest topic with all characters escaped), and its timeout in
+#: seconds.
 REQUEST_LENGTH, REQUEST_TIMEOUT = 131_072, 5.0
 #: struct ucred: process, user and group (unix(7), SO_PEERCRED).
 _UCRED = struct.Struct("3i")
 
-#: Answers the request of a user of this machine.
+#: Answers a request of a local user, given by name.
 Handler = Callable[[AnyRequest, str], Awaitable[Answer]]
 
 
 def answers(path: Path) -> bool:
-    """Return whether a process listens at a socket, or has one there that it does not come to."""
+    """Return whether a process listens at a socket, even if it does not accept the connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:
@@ -46,17 +47,17 @@ def answers(path: Path) -> bool:
 
 
 class ControlServer:
-    """Answers requests on the event loop of the bridge."""
+    """Answers requests on the bridge's event loop."""
 
     def __init__(self, path: Path, handler: Handler) -> None:
         self.path = path
         self._handler = handler
         self._server: asyncio.Server | None = None
-        #: of our socket: one of another inode at its path is another bridge's, which has taken over
+        #: inode of the socket; another inode at its path means that another bridge has taken over
         self._inode = 0
 
     async def start(self) -> None:
-        """Listen. A socket that a killed bridge left behind is replaced. Raises OSError."""
+        """Listen, replacing the socket of a killed bridge. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
         self._server = await asyncio.start_unix_server(self._serve, sock=bound_socket(self.path), limit=REQUEST_LENGTH)
@@ -73,7 +74,7 @@ class ControlServer:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, user: str) -> Answer:
-        """Return the answer to the request that comes. Raises TimeoutError, ConnectionError."""
+        """Read a request and return its answer. Raises TimeoutError, ConnectionError."""
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 line = await reader.readline()
@@ -85,7 +86,7 @@ class ControlServer:
         return await self._handler(request, user)
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -95,7 +96,7 @@ class ControlServer:
 
 
 def _user_of(writer: asyncio.StreamWriter) -> str:
-    """Return the name of the user whose process is at the other end."""
+    """Return the name of the user who runs the peer process."""
     connected: socket.socket = writer.get_extra_info("socket")
     _, user, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     try:

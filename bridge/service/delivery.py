@@ -1,6 +1,6 @@
-"""Delivery: messages that lie on the transmission queue, to the sessions of the clients that their MQXQHs name.
+"""Delivery of messages from the transmission queue to the sessions of the clients named in their MQXQH.
 
-It also has what belongs to the outboxes of sessions: their backlogs, shares, records and dead letters.
+Also manages the backlogs, shares, records and dead-lettered messages of sessions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Messages, about, that are sent to clients at a time. More wait for later turns of the event loop.
+#: Approximate number of messages sent per turn of the event loop.
 SENT_AT_ONCE = 500
 
 
 class Delivery:
-    """Sends messages of the transmission queue to clients."""
+    """Sends messages from the transmission queue to clients."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Delivery:
         self._turns = turns
         self._events = events
         self._clock = clock
-        #: by client identifier
+        #: sessions and clients by client identifier
         self._sessions = sessions
         self._clients = clients
-        #: the sessions are another bridge's: nothing is done for them any more
+        #: another bridge has taken over the sessions: do nothing
         self.retired = False
         self.shares = Shares(self.new_backlog)
         self._backlog_total = BacklogTotal()
@@ -61,12 +61,12 @@ class Delivery:
         self.use_limits(limits)
 
     def attached(self, session: Session) -> Client | None:
-        """Return the client that has a session now; None while it is away."""
+        """Return the client connected to a session; None if it is disconnected."""
         client = self._clients.get(session.client_id)
         return client if client is not None and client.session is session else None
 
     def deliver(self, batch: Sequence[Transmission]) -> None:
-        """Hand each message that the transmit-queue poller found to its session."""
+        """Deliver the messages found by the transmission queue poller to their sessions."""
         if self.retired:
             return
         sessions, shares = self._sessions, self.shares
@@ -110,7 +110,7 @@ class Delivery:
         self.review(backlog)
 
     def give_out(self, shares: Sequence[Share]) -> None:
-        """Hand what waits in shares to their members, as far as they can take it."""
+        """Distribute the backlogs of shares to their members, as far as these can take more."""
         if self.retired:
             return
         grouped: dict[Session, list[Transmission]] = {}
@@ -123,7 +123,7 @@ class Delivery:
             self.review(share.waiting)
 
     def _send_in_turns(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
-        """Send messages, a few sessions at a time. `removals` are finished already."""
+        """Send messages to a few sessions per turn. `removals` need no sending, only the commit."""
         part: dict[Session, list[Transmission]] = {}
         count = 0
         for session, messages in grouped.items():
@@ -135,7 +135,7 @@ class Delivery:
         self._turns.run(partial(self._send_later, part, removals))
 
     def _send_later(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
-        """Send messages that waited for a turn of the event loop: sessions may have ended since."""
+        """Send messages after waiting for a turn of the event loop, during which sessions may have ended."""
         if self.retired:
             return
         for session in [one for one in grouped if self._sessions.get(one.client_id) is not one]:
@@ -143,7 +143,7 @@ class Delivery:
         self._send(grouped, removals)
 
     def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
-        """Send messages as far as the windows of sessions allow; the others wait."""
+        """Send messages as far as the sessions' windows allow. The others stay in the backlog."""
         now = self._clock()
         records: dict[StateKey, StateRecord | None] = {}
         recording: list[tuple[Session, Outgoing | None]] = []
@@ -162,7 +162,7 @@ class Delivery:
                 if session.unsaved:
                     recording.append((session, session.take_records(records)))
             except Exception:
-                # One client's fault stays its own; what it was to get lies on the transmission queue.
+                # Don't affect other clients. The messages stay on the transmission queue.
                 log.exception("MQB2406E messages for client %r cannot be sent; it is disconnected", session.client_id)
                 if client is not None:
                     client.transport.abort()
@@ -172,7 +172,7 @@ class Delivery:
             self._units.submit(unit, partial(self.saved, recording))
 
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
-        """Handle messages for a session that ended before they were sent: those of shares go to other members."""
+        """Handle messages for a session that ended before sending. Messages of shares go to other members."""
         shares = self.shares
         own = [one for one in waiting if one.client_id not in shares]
         if own:
@@ -183,11 +183,11 @@ class Delivery:
             self._turns.run(partial(self.give_out, [shares[name]]))
 
     def _unclaimed(self, session: Session | None, transmission: Transmission, removals: list[Transmission]) -> None:
-        """Handle a message for a client that has no session, or one that has only just begun."""
+        """Handle a message for a client without a session, or with a session that has not begun."""
         user_data = transmission.user_data
         if user_data is not None and (session is not None or subscription_data(user_data) is not FOREIGN):
-            # It came for a subscription of a session that has ended: it ended with it. What somebody else's subscription
-            # has sent, such as one of MQXR, is nobody's to throw away.
+            # The message belongs to a subscription of an ended session. Don't remove messages for subscriptions that the
+            # bridge did not create, such as those of MQXR.
             removals.append(transmission)
             self._events.publish(Unclaimed(transmission))
         elif session is not None:
@@ -198,11 +198,11 @@ class Delivery:
     # Outboxes of sessions ----------------------------------------------------------------------------------------------
 
     def pump(self, session: Session, client: Client) -> None:
-        """Send waiting messages as far as the window allows, and commit what is finished by that."""
+        """Send from the backlog as far as the window allows, and commit the messages that are finished."""
         self.save(session, self.send_waiting(session, client))
 
     def send_waiting(self, session: Session, client: Client) -> list[Transmission]:
-        """Send waiting messages as far as the window allows; return those that wait for no acknowledgement."""
+        """Send from the backlog as far as the window allows; return messages that need no acknowledgement."""
         outbox = session.outbox
         finished: list[Transmission] = []
         if outbox.backlog.messages and outbox.open:
@@ -216,7 +216,7 @@ class Delivery:
         return finished
 
     def _sent(self, session: Session, client: Client | None, effects: SendEffects) -> None:
-        """Report what an outbox has finished, dead-letter what it refused, and continue in the next turn."""
+        """Report finished messages, dead-letter rejected ones, and schedule the next turn if there is more to send."""
         if effects.more and client is not None:
             client.transport.send_more_soon()
         if effects.finished:
@@ -231,16 +231,16 @@ class Delivery:
             self.reject(session.client_id, refusal)
 
     def take_back(self, session: Session, *, sent: bool) -> None:
-        """Have other members get what a session was given for shares, and not sent, or with `sent`, not acknowledged."""
+        """Redistribute a session's messages of shares that were not sent or, with `sent`, not acknowledged."""
         shares = self.shares.take_back(session, sent=sent)
         if shares:
-            # Not at once: a batch may be on its way to the members.
+            # Not immediately: a batch may be on its way to the members.
             asyncio.get_running_loop().call_soon(self.give_out, shares)
 
     # Backlogs ----------------------------------------------------------------------------------------------------------
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply limits to backlogs that begin from now on, and the total at once."""
+        """Apply per-backlog limits to new backlogs, and the total limit immediately."""
         self.limits = limits
         if self._backend.refuses_for_clients:
             self._backlog_total.limit = limits.waiting_total
@@ -250,7 +250,7 @@ class Delivery:
         return Backlog(owner, self.limits.waiting_bytes, self.limits.waiting_full, self._backlog_total)
 
     def review(self, backlog: Backlog) -> None:
-        """Reject publications that would be added to a full backlog, or accept them again."""
+        """Start or stop rejecting publications, depending on whether a backlog is full."""
         total = backlog.total
         if backlog.bytes <= backlog.limit and total.bytes <= total.limit and not self._refusing:
             return
@@ -275,14 +275,14 @@ class Delivery:
             log.info("MQB2404I publications for client %r are accepted again", backlog.owner)
 
     def end(self, backlog: Backlog) -> None:
-        """Release the backlog of a session or share that has ended."""
+        """Release the backlog of an ended session or share."""
         backlog.clear()
         self.review(backlog)
-        # Messages of units of work that fail later return to it: they do not count any more.
+        # Failed units of work may still return messages to this backlog. They must not count in the total.
         backlog.total = BacklogTotal()
 
     def reject(self, recipient: str, refusal: Refusal) -> None:
-        """Move a message that its client cannot take to the dead-letter queue, with its reason."""
+        """Dead-letter a message that its client cannot take."""
         log.warning("MQB2402W a message for client %r cannot be delivered: %s", recipient, refusal.why)
         self.dead_letter(refusal.transmission, refusal.reason)
 
@@ -303,14 +303,14 @@ class Delivery:
     # Records of sessions ---------------------------------------------------------------------------------------------
 
     def save(self, session: Session, removals: Sequence[Transmission] = ()) -> None:
-        """Commit changes of a session, and messages for it that are finished."""
+        """Commit changes of a session, and the removal of its finished messages."""
         unit = UnitOfWork(removals=list(removals))
         recording = [(session, session.take_records(unit.records))]
         if unit.removals or unit.records:
             self._units.submit(unit, partial(self.saved, recording))
 
     def saved(self, recording: Sequence[tuple[Session, Outgoing | None]], completion: Completion) -> None:
-        """Finish a unit of work with records of sessions, but no packets to answer."""
+        """Complete a unit of work that has session records but no packets to answer."""
         for session, outgoing in recording:
             if completion.failure:
                 session.records_lost()
@@ -318,7 +318,7 @@ class Delivery:
                 self.recorded(session, outgoing)
 
     def recorded(self, session: Session, recording: Outgoing) -> None:
-        """Send the message that waited for the record of its unusual message id, which is committed, and those behind."""
+        """Send a message after committing the record of its unusual packet identifier, then the messages after it."""
         client = self.attached(session)
         if session.outbox.recording is not recording:
             return

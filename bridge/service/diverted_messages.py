@@ -1,7 +1,7 @@
-"""Messages for clients that the queue manager itself moves to its dead-letter queue: why, and since when.
+"""Detection of client messages that the queue manager itself moves to its dead-letter queue, and since when.
 
-IBM MQ does so if a subscription's destination takes no messages (USEDLQ(YES)). The publisher hears nothing of it.
-Source: IBM MQ documentation, "USEDLQ" of DEFINE TOPIC, "Dead-letter queues".
+IBM MQ does so if a subscription's destination takes no messages (USEDLQ(YES)). The publisher is not notified. Source: IBM MQ
+documentation, "USEDLQ" of DEFINE TOPIC, "Dead-letter queues".
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from bridge.mq.host import QueueManagerStatus, QueueStatus
 
 log = logging.getLogger(__name__)
 
-#: A transmission queue that was full counts as full until it has this part of MAXDEPTH.
+#: A transmission queue that was full counts as full until its depth falls below this fraction of MAXDEPTH.
 _ROOM: Final = 0.9
-#: Seconds without growth after which the dead-letter queue is no problem any longer.
+#: Seconds without growth after which the dead-letter queue is no longer reported.
 CALM: Final = 60.0
 
 
@@ -27,7 +27,7 @@ class DivertedMessages:
         self._refusal = ""
         self._depth: int | None = None
         self._made = dead_letters_made()
-        #: dead letters of this process that may be committed after the last inspection only
+        #: this process's dead-lettered messages that may be committed after the last inspection
         self._own = 0
         self._grown_by = 0
         self._grown_at = 0.0
@@ -35,7 +35,7 @@ class DivertedMessages:
 
     @property
     def problems(self) -> list[str]:
-        """The problems at the last inspection, in words."""
+        """The problems found by the last inspection, for display."""
         transmission_queue, dead_letter_queue = self._names
         found = []
         if self._refusal:
@@ -48,7 +48,7 @@ class DivertedMessages:
         return found
 
     def review(self, found: QueueManagerStatus, transmission_queue: str, now: float) -> None:
-        """Compare what was found with the inspection before; `now` is the time of a monotonic clock."""
+        """Compare an inspection with the previous one; `now` is monotonic time in seconds."""
         self._names = transmission_queue, found.dead_letter_queue
         queues = {one.name: one for one in found.queues}
         if (queue := queues.get(transmission_queue)) is not None:
@@ -79,7 +79,7 @@ class DivertedMessages:
             return
         made, growth = self._made - made_before, queue.depth - before
         own = self._own + made
-        # The unit of work of a dead letter may end after this inspection.
+        # The unit of work of a dead-lettered message may end after this inspection.
         self._own = min(made, max(own - max(growth, 0), 0))
         grown = growth - own
         if grown > 0:

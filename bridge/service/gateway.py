@@ -1,7 +1,7 @@
-"""The gateway between network connections and the telemetry service: what clients send, and what they are told.
+"""The gateway between network connections and the telemetry service: handles the packets of clients.
 
-Messages become units of work here. A client is answered, and what it acknowledged is forgotten, only when the unit that
-holds it is committed. CONNECT, AUTH, SUBSCRIBE and UNSUBSCRIBE are answered by sequences.
+Messages become units of work here. Acknowledgements are sent to the client, and its own acknowledgements take effect, only
+after the unit of work is committed. Sequences answer CONNECT, AUTH, SUBSCRIBE and UNSUBSCRIBE.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 _DISCONNECTING: Final = State.DISCONNECTING
-#: Bytes that each delivery of a publication counts for.
+#: Bytes that each delivery of a publication counts for in flow control.
 DELIVERY_WEIGHT: Final = 256
-#: Deliveries, about, that the publications of one client cause in one turn. One publication may cause more.
+#: Approximate number of deliveries caused by one client's publications per turn. A single publication may exceed it.
 DELIVERIES_AT_A_TURN: Final = 20_000
 
 
 class Gateway:
-    """`bridge.transport.stream.Gateway`: hands connections of clients to the telemetry service."""
+    """Implements `bridge.transport.stream.Gateway` for the telemetry service."""
 
     def __init__(self, service: TelemetryService) -> None:
         self._service = service
         self._sequences = Sequences()
 
     def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> ClientHandler:
-        """Return what handles the events of a new connection."""
+        """Return the handler of a new connection's events."""
         return ClientHandler(self._service, self._sequences, transport, protocol, channel)
 
 
@@ -69,14 +69,14 @@ class ClientHandler:
         self._service = service
         self._sequences = sequences
         self._client = Client(transport, protocol, channel, service.limits.pending_publication_bytes)
-        #: deliveries, about, that the publications of this turn cause; 0 if they are few
+        #: approximate number of deliveries caused by this turn's publications; 0 if they are few
         self._deliveries = 0
         protocol.recipients, protocol.portion = service.subscriptions, self._portion
-        #: publications that it may send in a second; None: any
+        #: rate limit in publications per second; None: unlimited
         self._rate = None if channel.publish_rate is None else Rate(channel.publish_rate, time.monotonic())
 
     def received(self, events: Sequence[Event]) -> None:
-        """Act on what the client has sent, in the order it came."""
+        """Process events from the client in order."""
         client = self._client
         for event in events:
             if isinstance(event, Messages):
@@ -102,7 +102,7 @@ class ClientHandler:
                 return
 
     def _portion(self, packets: Sequence[MessagePacket]) -> int:
-        """Return how many packets belong in one turn, and count about how many deliveries their publications cause."""
+        """Return the number of packets to process in one turn, and estimate the deliveries that their publications cause."""
         weight = self._service.backend.weight
         self._deliveries = 0
         for index, packet in enumerate(packets):
@@ -113,7 +113,7 @@ class ClientHandler:
         return len(packets)
 
     def _control(self, event: Connect | Auth | Subscribe | Unsubscribe) -> None:
-        """Start the sequence that answers a packet that is not about messages."""
+        """Start the sequence that answers CONNECT, AUTH, SUBSCRIBE or UNSUBSCRIBE."""
         service, client = self._service, self._client
         if isinstance(event, Connect):
             client.sequence = self._sequences.start(client, connect(service, client, event))
@@ -133,7 +133,7 @@ class ClientHandler:
             self._sequences.start(client, unsubscribe(service, client, session, event))
 
     def _disconnected(self, packet: Disconnect) -> None:
-        """Act on DISCONNECT, in which a client of MQTT 5 may ask for its will, and for another Session Expiry Interval."""
+        """Process DISCONNECT. MQTT 5 clients may request their will, or another Session Expiry Interval."""
         client = self._client
         log.info("MQB2002I client %s disconnected", client.peer)
         expiry_interval = packet.properties.session_expiry_interval if packet.properties is not None else None
@@ -150,7 +150,7 @@ class ClientHandler:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def _commit(self, session: Session, effects: ReceiveEffects) -> None:
-        """Send what the window now allows, commit the effects of packets, and answer the client after that."""
+        """Send what the window allows, commit the effects of packets, and answer the client after the commit."""
         service, client = self._service, self._client
         if session.outbox.backlog.messages or session.shares:
             effects.removals += service.delivery.send_waiting(session, client)
@@ -181,11 +181,11 @@ class ClientHandler:
             session.refuse(effects, refused)
 
     def _committed(self, session: Session, effects: ReceiveEffects, completion: Completion) -> None:
-        """Answer the client of a session whose unit of work has ended."""
+        """Answer the client after the end of a unit of work."""
         service, client = self._service, self._client
         if effects.publications:
             if service.turns.waiting:
-                # Publishers are no faster than the deliveries that they cause.
+                # Limit publishers to the speed of the deliveries that they cause.
                 service.turns.run(partial(client.release, effects.weight))
             else:
                 client.release(effects.weight)
@@ -205,7 +205,7 @@ class ClientHandler:
             service.events.publish(Acknowledged(session, effects))
         present = client if client.session is session else service.delivery.attached(session)
         refusals = completion.refusals
-        # A look at the clock costs as much as the rest: it is for messages that are released.
+        # Reading the clock is as expensive as the rest. Only released messages need it.
         now = service.clock() if effects.released else 0.0
         reasons: dict[Answer, Reason] | None = None
         if (refusals or completion.unmatched or effects.unknown) and client.protocol.level == LEVEL_MQTT_5:
@@ -224,7 +224,7 @@ class ClientHandler:
     def _refused(self, session: Session, effects: ReceiveEffects, refusals: Mapping[int, int]) -> None:
         """Handle publications that the queue manager rejected.
 
-        A client of MQTT 5 was told so in PUBACK or PUBREC, and sends them no more. Before, there is no negative PUBACK: they
+        An MQTT 5 client received the reason in PUBACK or PUBREC. Earlier versions have no negative PUBACK: the publications
         stay unacknowledged, and the connection is closed.
         """
         client = self._client
@@ -248,7 +248,7 @@ class ClientHandler:
             self._close(session, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
 
     def _close(self, session: Session, why: str, reason_code: ReasonCode) -> None:
-        """Close the connection that packets came over, and the one over which the client has sent them again since."""
+        """Close the packets' connection, and the one over which the client has sent them again."""
         self._client.close(why, reason_code)
         present = self._service.delivery.attached(session)
         if present is not None:
@@ -257,13 +257,13 @@ class ClientHandler:
     # The connection --------------------------------------------------------------------------------------------------
 
     def send_more(self) -> None:
-        """Go on with sending: a turn's bytes were not enough."""
+        """Continue sending after the limit of one turn was reached."""
         client = self._client
         if client.session is not None:
             self._service.delivery.pump(client.session, client)
 
     def pause_writing(self) -> None:
-        """Send no more for now: the client does not read. Other members of its shares get what was not sent."""
+        """Pause sending: the client does not read. Other members of its shares get the unsent messages."""
         session = self._client.session
         if session is not None:
             session.outbox.pause()
@@ -271,7 +271,7 @@ class ClientHandler:
                 self._service.delivery.take_back(session, sent=False)
 
     def resume_writing(self) -> None:
-        """Go on with a client that was slow and has read what was written."""
+        """Resume sending: the client has read the pending output."""
         session = self._client.session
         if session is not None:
             self._client.report_dropped(session)
@@ -283,7 +283,7 @@ class ClientHandler:
         self._client.expire()
 
     def sweep(self, now: float) -> None:
-        """Do what is due as time passes: a client of MQTT 3.1 gets unacknowledged messages again (section 4.2)."""
+        """Retransmit unacknowledged messages to MQTT 3.1 clients (section 4.2)."""
         client, service = self._client, self._service
         session = client.session
         if client.protocol.level != 3 or session is None or not session.outbox.open:
@@ -292,7 +292,7 @@ class ClientHandler:
         client.transport.flush()
 
     def lost(self) -> None:
-        """Note that the connection is gone: when many are gone, this takes several turns of the event loop."""
+        """Handle the loss of the connection. After mass disconnects, this takes several turns of the event loop."""
         client = self._client
         if client.sequence is not None and not client.committing:
             client.sequence.cancel()
@@ -303,12 +303,12 @@ class ClientHandler:
 
 
 def _unknown(effects: ReceiveEffects) -> dict[Answer, Reason]:
-    """Return the reason code of MQTT 5 for message ids that nothing is known of (sections 3.6.2.1 and 3.7.2.1)."""
+    """Return the MQTT 5 reason code for unknown packet identifiers (sections 3.6.2.1 and 3.7.2.1)."""
     return dict.fromkeys(effects.unknown, (ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, ""))
 
 
 def _reasons(effects: ReceiveEffects, completion: Completion) -> dict[Answer, Reason]:
-    """Return the reason codes of MQTT 5 for what was refused, what nobody has subscribed to, and what is not known."""
+    """Return the MQTT 5 reason codes for rejected publications, publications without subscribers and unknown identifiers."""
     reasons = _unknown(effects)
     for index in completion.unmatched:
         reasons[effects.answer_to(index)] = ReasonCode.NO_MATCHING_SUBSCRIBERS, ""

@@ -1,4 +1,4 @@
-"""Which queue manager the bridge is for: its host, as the configuration says."""
+"""Selection of the queue manager's host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bridge.mq.host import Host
 
 
 def host_of(configuration: Configuration, loop: asyncio.AbstractEventLoop) -> Host:
-    """Return the host of the queue manager that a configuration names. Raises HostError."""
+    """Return the host of the configured queue manager. Raises HostError."""
     if configuration.queue_manager.type == "embedded":
         from bridge.mq.embedded.host import EmbeddedHost
 

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """The notification socket that systemd names in NOTIFY_SOCKET; without one, nothing is told to anybody."""
+    """Notifies systemd via NOTIFY_SOCKET. Does nothing if that variable is not set."""
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
@@ -72,7 +72,7 @@ class Supervisor:
         pid = os.environ.get("WATCHDOG_PID", "")
         meant = not pid or pid == str(os.getpid())
         self._is_ready = False
-        #: seconds between signs of life: half of what systemd allows
+        #: seconds between watchdog notifications: half of systemd's timeout; 0.0 without a watchdog
         self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
 
     def _tell(self, state: str) -> None:
@@ -86,13 +86,13 @@ class Supervisor:
             log.warning("MQB0006W systemd cannot be told %r: %s", state.split("\n")[0], error)
 
     def ready(self, status: str) -> None:
-        """Tell that the channels listen and the queue manager answers."""
+        """Report that the channels listen and the queue manager is available."""
         self._is_ready = True
         self._tell(f"READY=1\nSTATUS={status}")
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:
-        """Tell that the configuration is read again, and when that has ended."""
+        """Report the beginning and the end of a reload."""
         self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
         try:
             yield
@@ -100,12 +100,12 @@ class Supervisor:
             self._tell("READY=1\nSTATUS=running")
 
     def stopping(self) -> None:
-        """Tell that the service ends in order."""
+        """Report that the service stops."""
         self._tell("STOPPING=1\nSTATUS=finishing what is in flight")
 
     @contextlib.contextmanager
     def watched(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Give signs of life from the event loop: when it hangs, systemd restarts the service."""
+        """Send watchdog notifications from the event loop: if it hangs, systemd restarts the service."""
         if not self.interval:
             yield
             return
@@ -113,7 +113,7 @@ class Supervisor:
         async def beat() -> None:
             while True:
                 await asyncio.sleep(self.interval)
-                if self._is_ready:  # before, systemd waits for READY
+                if self._is_ready:  # systemd waits for READY first
                     self._tell("WATCHDOG=1")
 
         beating = loop.create_task(beat())
@@ -127,15 +127,15 @@ _ADDRESSES = {"127.0.0.1": "", "0.0.0.0": "", "::": " -h ::1"}
 
 
 def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
-    """Return lines for a person; none where no channel listens at an address.
+    """Return lines with example commands; none if no channel listens at an IP address.
 
-    `hint` are the options by which a command finds the bridge.
+    `hint` contains the options with which commands find the bridge.
     """
     listening = [(one.endpoint, one.config) for one in channels if one.endpoint is not None]
     if not listening:
         return []
     lines = ["try next, each in a terminal of its own:"]
-    # By a channel where it works as it stands.
+    # Prefer a channel for which the command works without further options.
     plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
     for address, port in plain[:1]:
         lines.append(f"  mosquitto_sub{_ADDRESSES.get(address, f' -h {address}')} -p {port} -t 'demo/#' -v")
@@ -143,26 +143,26 @@ def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
     return [*lines, f"  {command} mq pub demo/hello 'hello from MQ' {hint}"]
 
 
-#: What `Bridge.run` returns when another bridge has taken over: this one is to begin anew, and stands by.
+#: Result of `Bridge.run` after another bridge has taken over: start again as standby.
 STAND_BY = -1
 
 
 class StartError(Exception):
-    """The bridge cannot start; the message says what is missing and what to do."""
+    """The bridge cannot start. The message contains the reason and a remedy."""
 
 
 class AdminPort(Protocol):
-    """What serves metrics, health and the console beside a bridge: `bridge.console.admin_port.AdminPort`."""
+    """Serves metrics, health checks and the console: `bridge.console.admin_port.AdminPort`."""
 
     async def start(self) -> list[str]:
-        """Listen; lines that tell a person where. Raises OSError or TlsError."""
+        """Listen and return lines for display. Raises OSError or TlsError."""
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
 
 
 class Bridge:
-    """One running bridge. `start` and `stop` are called on its event loop."""
+    """A running bridge. `start` and `stop` are called on its event loop."""
 
     def __init__(
         self,
@@ -172,32 +172,32 @@ class Bridge:
         source: ConfigurationSource | None = None,
         admin_port: Callable[[Bridge], AdminPort] | None = None,
     ) -> None:
-        """Begin; `admin_port` makes the admin port, if there is to be one."""
+        """Create a bridge. `admin_port` creates the admin port; None for a bridge without it."""
         self._configuration = configuration
         self.state = BridgeState.STARTING
         self.started_at = time.time()
-        #: None until all its parts are there
+        #: None until the bridge has created all parts
         self.administration: Administration | None = None
-        #: None until the queue manager is there, which may have to judge who somebody is
+        #: None until the queue manager is available, which may check passwords
         self.authenticators: Authenticators | None = None
         self._admin_port = None if admin_port is None else admin_port(self)
         self.announce = announce
         self._source = source
         self._control: ControlServer | None = None
-        #: reloads under way; the event loop itself keeps no reference to a task
+        #: reloads in progress; the event loop keeps no strong reference to tasks
         self._reloads: set[asyncio.Task[object]] = set()
         self.host: Host | None = None
-        #: in which a queue manager checks passwords
+        #: threads in which a queue manager checks passwords
         self._passwords = ThreadPoolExecutor(THREADS, "queue-manager-passwords")
         self.archive: Recorder | None = None
-        #: None without an admin port: nothing is counted then
+        #: None without an admin port
         self.metrics: Metrics | None = None
-        #: None until the queue manager is there
+        #: None until the queue manager is available
         self.queue_manager_watch: QueueManagerWatch | None = None
-        #: None where nothing is traced
+        #: None if tracing is disabled
         self.traces: Tracing | None = None
         self.status = 0
-        #: what keeps it from being at work, where that is known
+        #: why the bridge is not running yet, if known; otherwise ""
         self._waits_for = ""
         self._supervisor = Supervisor()
         self._started = self._hung_up = False
@@ -205,32 +205,33 @@ class Bridge:
 
     @property
     def configuration(self) -> Configuration:
-        """Return the configuration as it was at the start, or as the last reload has left it."""
+        """The configuration from the start or the last reload."""
         return self._configuration if self.administration is None else self.administration.parts.configuration
 
     @property
     def file(self) -> Path | None:
-        """Return the configuration file; None where there is none."""
+        """The configuration file, or None."""
         return None if self._source is None else self._source.path
 
     async def start(self) -> None:
-        """Bring everything up. Raises StartError."""
+        """Start all parts. Raises StartError."""
         loop = asyncio.get_running_loop()
         if self._admin_port is not None:
-            # Imported only where somebody may ask.
+            # Imported only if there is an admin port.
             from bridge.service.metrics.metrics import Metrics
 
             self.metrics = Metrics(self.configuration, self.started_at, loop.time)
-            # Before all else: that a bridge is starting, or stands by, can be asked, too.
+            # First, so that a starting or standby bridge can be monitored, too.
             try:
                 for line in await self._admin_port.start():
                     self.announce(line)
             except (OSError, TlsError) as error:
                 place = endpoint(self.configuration.admin.address, self.configuration.admin.port or 0)
                 raise StartError(f"admin: cannot listen on {place}: {error}") from error
-        # That it is asked what it waits for, too; a socket that answers is another bridge's, which goes on as yet.
+        # Listen early so that `status` can report what the bridge waits for. If the socket answers, another bridge is still
+        # running.
         if (path := self.configuration.control_socket_path) is not None and path.parent.is_dir() and not answers(path):
-            with contextlib.suppress(StartError):  # what is wrong is told when all else is well
+            with contextlib.suppress(StartError):  # reported later, after the other checks
                 await self._let_control_in(path)
         try:
             self.host = host_of(self.configuration, loop)
@@ -300,7 +301,7 @@ class Bridge:
         except ChannelError as error:
             raise StartError(str(error)) from error
         self.host.telemetry_channels.running = commanded = CommandedChannels(parts, authenticators)
-        commanded.changed()  # what was defined while they began
+        commanded.changed()  # apply channels defined by commands in the meantime
         await self.mappings.start(self.configuration.mappings, self.configuration.links)
         for line in map(started, self.configuration.mappings.items()):
             self.announce(line)
@@ -310,7 +311,7 @@ class Bridge:
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
             return None
-        # Imported only where there is an archive: with it come the rows and the process that writes them.
+        # Imported only if there is an archive, because it loads further packages.
         try:
             from bridge.archive.writer import ArchiveError
             from bridge.service.recorder import Recorder
@@ -347,7 +348,7 @@ class Bridge:
         return ok, lines
 
     def _hang_up(self) -> None:
-        """Reload the configuration at SIGHUP; before the bridge has started, remember the signal."""
+        """Reload the configuration at SIGHUP. If the bridge has not started yet, reload after the start."""
         if not self._started and not self._hung_up:
             self._hung_up = True
             return
@@ -356,30 +357,33 @@ class Bridge:
         task.add_done_callback(self._reloads.discard)
 
     def _failed(self, why: str) -> None:
-        """Stop, and let systemd start the bridge again: the queue manager's side cannot go on."""
+        """Stop with an error so that systemd restarts the bridge: the connection to the queue manager has failed."""
         log.critical("MQB0001S the bridge stops: %s", why)
         self.status = 1
         self._ended.set()
 
     def _fenced(self, why: str) -> None:
-        """Let go of everything, and stand by: another bridge has taken over."""
+        """Disconnect everything and become standby: another bridge has taken over."""
         if not self._ended.is_set():
             log.critical("MQB0002S %s; this bridge lets go of its clients and stands by", why)
             self.status = STAND_BY
             self._ended.set()
 
     def _outage(self) -> None:
-        """Close the connections of all clients: the queue manager is unreachable, and a standby may serve them."""
+        """Disconnect all clients: the queue manager is unreachable, and a standby may serve them."""
         self.service.disconnect_all("the queue manager is unreachable", ReasonCode.SERVER_BUSY)
 
     def _standing_by(self, why: str) -> None:
         self.state = BridgeState.STANDING_BY
         self._waits_for = f"the bridge is {why}"
-        # A standby is as ready as it can be: systemd must not take it for one that hangs.
+        # A standby is ready. Otherwise systemd would treat it as hanging.
         self._supervisor.ready(why)
 
     async def stand_down(self) -> None:
-        """Let go of clients, links and queues at once: they are another bridge's. Nothing more is put, removed, recorded."""
+        """Disconnect clients, links and queues immediately, without further puts, removals or records.
+
+        They belong to another bridge now.
+        """
         if self._control is not None:
             await self._control.stop()
         self.service.retire()
@@ -387,10 +391,13 @@ class Bridge:
         self.channels.abort()
         await self.mappings.stop()
         await self._watch.stop()
-        await cast("IbmBackend", self.service.backend).abandon()  # no other is ever fenced
+        await cast("IbmBackend", self.service.backend).abandon()  # only this backend is ever fenced
 
     async def stop(self) -> None:
-        """Stop taking, finish what is in flight, close: nothing acknowledged is lost, nothing is acknowledged early."""
+        """Stop in order: stop taking messages, finish what is in flight, and close.
+
+        No acknowledged message is lost, and nothing is acknowledged early.
+        """
         if self._control is not None:
             await self._control.stop()
         assert self.host is not None
@@ -405,7 +412,7 @@ class Bridge:
         except TimeoutError:
             left = self.channels.abort()
             log.warning("MQB0003W %d clients did not read what was sent to them within shutdown_timeout", left)
-            # Their wills and sessions are seen to when the event loop hears of it.
+            # The event loop processes their wills and sessions after it has noticed the closed connections.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await self.service.settled()
@@ -413,7 +420,7 @@ class Bridge:
         await self.service.backend.stop()
 
     async def _idle(self) -> None:
-        """Wait until every unit of work given so far has ended and its answers are written."""
+        """Wait until all submitted units of work have ended and their answers are written."""
         ended = self.service.backend.flush()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
@@ -422,9 +429,9 @@ class Bridge:
             log.warning("MQB0004W units of work are still under way after shutdown_timeout; they are not acknowledged")
 
     async def run(self, supervisor: Supervisor) -> int:
-        """Start, run until SIGTERM or SIGINT, stop; the exit status. Raises StartError.
+        """Start, run until SIGTERM or SIGINT, stop, and return the exit status. Raises StartError.
 
-        SIGHUP reloads the configuration file. It stops a bridge that has none.
+        SIGHUP reloads the configuration file. Without a configuration file, SIGHUP stops the bridge.
         """
         loop = asyncio.get_running_loop()
         self._supervisor = supervisor
@@ -433,7 +440,7 @@ class Bridge:
         if self._source is not None:
             loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
-            # There is nothing to reload: the terminal was closed.
+            # SIGHUP means that the terminal was closed.
             loop.add_signal_handler(signal.SIGHUP, self._ended.set)
         with supervisor.watched(loop):
             return await self._run(loop)
@@ -442,7 +449,7 @@ class Bridge:
         supervisor = self._supervisor
         try:
             starting = loop.create_task(self.start())
-            # A bridge that stands by, or waits for its queue manager, can be told to stop as well.
+            # A bridge that stands by, or waits for its queue manager, must react to signals, too.
             stopped = loop.create_task(self._ended.wait())
             await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
@@ -451,7 +458,7 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            if not is_journal():  # nobody can type there
+            if not is_journal():  # commands can only be entered on a terminal
                 for line in greeting(self.channels, self.host.hint(self.file) if self.host is not None else ""):
                     self.announce(line)
             supervisor.ready(
@@ -477,7 +484,7 @@ class Bridge:
             if self.queue_manager_watch is not None:
                 self.queue_manager_watch.stop()
             if self.archive is not None:
-                # Off the loop: what is still waiting may take a while to write.
+                # Off the event loop: writing the rest may take a while.
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)
             if self.traces is not None:
                 await asyncio.to_thread(self.traces.close)
@@ -489,7 +496,7 @@ class Bridge:
         return self.status
 
     def _stands(self, state: BridgeState) -> None:
-        """Note where the bridge stands."""
+        """Set the life cycle state."""
         self.state = state
         if self.administration is not None:
             self.administration.parts.state = state

@@ -1,4 +1,4 @@
-"""Detection of clients that reconnect again and again with a publication that the queue manager rejects."""
+"""Detection of clients that repeatedly reconnect with a publication that the queue manager rejects."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Clients remembered; the one refused longest ago is forgotten first.
+#: Maximum number of remembered clients. The one rejected longest ago is forgotten first.
 REMEMBERED = 1_000
-#: Refusals of the same publication's topic after which the log names the client.
+#: Number of rejections for the same topic and reason after which the client is logged.
 AGAIN = 3
-#: Reasons of the queue manager's that no publication can cause: lack of memory and of disk have log events of their own.
+#: Reasons not caused by the publication: lack of memory and disk space have their own log messages.
 SHORTAGES = frozenset((cmqc.MQRC_STORAGE_NOT_AVAILABLE, cmqc.MQRC_RESOURCE_PROBLEM))
 
 
 class LockedOut:
-    """Counts rejected publications by client, and logs the third one in a row to the same topic.
+    """Counts rejected publications by client, and logs the third consecutive one with the same topic and reason.
 
-    MQTT 3.1.1 cannot reject a publication: the client is disconnected, and sends it again after each reconnection.
+    MQTT 3.1.1 cannot reject a publication: the client is disconnected and sends it again after each reconnect.
     """
 
     def __init__(self) -> None:
-        #: client identifier -> (topic, reason, times)
+        #: client identifier -> (topic, reason, number of rejections)
         self._refused: OrderedDict[str, tuple[str, int, int]] = OrderedDict()
 
     def listen(self, events: EventBus) -> None:
@@ -35,7 +35,7 @@ class LockedOut:
 
     def _rejected(self, event: PublicationRejected) -> None:
         session, message, reason = event.session, event.message, event.reason
-        # A client of MQTT 5 gets the reason in its PUBACK or PUBREC, and stays connected.
+        # An MQTT 5 client gets the reason in PUBACK or PUBREC and stays connected.
         if reason in SHORTAGES or session.level == LEVEL_MQTT_5:
             return
         client_id, topic = session.client_id, message.topic

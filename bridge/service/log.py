@@ -1,6 +1,6 @@
-"""The log: one line per event on standard error as text or JSON, or an entry of systemd's journal.
+"""The log: text or JSON on standard error, or entries of systemd's journal.
 
-Clients choose topics and names, and how many errors there are. Lines are therefore limited in length, in number, and to
+Clients choose topics and names and can cause any number of errors. So lines are limited in length and number, and to
 printable characters.
 """
 
@@ -27,16 +27,16 @@ from bridge.config import LogConfig, LogLevel
 from bridge.log_messages.identifier import divided
 from bridge.transport.peer import Peer
 
-#: Characters of a message at most.
+#: Maximum length of a message in characters.
 LINE_LENGTH = 1_000
 
 _REASON = re.compile(r"MQRC_[A-Z_]+[A-Z]")
-#: Control characters, and what has no width or turns the direction of writing.
+#: Control characters, zero-width characters, and characters that change the text direction.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def printable(text: str) -> str:
-    """Return a text as one line: what cannot be seen as escapes, cut where it is long."""
+    """Return a text as one line: unprintable characters are escaped, and long texts are truncated."""
     if len(text) > LINE_LENGTH:
         text = f"{text[:LINE_LENGTH]} … ({len(text)} characters)"
     return _UNPRINTABLE.sub(_escape, text)
@@ -48,16 +48,16 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def peer_of(record: logging.LogRecord) -> Peer | None:
-    """Return the client that a record is about; None where it is about none, or names it otherwise."""
+    """Return the client that a record is about; None if unknown."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     stated: Peer | None = getattr(record, "peer", None)
     return next((one for one in arguments if isinstance(one, Peer)), stated)
 
 
 def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
-    """Return the fields of a record that are known, of `id`, `client`, `address`, `reason`; `message` is its message.
+    """Return the known fields of a record among `id`, `client`, `address` and `reason`; `message` is its message.
 
-    `id` is the identifier of the message, `client` a client identifier, `reason` the name of an MQRC that the message tells.
+    `id` is the message identifier, `client` the client identifier, `reason` the name of an MQRC in the message.
     """
     found = {"id": divided(message)[0]}
     if (peer := peer_of(record)) is not None:
@@ -67,26 +67,26 @@ def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value or name == "client"}
 
 
-#: Levels, and the priorities of syslog that they are.
+#: Minimum log levels of syslog priorities.
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
 def priority_of(level: int) -> int:
-    """Return the priority of syslog that a level is."""
+    """Return the syslog priority of a log level."""
     return next(priority for least, priority in _PRIORITIES if level >= least)
 
 
-#: Lines of one kind (same identifier, or same place in the code) in one interval, and its seconds.
+#: Maximum number of lines per kind (same identifier, or same place in the code) in an interval, and its length in seconds.
 KIND_LINES, KIND_INTERVAL = 50, 10.0
-#: Equal lines in an interval, before more of them are gathered. Not one: of "lost", "back", "lost", "back" the order counts,
-#: and the last word is to be the last line.
+#: Equal lines per interval before further ones are aggregated. More than one, because in "lost", "back", "lost", "back" the
+#: order and the last line matter.
 EQUAL_LINES = 3
-#: Characters that the count takes at most, of a line that is told with how often it was repeated.
+#: Maximum number of characters of the repeat count in an aggregated line.
 _COUNT_LENGTH = 100
 
 
 class _Line(msgspec.Struct):
-    """A line that was let through so often; how often it came again since, and what tells of that."""
+    """The number of times that a line was logged and then suppressed, and the record that will report its repetitions."""
 
     passed: int = 0
     repeated: int = 0
@@ -94,27 +94,27 @@ class _Line(msgspec.Struct):
 
 
 class _Kind(msgspec.Struct):
-    """The lines of a kind in the interval that began at `begun`."""
+    """The lines of one kind in the interval that began at `begun`."""
 
     begun: float
     lines: int = 0
     left_out: int = 0
-    #: the last one left out
+    #: the last line left out
     last: logging.LogRecord | None = None
-    #: those with an identifier that were let through
+    #: logged lines with an identifier
     known: dict[str, _Line] = {}
 
 
 class Flood(logging.Filter):
-    """Gathers equal lines; of the others lets so many of a kind through in an interval, and counts the rest.
+    """Aggregates equal lines, and limits the number of other lines per kind and interval.
 
-    What was gathered and left out is told in lines of their own when the interval is over, whether or not another of the kind
-    comes. Only lines with an identifier are gathered: of what another package says nobody knows what a repetition means.
+    When the interval is over, separate lines report what was aggregated and left out. Only lines with an identifier are
+    aggregated: the meaning of repetitions in other packages' lines is unknown.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        #: False: all lines go through
+        #: False: pass all lines
         self.at_work = True
         self._kinds: dict[str | tuple[str, int], _Kind] = {}
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class Flood(logging.Filter):
             if record.exc_info:
                 line = f"{line}\n{printable(repr(record.exc_info[1]))}"
         except Exception:
-            return True  # its arguments do not fit its text, which the handler behind this one says
+            return True  # the arguments do not match the format; the next handler reports that
         identifier, _ = divided(message)
         with self._lock:
             kind = self._kinds.setdefault(identifier or (record.pathname, record.lineno), _Kind(record.created))
@@ -147,7 +147,7 @@ class Flood(logging.Filter):
             return False
 
     def due(self, now: float) -> list[logging.LogRecord]:
-        """Return lines for each kind whose interval is over, of which some were gathered or left out; the next ones begin."""
+        """Return the reports of all kinds whose interval is over, and start new intervals for them."""
         with self._lock:
             over = [kind for kind, state in self._kinds.items() if now - state.begun >= KIND_INTERVAL]
             states = [self._kinds.pop(kind) for kind in over]
@@ -167,7 +167,7 @@ class Flood(logging.Filter):
 
 
 def _told(record: logging.LogRecord, text: str) -> logging.LogRecord:
-    """Return a record that tells of others like this one. It keeps no arguments and no traceback of it."""
+    """Return a record that reports lines like this one. It keeps neither the arguments nor the traceback."""
     told = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno, text, (), None, record.funcName
     )  # fmt: skip
@@ -177,7 +177,7 @@ def _told(record: logging.LogRecord, text: str) -> logging.LogRecord:
 
 
 class FloodHandler(logging.Handler):
-    """Hands records on to another handler, and, once a second, tells it what was gathered and left out."""
+    """Forwards records to another handler and reports aggregated and omitted lines once a second."""
 
     def __init__(self, output: logging.Handler) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ class FloodHandler(logging.Handler):
         self._output.handle(record)
 
     def guard(self, wanted: bool) -> None:
-        """Gather and leave out lines from now on, or hand all of them on."""
+        """Enable or disable the flood protection."""
         self.flood.at_work = wanted
         if not wanted:
             self.tell(float("inf"))
@@ -201,7 +201,7 @@ class FloodHandler(logging.Handler):
             self.tell(time.time())
 
     def tell(self, now: float) -> None:
-        """Hand on what is due."""
+        """Log the reports that are due."""
         for record in self.flood.due(now):
             self.handle(record)
 
@@ -220,7 +220,7 @@ _TRACEBACKS: Final = logging.Formatter()
 
 
 class JournalHandler(logging.Handler):
-    """Sends records to the journal; those that cannot be sent go to another handler, whole."""
+    """Sends records to systemd's journal, or to another handler if that fails."""
 
     def __init__(self, otherwise: logging.Handler, address: str = SOCKET) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class JournalHandler(logging.Handler):
 
     def _send(self, entry: bytes) -> None:
         try:
-            # Not connected: the journal may be restarted.
+            # Not connected, because the journal may be restarted.
             self._socket.sendto(entry, self._address)
         except OSError as error:
             if error.errno not in _TOO_LONG:
@@ -260,7 +260,7 @@ class JournalHandler(logging.Handler):
 
 
 def entry_of(record: logging.LogRecord) -> bytes:
-    """Return a record as an entry of the journal; a traceback is part of its MESSAGE."""
+    """Return a record as a journal entry. A traceback is part of its MESSAGE."""
     message = record.getMessage()
     text = printable(message)
     if record.exc_info:
@@ -287,7 +287,7 @@ def _field(name: str, value: str) -> bytes:
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line of text; a traceback follows it."""
+    """Formats a record as a line of text, followed by the traceback, if any."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")
@@ -309,10 +309,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object: time (RFC 3339, UTC), level, logger, message, and the traceback if there is one.
+    """Formats a record as a JSON object: time (RFC 3339, UTC), level, logger, message, and the traceback, if any.
 
-    `id` is the identifier of the message, which does not have it, then. Of a message about a client also `client` (its
-    identifier) and `address`; where it tells an MQRC, `reason` is its name.
+    `id` is the message identifier, which is then omitted from the message. `client` (client identifier) and `address` are
+    added if the record is about a client, `reason` if the message contains the name of an MQRC.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -331,7 +331,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def is_journal() -> bool:
-    """Return whether standard error goes to systemd's journal, which then says so (systemd.exec(5), JOURNAL_STREAM)."""
+    """Return whether standard error is connected to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
     stream = os.environ.get("JOURNAL_STREAM", "")
     try:
         found = os.fstat(sys.stderr.fileno())
@@ -341,16 +341,16 @@ def is_journal() -> bool:
 
 
 def configure(config: LogConfig) -> None:
-    """Send the log to where the configuration says: to standard error, or, where that is systemd's journal, to that.
+    """Send the log to standard error, or to systemd's journal if standard error is connected to it.
 
-    JSON lines go to standard error in any case: who asks for them reads them there.
+    JSON lines are always written to standard error, where their consumer expects them.
     """
     output: logging.Handler = logging.StreamHandler(sys.stderr)
     output.setFormatter(JsonFormatter() if config.format == "json" else TextFormatter())
     if config.format == "text" and is_journal():
         output = JournalHandler(otherwise=output)
     root = logging.getLogger()
-    # At once: while the bridge runs, other threads write lines meanwhile.
+    # In one assignment: other threads may be logging.
     former, root.handlers = root.handlers, [FloodHandler(output)]
     set_level(config.level)
     for handler in former:
@@ -358,7 +358,7 @@ def configure(config: LogConfig) -> None:
 
 
 def set_level(level: LogLevel) -> None:
-    """Write lines of this level and above from now on; at `debug`, each of them, however many."""
+    """Log messages of this level and above. At `debug`, the number of lines is not limited."""
     root = logging.getLogger()
     root.setLevel(level.upper())
     for handler in root.handlers:
@@ -366,9 +366,9 @@ def set_level(level: LogLevel) -> None:
             handler.guard(level != "debug")
 
 
-#: Lines kept.
+#: Number of lines kept.
 LINES: Final = 500
-#: Whose records are kept: the bridge's, and what Python's event loop has to say.
+#: Loggers whose records are kept: the bridge's and asyncio's.
 _LOGGERS: Final = ("bridge", "asyncio")
 
 
@@ -378,13 +378,13 @@ class Line(msgspec.Struct, frozen=True):
     number: int
     #: seconds since the epoch
     time: float
-    #: severity, as `logging` has it
+    #: severity, as in `logging`
     level: int
     text: str
 
 
 class LogTail(logging.Handler):
-    """Keeps the last lines of the log, those that are as severe as the log's level."""
+    """Keeps the last lines of the log, subject to the log level."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -393,12 +393,12 @@ class LogTail(logging.Handler):
         self._lines_lock = threading.Lock()
 
     def begin(self) -> None:
-        """Keep what is written to the log from now on."""
+        """Start keeping lines."""
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self)
 
     def end(self) -> None:
-        """Keep nothing more."""
+        """Stop keeping lines."""
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self)
 
@@ -406,7 +406,7 @@ class LogTail(logging.Handler):
         try:
             text = printable(record.getMessage())
             if record.exc_info and record.exc_info[1] is not None:
-                # The traceback is in the log itself: paths of this machine are no one's business here.
+                # The traceback is only in the log itself: local paths must not be disclosed here.
                 text += printable(f" ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})")
         except Exception:
             self.handleError(record)
@@ -416,7 +416,7 @@ class LogTail(logging.Handler):
             self._lines.append(Line(self._number, record.created, record.levelno, text))
 
     def lines(self, level: int, wanted: str = "") -> list[Line]:
-        """Return the lines that are so severe, and have a text in them, the newest first."""
+        """Return the lines of a minimum severity that contain a text, newest first."""
         with self._lines_lock:
             kept = list(self._lines)
         folded = wanted.casefold()

@@ -1,4 +1,4 @@
-"""The process of a bridge: how its interpreter and its event loop are set, and a new bridge for each that stands by again."""
+"""The bridge's process: settings of the interpreter and the event loop, and restarts as standby."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bridge.service.reload import ConfigurationSource
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the interpreter lets a thread run on while another waits for it: a commit's short steps in the recovery log's
-#: thread should not each wait for the default of 5 ms while the event loop is busy.
+#: The interpreter's thread switch interval in seconds. With the default of 5 ms, each short step of a commit in the recovery
+#: log's thread would have to wait that long for a busy event loop.
 SWITCH_INTERVAL = 0.0005
 
 
@@ -29,18 +29,18 @@ def run(
     source: ConfigurationSource | None = None,
     admin_port: Callable[[Bridge], AdminPort] | None = None,
 ) -> int:
-    """Run the bridge in the foreground until it is told to stop; returns the exit status.
+    """Run the bridge in the foreground until it is stopped, and return the exit status.
 
-    `source` is where the configuration is read from again at SIGHUP.
+    `source` is the source for reloading the configuration at SIGHUP.
     """
     configure(configuration.log)
     log.debug("mqbridge %s", __version__)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    # Messages are made and forgotten by the thousand; the default thresholds would look for cycles all the time.
+    # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run all the time.
     gc.set_threshold(50_000, 20, 100)
 
     def announce(line: str) -> None:
-        # A bridge whose terminal was closed still stops in order.
+        # A bridge whose terminal was closed must still stop in order.
         with contextlib.suppress(OSError):
             print(line, flush=True)
 

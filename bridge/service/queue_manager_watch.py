@@ -1,4 +1,4 @@
-"""The queue manager and its queues, inspected in a thread of its own at intervals, for problems and for metrics."""
+"""Periodic inspections of the queue manager and its queues, for problem reports and metrics."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ log = logging.getLogger(__name__)
 
 #: Seconds between inspections.
 INTERVAL: Final = 15.0
-#: Seconds that a scrape waits for an inspection, and for which older findings are shown if it does not end.
+#: Maximum time that a scrape waits for an inspection, and for which older results may be used instead, in seconds.
 _WAIT: Final = 2.0
 _STALE: Final = 60.0
 
 
 class QueueManagerWatch:
-    """What is known of the queue manager of a host. Called on the event loop; a thread inspects the queues."""
+    """The status of the queue manager. Methods are called on the event loop. A thread inspects the queues."""
 
     def __init__(self, host: Host, configuration: Callable[[], Configuration]) -> None:
-        #: the ages of messages are wanted, too
+        #: whether message ages are required, too
         self.ages = False
         self._host = host
         self._configuration = configuration
         self._inquiry = host.inquiry()
         self._loop = asyncio.get_running_loop()
-        #: queues to inspect; None ends the thread
+        #: queues to inspect; None stops the thread
         self._asked: SimpleQueue[Sequence[str] | None] = SimpleQueue()
-        # A daemon: a queue manager that does not answer must not keep the bridge from ending.
+        # A daemon thread, so that a queue manager that does not answer cannot keep the bridge from ending.
         self._thread = threading.Thread(target=self._run, name="queue manager watch", daemon=True)
         self._looked = asyncio.Event()
         self._looked.set()
-        #: when `status` has asked for an inspection
+        #: time of the last inspection requested by `status`
         self._asked_at = -_STALE
         self._found: QueueManagerStatus | None = None
         self._found_at = -_STALE
@@ -52,20 +52,20 @@ class QueueManagerWatch:
         self._thread.start()
 
     def begin(self) -> None:
-        """Report problems from now on: the transmission queue is this bridge's."""
+        """Start reporting problems: the transmission queue now belongs to this bridge."""
         self._diverted = DivertedMessages()
         self._inspect_regularly()
 
     @property
     def problems(self) -> list[str]:
-        """What makes messages for clients go to the dead-letter queue, in words."""
+        """Descriptions of problems that send client messages to the dead-letter queue."""
         return [] if self._diverted is None else self._diverted.problems
 
     async def status(self) -> QueueManagerStatus | None:
-        """Return the latest findings, after another inspection if it is time for one; None if they are too old."""
+        """Return the latest result, after a new inspection if the interval has passed; None if the result is too old."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
-                # One that is under way may have begun before what the caller wants to see.
+                # A running inspection may have begun before the state that the caller wants to see.
                 await self._looked.wait()
                 if time.monotonic() - self._asked_at >= self._inquiry.interval:
                     self._asked_at = time.monotonic()
@@ -97,7 +97,7 @@ class QueueManagerWatch:
                 away = True
             except Exception:
                 log.exception("MQB9102E inspecting the queues failed")
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._set, found)
         self._inquiry.close()
 
@@ -108,14 +108,14 @@ class QueueManagerWatch:
             self._diverted.review(found, self._configuration().transmission_queue, self._found_at)
 
     def stop(self) -> None:
-        """End the thread after the inspection that is under way."""
+        """Stop the thread after the current inspection."""
         if self._timer is not None:
             self._timer.cancel()
         self._asked.put(None)
 
 
 def queues_of(configuration: Configuration, dead_letter_queue: str) -> list[str]:
-    """Return the queues that matter to a bridge: its own, and those that its mappings name as a whole."""
+    """Return the queues that a bridge uses: its own, and the literal queue names of its mappings."""
     found = [configuration.transmission_queue, STATE_QUEUE, dead_letter_queue]
     if configuration.mappings or configuration.pipelines:
         found.append(MAPPING_STATE_QUEUE)

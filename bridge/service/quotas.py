@@ -1,7 +1,7 @@
-"""Quotas: how many sessions and subscriptions one user, one network, and all clients together may have.
+"""Quotas for the number of sessions and subscriptions per user, per network, and of all clients together.
 
-Client identifiers are free for clients to choose, so a limit for each of them bounds nothing in total. Users are counted if
-they were authenticated and have a name: a claimed name is also free to choose.
+Clients choose their client identifiers freely, so a limit per client identifier would not limit the total. Only authenticated
+user names are counted, because claimed names are chosen freely, too.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from bridge.config import LimitsConfig
 from bridge.telemetry.identity import Principal
 from bridge.telemetry.session import Session
 
-#: Topic levels that each of limits.subscriptions may have on average.
+#: Average number of topic levels allowed for each subscription of limits.subscriptions.
 LEVELS_PER_SUBSCRIPTION: Final = 10
 
 
 class _Counted(NamedTuple):
-    """What a session currently counts for."""
+    """The amounts that a session counts for."""
 
     user: str
     network: str
@@ -25,9 +25,9 @@ class _Counted(NamedTuple):
 
 
 class Quotas:
-    """The sessions and subscriptions that exist, by user and by network.
+    """Counts existing sessions and subscriptions by user and by network.
 
-    A session counts from `update` to `end`, which is after its messages are removed.
+    A session counts from `update` to `end`, which is called after its messages are removed.
     """
 
     def __init__(self, limits: LimitsConfig) -> None:
@@ -39,7 +39,7 @@ class Quotas:
         self._subscriptions = 0
 
     def update(self, session: Session) -> None:
-        """Count a session that begins, or whose owner or subscriptions changed."""
+        """Count a new session, or one whose owner or subscriptions have changed."""
         self._count(session, _Counted(_user_of(session.principal), session.network, subscriptions_of(session)))
 
     def update_subscriptions(self, session: Session) -> None:
@@ -64,7 +64,7 @@ class Quotas:
                 self._subscriptions += sign * one.subscriptions
 
     def session_excess(self, principal: Principal, network: str) -> str:
-        """Return the limit, in words, that one more session of a user from a network would exceed; blank if there is none."""
+        """Return a description of the limit that another session would exceed, or ""."""
         limits, user = self.limits, _user_of(principal)
         if len(self._counted) >= limits.sessions:
             return f"there are {len(self._counted)} sessions already (limits.sessions)"
@@ -75,7 +75,7 @@ class Quotas:
         return ""
 
     def subscriptions_left(self, session: Session) -> tuple[int, str]:
-        """Return how many subscriptions a session may add, and the limit, in words, that is reached first."""
+        """Return how many subscriptions a session may add, and a description of the limit reached first."""
         limits, user = self.limits, _user_of(session.principal)
         own, most = subscriptions_of(session), limits.subscriptions
         choices = [(most - own, f"a client has at most {most} subscriptions (limits.subscriptions)")]
@@ -89,9 +89,9 @@ class Quotas:
 
 
 def levels_left(session: Session, limits: LimitsConfig) -> int:
-    """Return how many topic levels the filters of a session may have in addition to those that they have.
+    """Return how many topic levels may be added to a session's topic filters.
 
-    A publication may have to be compared with every level of every filter: "many filters" and "deep filters" are bounded
+    A publication may have to be compared with every level of every filter. So this limits many filters and deep filters
     together.
     """
     filters = (*session.filters, *(topic_filter for topic_filter, _ in session.shares.values()))
@@ -99,17 +99,17 @@ def levels_left(session: Session, limits: LimitsConfig) -> int:
 
 
 def subscriptions_of(session: Session) -> int:
-    """Return how many subscriptions a session has. Each shared subscription counts once for each member."""
+    """Return the number of a session's subscriptions. A shared subscription counts once per member."""
     return len(session.filters) + len(session.shares)
 
 
 def _user_of(principal: Principal | None) -> str:
-    """Return the user whose quota applies; blank if there is none."""
+    """Return the user whose quota applies, or ""."""
     return principal.user if principal is not None and principal.authenticated else ""
 
 
 def _add(counts: dict[str, int], key: str, number: int) -> None:
-    """Add to a count. A blank key is not counted, and a count of 0 is not kept."""
+    """Add to a count. Blank keys are not counted, and counts of 0 are removed."""
     if not key:
         return
     count = counts.get(key, 0) + number

@@ -1,4 +1,4 @@
-"""What the telemetry service tells the archive: each call encodes one batch, hands it over and returns at once."""
+"""The recorder of the telemetry service for the archive. Each call encodes a batch, queues it and returns immediately."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _PUBLISHED, _ACKNOWLEDGED, _FINISHED, _DEAD_LETTERED = (
 
 
 class Recorder:
-    """The archive of one telemetry service. Everything is called on its event loop; `clock` is the service's.
+    """The archive of a telemetry service. Methods are called on its event loop; `clock` is the service's clock.
 
-    Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
+    Raises ArchiveError if pyarrow is not installed or the directory is not writable.
     """
 
     def __init__(self, config: ArchiveConfig, clock: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class Recorder:
         self._producer = self._archive.producer()
         self._mappings: dict[str, MappingRecorder] = {}
         self._clock = clock
-        # Strings of identities, which come as bytes; few, and asked for with each batch.
+        # decoded user names: there are few, and each batch needs one
         self._users: dict[bytes, str] = {}
 
     def listen(self, events: EventBus) -> None:
@@ -71,7 +71,7 @@ class Recorder:
         events.subscribe(DeadLettered, self._dead_lettered)
 
     def _recovered(self, event: Recovered) -> None:
-        """Start the archive with the subscriptions that exist."""
+        """Start the archive with the existing subscriptions."""
         now = now_us()
         self._producer.keep(archived.Started(now))
         for one in event.subscriptions:
@@ -81,13 +81,13 @@ class Recorder:
         self._archive.start()
 
     def mapping(self, name: str) -> MappingRecorder:
-        """Return the recorder for the thread of a mapping; the same for all its lives."""
+        """Return the recorder for a mapping's thread. Restarts of the mapping use the same recorder."""
         if name not in self._mappings:
             self._mappings[name] = MappingRecorder(name, self._archive.producer())
         return self._mappings[name]
 
     def close(self, timeout: float) -> None:
-        """Have written what is left; for at most so many seconds. It blocks: call it in a thread of its own."""
+        """Write the remaining events, for at most `timeout` seconds. Blocks: call it on a separate thread."""
         if not self._archive.close(timeout):
             log.warning(
                 "MQB7011W archive: not all of it is written after %g s; what its process has it still writes, the "
@@ -107,7 +107,7 @@ class Recorder:
     # Publications ----------------------------------------------------------------------------------------------------
 
     def published(self, event: Published) -> None:
-        """Record publications of a client whose unit of work ended."""
+        """Record a client's publications after the end of their unit of work."""
         session, publications, completion = event.session, event.publications, event.completion
         refusals: Mapping[int, str] = {}
         if completion.failure:
@@ -131,7 +131,7 @@ class Recorder:
         session, effects = event.session, event.effects
         in_flight = session.outbox.in_flight.deliveries
         taken = [(message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged] + effects.released
-        # Of one queue manager, all are of one kind.
+        # All messages of one queue manager are of one kind.
         parts = taken[0][2].raw is None
         messages: list[tuple[Any, ...]] = []
         for message_id, outgoing, one in taken:
@@ -218,7 +218,7 @@ class Recorder:
 
 
 def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
-    """Return all that is known of a message for a client: the fields of `bridge.archive.events.Delivery`."""
+    """Return the fields of `bridge.archive.events.Delivery` for a message to a client."""
     message = transmission.message
     put = transmission.put_time
     rest = (reason, transmission.persistent, transmission.user_data)
@@ -232,7 +232,7 @@ def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ..
 
 
 def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
-    """Return a message that came as bytes; that of a queue manager elsewhere as it lies on the transmission queue."""
+    """Return a message that arrived as bytes. For remote queue managers, as stored on the transmission queue."""
     raw = transmission.raw
     if raw is not None:
         return raw
