@@ -1,4 +1,4 @@
-"""Reloading the configuration: reading it again, and applying what can change while the bridge runs."""
+"""Reloading the configuration: reading the file again, and applying changes while the bridge runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ S = TypeVar("S", bound=Section)
 
 
 class Takeover:
-    """Has a configuration take the place of the one before; `bridge.service.reload.Reload` calls it."""
+    """Applies a configuration in place of the previous one."""
 
     def __init__(self, parts: Parts, authenticators: Authenticators) -> None:
         self._parts = parts
         self._authenticators = authenticators
 
     async def __call__(self, before: Configuration, after: Configuration) -> list[str]:
-        """Let what has changed hold; return lines that say what. Raises ReloadRefused: then nothing has changed."""
+        """Apply the changes and return lines that describe them. Raises ReloadRefused before anything has changed."""
         parts = self._parts
         channels = self._channels(before, after)
         log = with_command_line(parts.configuration.log, before.log, after.log)
@@ -55,7 +55,7 @@ class Takeover:
         for channel in parts.channels:
             if channel.tls is not None:
                 channel.tls.look_again()
-        # Whatever has changed: the level may have been set since the file was read.
+        # Even without changes: the level may have been set by a command.
         configure(log)
         lines = []
         if log != parts.configuration.log:
@@ -86,55 +86,58 @@ class Takeover:
 
 
 def with_command_line(running: S, before: S, after: S) -> S:
-    """Return a section as the file has it now, with what the command line says where the file is as it was before."""
+    """Return a section from the file, with the running values of settings that have not changed in the file.
+
+    Running values include those from the command line.
+    """
     same = [name for name in type(after).model_fields if getattr(before, name) == getattr(after, name)]
     return after.model_copy(update={name: getattr(running, name) for name in same})
 
 
 log = logging.getLogger(__name__)
 
-#: Sections that a running bridge takes over.
+#: Sections that a running bridge can apply.
 LIVE = frozenset({"mappings", "links", "channels", "channel_authentication", "limits", "log", "audit_log"})
-#: And what it takes over of the section `admin`.
+#: Settings of the section `admin` that a running bridge can apply.
 LIVE_OF_ADMIN = frozenset({"authentication", "administrators", "open_metrics", "payloads"})
 
 
 def admin_of(running: Configuration, after: Configuration) -> AdminConfig:
-    """Return the section `admin` that a bridge has when it has taken over a configuration."""
+    """Return the section `admin` of a bridge after it has applied a configuration."""
     return running.admin.model_copy(update={name: getattr(after.admin, name) for name in LIVE_OF_ADMIN})
 
 
 class ConfigurationSource(msgspec.Struct, frozen=True):
-    """Where a configuration came from, and how to read it from there again."""
+    """The source of a configuration, for reloading it."""
 
     path: Path
-    #: the file as it was read at the start, without what the command line adds to it: what is not live runs as it says
+    #: the file as read at the start, without command line options; sections that are not live keep running with it
     file: Configuration
     #: raises ConfigurationError
     load: Callable[[Path], Configuration]
 
 
 class ReloadRefused(Exception):
-    """A configuration cannot be taken over, and nothing of it is; words for a person."""
+    """A configuration cannot be applied, and nothing has changed. The message is for display."""
 
 
-#: Takes over a configuration in the place of another, both as files say them; returns lines that say what has changed.
+#: Applies a configuration in place of another, both without command line options. Returns lines that describe the changes.
 #: Raises ReloadRefused.
 TakeOver = Callable[[Configuration, Configuration], Awaitable[list[str]]]
 
 
 class Reload:
-    """What SIGHUP and `mqbridge reload` do."""
+    """The reload performed by SIGHUP and `mqbridge reload`."""
 
     def __init__(self, source: ConfigurationSource | None, take_over: TakeOver) -> None:
         self._source = source
         self._take_over = take_over
-        #: what was read last
+        #: the last configuration read
         self._last: Configuration | None = None
         self._reading = asyncio.Lock()
 
     async def __call__(self) -> tuple[bool, list[str]]:
-        """Read the file again; return whether it was taken over, and lines that say what has changed, or why nothing has."""
+        """Reload the file. Return whether it was applied, and lines that describe the changes or the error."""
         source = self._source
         if source is None:
             return self._log(False, ["the bridge was started without a configuration file; nothing is reloaded"])

@@ -1,4 +1,4 @@
-"""Resumption: what a client may still receive that takes up a session again (its subscriptions are authorized again)."""
+"""Resumption of sessions: authorizes the subscriptions of a resumed session again."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ log = logging.getLogger(__name__)
 
 
 class Failure(Exception):
-    """The subscriptions of a session cannot be authorized now; words for the log."""
+    """The subscriptions of a session cannot be authorized now. The message is for the log."""
 
 
 async def authorize_again(
     service: TelemetryService, client: Client, session: Session, identity: ClientIdentity, topics: TopicAccess | None
 ) -> None:
-    """Unsubscribe a resumed session from all that its client may not receive any longer. Raises Failure.
+    """Remove the subscriptions of a resumed session that its client is no longer allowed to have. Raises Failure.
 
-    The rules of the channel are checked if they differ from those of the previous connection, or if that one is not known
+    The channel's rules are checked if they differ from those of the previous connection, or if that connection is unknown
     because the bridge was restarted. The queue manager decides what it checks (`Backend.authorize`).
     """
     while (earlier := service.resuming.get(session)) is not None:
-        # A previous connection of the same owner began this. The next one must not get messages before it has ended.
+        # A previous connection of the same owner has started this. The client must not get messages before it has ended.
         await asyncio.wait([earlier])
     service.resuming[session] = ended = asyncio.get_running_loop().create_future()
     try:
@@ -48,7 +48,7 @@ async def authorize_again(
 
 
 class Authorization:
-    """The subscriptions of one resumed session while they are being authorized."""
+    """The authorization of one resumed session's subscriptions."""
 
     def __init__(self, service: TelemetryService, client: Client, session: Session, identity: ClientIdentity) -> None:
         self._service = service
@@ -56,21 +56,22 @@ class Authorization:
         self._session = session
         self._user = identity.user.decode("utf-8", "replace")
         self._changed = identity.user != session.identity.user
-        #: topic filters as clients write them, with the reason in words
+        #: topic filters as written by the client -> reason for display
         self._denied: dict[str, str] = {}
 
     async def run(self, topics: TopicAccess | None) -> None:
-        """Check the rules of the channel, ask the queue manager, and end what is denied. Raises Failure."""
+        """Check the channel's rules and the queue manager's authorities, and remove denied subscriptions. Raises Failure."""
         failure = await self._check(topics)
         if self._denied and self._current:
             self._report()
             service, session = self._service, self._session
-            # Members that left are on record with the next record of the session, which precedes CONNACK.
+            # The next record of the session, which precedes CONNACK, contains the changed memberships.
             for share in service.delivery.shares.of(session):
                 if share.subscription.written in self._denied:
                     service.leave_share(session, share)
                     service.end_share(share)
-            # What waits for denied subscriptions goes first, on disk: after a crash nothing would show what it came for.
+            # Remove the messages of denied subscriptions first: after a crash, nothing would show which subscription they
+            # came for.
             await self._discard()
             await self._unsubscribe()
             if self._current and not failure:
@@ -79,7 +80,7 @@ class Authorization:
             raise Failure(failure)
 
     async def _check(self, topics: TopicAccess | None) -> str:
-        """Find out which subscriptions are denied; return why others cannot be authorized, or ""."""
+        """Determine the denied subscriptions. Return why others cannot be authorized, or ""."""
         session = self._session
         shares = {share.subscription.written: share for share in self._service.delivery.shares.of(session)}
         if topics is not None and (session.topics is None or not session.topics.subscribes_like(topics)):
@@ -126,7 +127,7 @@ class Authorization:
 
     @property
     def _current(self) -> bool:
-        """Whether the session has not ended meanwhile."""
+        """Whether the session has not ended in the meantime."""
         return self._service.sessions.get(self._session.client_id) is self._session
 
     async def _discard(self) -> None:
@@ -144,7 +145,7 @@ class Authorization:
                 or subscription_data(user_data) is FOREIGN
                 or transmission.client_id != session.client_id
             ):
-                return False  # put straight to the client, or for a subscription that is not its own
+                return False  # put directly to the client, or for another subscription
             return not remaining.find(transmission.topic or "")
 
         removals = outbox.withdraw_sent(unwanted) + outbox.withdraw_waiting(unwanted)
@@ -153,7 +154,7 @@ class Authorization:
         completion = await service.units.committed(UnitOfWork(removals=removals))
         if completion.failure:
             if self._denied.keys() & session.filters.keys():
-                # The next resumption discards them. Without the filters, nothing would tell it to: they stay on disk.
+                # The next resumption discards these messages. Without the filters, it would not, and they would stay on disk.
                 outbox.mark_sent([one.msg_number for one in removals])
                 outbox.backlog.extendleft(reversed(removals))
             raise Failure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
@@ -162,7 +163,7 @@ class Authorization:
         service.delivery.review(outbox.backlog)
 
     async def _unsubscribe(self) -> None:
-        """Remove denied subscriptions, and discard the messages that were on their way. Raises Failure."""
+        """Remove denied subscriptions, and discard messages still on their way. Raises Failure."""
         service, session = self._service, self._session
         denied = [topic_filter for topic_filter in self._denied if topic_filter in session.filters]
         if not self._current or not denied:
@@ -176,6 +177,6 @@ class Authorization:
             raise Failure(f"subscriptions cannot be removed: {cmqc.reason_name(reason)}")
         if DEFAULT_QOS_TOPIC in user_data:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
-        # What was on its way is with the session after the deliveries that wait for their turn.
+        # Those messages reach the session after the deliveries that wait for their turn.
         await service.turns.turn()
         await self._discard()

@@ -16,12 +16,12 @@ from bridge.service.client import Client
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the jobs of one `Turns` take in one turn of the event loop. The job that exceeds them is the last one.
+#: Seconds that the jobs of one `Turns` may take per turn of the event loop. The job that exceeds the limit is the last one.
 SECONDS_PER_TURN = 0.01
 
 
 class Turns:
-    """Runs jobs at once while this turn of the event loop has time left for them, and the others in later turns, in order."""
+    """Runs jobs immediately while there is time in the current turn of the event loop, and the rest in later turns."""
 
     def __init__(self) -> None:
         self._jobs: deque[Callable[[], None]] = deque()
@@ -29,24 +29,27 @@ class Turns:
         self._spent = 0.0
         self._running = False
         self._scheduled = False
-        #: jobs wait, or one is running
+        #: jobs are queued, or one is running
         self.waiting = False
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run a job after the jobs that wait, at once if there is time. A job that raises is logged, and the others go on."""
+        """Run a job after the queued ones, immediately if there is time.
+
+        Exceptions are logged and do not affect other jobs.
+        """
         self._jobs.append(job)
         self.waiting = True
         if not self._running:
             self._work()
 
     def turn(self) -> asyncio.Future[None]:
-        """Wait until the jobs that wait now have run."""
+        """Return a future that is done when the currently queued jobs have run."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.run(partial(resolve, turn, None))
         return turn
 
     async def finish(self) -> None:
-        """Return when no job waits."""
+        """Wait until no job is queued."""
         while self._jobs:
             await self.turn()
 
@@ -79,17 +82,17 @@ Sequence = Coroutine[Any, Any, None]
 
 
 class Sequences:
-    """The sequences that are running."""
+    """Runs sequences and keeps references to their tasks."""
 
     def __init__(self) -> None:
-        #: the event loop itself keeps no reference to a task
+        #: the event loop keeps no strong reference to tasks
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, client: Client, sequence: Sequence) -> asyncio.Task[None] | None:
-        """Run a sequence at once up to its first await that has to wait, and the rest as a task; None if there is no rest.
+        """Run a sequence immediately up to its first blocking await, and the rest as a task. Return the task, or None.
 
-        So a client's packets reach the queue manager in the order in which they came, and an answer that the queue manager
-        gives at once goes out at once. From Python 3.12 on, asyncio has this itself (`eager_start`).
+        This preserves the order of a client's packets towards the queue manager, and immediate answers are sent immediately.
+        Python 3.12 provides this as `eager_start`.
         """
         guarded = _guarded(client, sequence)
         try:
@@ -103,7 +106,7 @@ class Sequences:
 
 
 async def _guarded(client: Client, sequence: Sequence) -> None:
-    """Run a sequence. If it raises, only its client is disconnected."""
+    """Run a sequence. If it raises, disconnect only its client."""
     try:
         await sequence
     except Exception:

@@ -1,1 +1,1 @@
-"""Administration of a running bridge: the requests of `bridge.administration`, answered on its event loop."""
+"""Administration of a running bridge: handlers of the requests in `bridge.administration`."""

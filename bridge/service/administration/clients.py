@@ -1,4 +1,4 @@
-"""Clients and sessions as an administrator lists, looks at, disconnects and purges them."""
+"""Administration of clients and sessions: listing, showing, disconnecting and purging them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 from bridge.telemetry.session import Session
 
-#: What `translate` takes for a wildcard beside `*`: a client identifier may have it.
+#: Wildcards of `translate` other than `*`, escaped because client identifiers may contain them.
 _OTHER_WILDCARDS = compiled(r"[?\[]")
-#: Messages that wait for a client and are told of.
+#: Maximum number of messages shown from a client's backlog.
 WAITING_SHOWN = 100
-#: Sessions that are ended at once, before these have been committed: each is a unit of work, and ends subscriptions.
+#: Number of sessions purged before waiting for their commits. Each is a unit of work and ends subscriptions.
 PURGES_AT_A_TURN = 20
-#: Seconds that a commit may take before the answer says that it is not done yet.
+#: Seconds to wait for commits before reporting that they are not finished.
 COMMIT_TIMEOUT = 10.0
 
 
 async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]:
-    """Return the clients that a request asks for, by client identifier, the first ones where there are more."""
+    """Return the matching clients by client identifier, up to the requested number of rows."""
     wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
     now, rows = time.time(), min(request.rows, MOST_ROWS)
     found: list[ClientStatus] = []
@@ -43,7 +43,7 @@ async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]
 
 
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
-    """Return all that is known of a client. Raises Refused."""
+    """Return the details of a client. Raises Refused."""
     session = _session(parts, request.client_id)
     client = parts.service.clients.get(request.client_id)
     subscriptions = [ClientSubscriptionStatus(*one) for one in sorted(session.filters.items())]
@@ -73,7 +73,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
 
 
 async def disconnect_client(parts: Parts, request: DisconnectClient) -> Done:
-    """Disconnect a client; its will is published. Raises Refused."""
+    """Disconnect a client and publish its will. Raises Refused."""
     client = parts.service.clients.get(request.client_id)
     if client is None:
         _session(parts, request.client_id)
@@ -83,7 +83,7 @@ async def disconnect_client(parts: Parts, request: DisconnectClient) -> Done:
 
 
 async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
-    """End sessions: their subscriptions, what waits, their wills; connected clients are disconnected. Raises Refused."""
+    """End sessions, including subscriptions, backlogs and wills. Connected clients are disconnected. Raises Refused."""
     if request.client_id is not None:
         session = _session(parts, request.client_id)
         if why := _spared(parts, session, request, time.time()):
@@ -113,7 +113,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
 
 
 def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -> str:
-    """Return why a session is not among those that a purge is for, as what is said of the client; "" where it is."""
+    """Return why a session is not affected by a purge, or ""."""
     if request.channel not in (None, session.channel):
         return f"is not of channel {request.channel}, but of {session.channel}"
     if request.away_for is None or (away := _away_for(parts, session, now)) >= request.away_for:
@@ -122,7 +122,7 @@ def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -
 
 
 async def _committed(parts: Parts) -> list[str]:
-    """Wait until all units of work given so far have ended; a line that says so where that takes long."""
+    """Wait for all submitted units of work. Return a line for display if they have not ended in time."""
     try:
         async with asyncio.timeout(COMMIT_TIMEOUT):
             await parts.service.settled()
@@ -136,7 +136,7 @@ def purge(parts: Parts, session: Session) -> None:
     """End a session, its client's connection and its will."""
     client = parts.service.clients.get(session.client_id)
     if client is not None:
-        client.will = None  # PURGE CHANNEL: the will is deleted
+        client.will = None  # as with PURGE CHANNEL
         client.close("purged by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
         parts.service.lost(client)
     parts.service.wills.withdraw(session.client_id)
@@ -145,7 +145,7 @@ def purge(parts: Parts, session: Session) -> None:
 
 
 async def _sessions(parts: Parts, wanted: Callable[[str], bool]) -> AsyncIterator[Session]:
-    """Yield the sessions whose client identifiers are wanted, in order; the event loop turns meanwhile."""
+    """Yield matching sessions by client identifier, yielding to the event loop regularly."""
     sessions = parts.service.sessions
     for number, client_id in enumerate(sorted(filter(wanted, list(sessions))), 1):
         session = sessions.get(client_id)
@@ -163,15 +163,15 @@ def _session(parts: Parts, client_id: str) -> Session:
 
 
 def _away_for(parts: Parts, session: Session, now: float) -> float:
-    """Return the seconds that a client has been away; -1.0 for one that is connected.
+    """Return the seconds since a client disconnected; -1.0 if it is connected.
 
-    Of one that an older version of the bridge has put on record it is known only that it was away at the start.
+    Sessions recorded by older versions of the bridge count as disconnected since the start of the bridge.
     """
     return -1.0 if session.connected else now - (session.since or parts.started_at)
 
 
 def status_of(parts: Parts, session: Session) -> ClientStatus:
-    """Return how a client is, and its session."""
+    """Return the status of a client and its session."""
     client = parts.service.clients.get(session.client_id)
     return ClientStatus(
         client_id=session.client_id,

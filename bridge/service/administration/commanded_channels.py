@@ -1,4 +1,4 @@
-"""The channels of a running bridge for the commands of its queue manager: `bridge.mq.telemetry_channels.RunningChannels`."""
+"""Access to the running channels for MQ commands: `bridge.mq.telemetry_channels.RunningChannels`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 
 
 class CommandedChannels:
-    """Looks at the channels on any thread, and has the event loop do what commands ask for, one after the other."""
+    """Reads channel status on any thread, and performs commands one at a time on the event loop."""
 
     def __init__(self, parts: Parts, authenticators: Authenticators) -> None:
         self._parts = parts
         self._authenticators = authenticators
         self._loop = asyncio.get_running_loop()
         self._working = asyncio.Lock()
-        #: the event loop itself keeps no reference to a task
+        #: the event loop keeps no strong reference to tasks
         self._tasks: set[asyncio.Task[None]] = set()
-        #: by name of a channel: what the command asked for that came last and is not done yet
+        #: channel name -> the last unfinished command and the resulting state
         self._asked: dict[str, tuple[object, ChannelState]] = {}
 
     def statuses(self) -> Sequence[ChannelStatus]:
@@ -94,7 +94,7 @@ class CommandedChannels:
             channel = channels.get(name)
             if channel is None:
                 return
-            # Nobody comes back meanwhile; and the wills go before the connections do.
+            # Prevent clients from reconnecting, and delete wills before closing connections.
             channel.stop_listening()
             connected = [own for own, client in service.clients.items() if client.channel.name == name]
             for number, own in enumerate(connected, 1):
@@ -119,7 +119,7 @@ class CommandedChannels:
         self._ask(work)
 
     def _ask(self, work: Callable[[], Awaitable[None]], name: str = "", state: ChannelState | None = None) -> None:
-        """Have the event loop do something behind what it was asked for before; a channel is in this state until then."""
+        """Schedule a command on the event loop after the previous ones. Until it ends, the channel's state is `state`."""
         mark = object()
         if state is not None:
             self._asked[name] = mark, state

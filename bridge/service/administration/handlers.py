@@ -1,4 +1,4 @@
-"""Handlers of administrative requests: one table from request to handler."""
+"""Handlers of administration requests, and the table that maps requests to handlers."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ if TYPE_CHECKING:
 
 
 async def list_channels(parts: Parts, request: ListChannels) -> list[ChannelStatus]:
-    """Return how each channel is, in the order of the configuration; those that commands have defined come behind."""
+    """Return the status of all channels in the order of the configuration, then those defined by commands."""
     return statuses_of(parts)
 
 
 def statuses_of(parts: Parts) -> list[ChannelStatus]:
-    """Return how each channel is. Callable on any thread."""
+    """Return the status of all channels. May be called on any thread."""
     clients: dict[str, int] = {}
     for client in list(parts.service.clients.values()):
         clients[client.channel.name] = clients.get(client.channel.name, 0) + 1
     found = []
-    # The register's: a command may ask for one that it has defined just now.
+    # Use the register: a command may inquire about a channel that it has just defined.
     for config in parts.host.telemetry_channels.channels:
         channel = parts.channels.get(config.name)
         bound = None if channel is None else channel.endpoint
@@ -98,7 +98,7 @@ def statuses_of(parts: Parts) -> list[ChannelStatus]:
 
 
 async def start_channel(parts: Parts, request: StartChannel) -> Done:
-    """Have a channel listen again. Raises Refused."""
+    """Start a stopped channel. Raises Refused."""
     try:
         return Done([await parts.channels.start(request.name)])
     except ChannelError as error:
@@ -106,7 +106,7 @@ async def start_channel(parts: Parts, request: StartChannel) -> Done:
 
 
 async def stop_channel(parts: Parts, request: StopChannel) -> Done:
-    """Stop a channel, or disconnect one client of it. Raises Refused."""
+    """Stop a channel, or disconnect one of its clients. Raises Refused."""
     if request.client_id is not None:
         client = parts.service.clients.get(request.client_id)
         if client is None or client.channel.name != request.name:
@@ -119,7 +119,7 @@ async def stop_channel(parts: Parts, request: StopChannel) -> Done:
         raise Refused(str(error)) from error
 
 
-#: Clients of one reading at most.
+#: Maximum number of clients in one reading.
 MOST_CLIENTS = 1_000
 
 
@@ -153,13 +153,12 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
     )
 
 
-# The client of brokers is imported where there is a link.
-#: Seconds that a trial may take in all.
+#: Total timeout of a link test, in seconds.
 TRIAL_TIMEOUT = 45.0
 
 
 async def list_links(parts: Parts, request: ListLinks) -> list[LinkStatus]:
-    """Return the links, in the order of the configuration, and who is connected to each."""
+    """Return the links in the order of the configuration, with their connections."""
     connections: dict[str, list[LinkConnectionStatus]] = {}
     for mapping, connection in parts.mappings.links():
         connections.setdefault(connection.name, []).append(_status(mapping, connection))
@@ -189,7 +188,7 @@ def _status(mapping: str, connection: LinkConnection) -> LinkConnectionStatus:
 
 
 async def test_link(parts: Parts, request: TestLink) -> Answer:
-    """Try a connection to a link's broker, and say each step; one at a time is tried. Raises Refused."""
+    """Test a new connection to a link's broker and return the steps. Only one test runs at a time. Raises Refused."""
     config = parts.configuration.links.get(request.name)
     if config is None:
         raise Refused(f"there is no link {request.name}")
@@ -197,7 +196,7 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
         raise Refused("another link is being tried; try again when that is over")
     parts.trying_link = True
     steps: list[str] = []
-    # Its thread goes on where it is given up: only when it has ended is there another.
+    # After a timeout, the thread keeps running. The next test must wait until it has ended.
     trial = asyncio.get_running_loop().run_in_executor(None, _try, request.name, config, steps)
 
     def ended(_: object) -> None:
@@ -214,8 +213,8 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
 
 
 def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
-    """Add the steps of a trial to a list, on a thread of its own; return why it failed, None where it has not."""
-    # Imported by who asks: with it comes the client of brokers, which many a bridge has no use for.
+    """Append the steps of a test to a list, on a separate thread. Return the error, or None."""
+    # Imported on demand: many bridges do not need the broker client.
     from bridge.link.trial import TrialFailed, try_link
     from bridge.service.mappings.link_session import password_of
 
@@ -228,18 +227,18 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
 
 
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Done:
-    """Write the log from a level on, until the bridge ends or reads its configuration file again with another."""
+    """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
     return Done([f"the log has {request.level} and above"])
 
 
 async def list_mappings(parts: Parts, request: ListMappings) -> list[Status]:
-    """Return what each mapping does and did, in the order of the configuration."""
+    """Return the status of each mapping in the order of the configuration."""
     return parts.mappings.statuses()
 
 
 async def pause_mapping(parts: Parts, request: PauseMapping) -> Done:
-    """Have a mapping take nothing more. Raises Refused."""
+    """Pause a mapping. Raises Refused."""
     try:
         return Done([await parts.mappings.pause(request.name)])
     except MappingError as error:
@@ -247,7 +246,7 @@ async def pause_mapping(parts: Parts, request: PauseMapping) -> Done:
 
 
 async def resume_mapping(parts: Parts, request: ResumeMapping) -> Done:
-    """Have a mapping that was paused go on. Raises Refused."""
+    """Resume a paused mapping. Raises Refused."""
     try:
         return Done([await parts.mappings.resume(request.name)])
     except MappingError as error:
@@ -265,7 +264,7 @@ async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
 
 
 async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
-    """Return what is retained for a filter, and who subscribes. Raises Refused."""
+    """Return the retained publications and subscriptions of a topic filter. Raises Refused."""
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Refused(f"{request.topic_filter!r} is no topic filter: {error}")
     rows = _rows(request.rows)
@@ -284,15 +283,15 @@ async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:
-    """Read the configuration file again."""
+    """Reload the configuration file."""
     ok, lines = await parts.reload()
-    # Taken over it is, but not all of it was done.
+    # The configuration was applied, but not completely.
     ok = ok and not parts.channels.problems
     return Answer(ok=ok, lines=lines)
 
 
 async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
-    """Return how the bridge is, and what is not as it should be."""
+    """Return the status of the bridge and its problems."""
     statuses = parts.mappings.statuses()
     settings = parts.configuration.queue_manager
     return BridgeStatus(
@@ -323,7 +322,7 @@ def _queue_manager_state(parts: Parts) -> str:
 
 
 def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:
-    """Return the status of a bridge that stands by: a healthy one has no problems."""
+    """Return the status of a standby bridge, which has no problems."""
     settings = configuration.queue_manager
     return BridgeStatus(
         state=BridgeState.STANDING_BY,
@@ -346,7 +345,7 @@ def standby_status(configuration: Configuration, started_at: float, waits_for: s
 
 log = logging.getLogger(__name__)
 
-#: Answers a request: by a value that becomes the answer's `result`, by Done, or by the whole answer. Raises Refused.
+#: Handles a request. Returns the answer's `result`, Done, or a complete answer. Raises Refused.
 Handler = Callable[[Parts, Any], Awaitable[object]]
 
 HANDLERS: Final = MappingProxyType[type[Request], Handler](
@@ -380,13 +379,13 @@ class Administration:
         self.parts = parts
 
     async def answer(self, request: AnyRequest, user: str) -> Answer:
-        """Do what a request asks for; `user` is who asks, for the audit log."""
+        """Process a request. `user` is recorded in the audit log."""
         try:
             found = await HANDLERS[type(request)](self.parts, request)
         except Refused as error:
             answer = Answer(ok=False, lines=[str(error)])
         except Exception:
-            # A fault of the administration is no fault of the messages.
+            # An error of the administration must not affect messages.
             log.exception("MQB9001E a request of %s fails: %s", user, request)
             answer = Answer(ok=False, lines=["the bridge cannot answer that; its log says why"])
         else:

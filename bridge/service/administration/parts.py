@@ -1,4 +1,4 @@
-"""The parts of a running bridge that an administrator asks about, and the refusal of what cannot be done."""
+"""The parts of a running bridge that administration requests need, and the results of requests."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 
-#: Rows that are looked at in one turn of the event loop.
+#: Number of rows processed per turn of the event loop.
 ROWS_AT_A_TURN = 500
 
 
 class Refused(Exception):
-    """A request cannot be done; words for a person."""
+    """A request cannot be performed. The message is for display."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A request that was done: lines that tell a person of it."""
+    """A request was performed; `lines` are for display."""
 
     lines: list[str]
 
 
 class Parts(msgspec.Struct, kw_only=True):
-    """A running bridge, as its administration sees it."""
+    """The parts of a running bridge."""
 
-    #: as it was at the start, or as the last reload has left it
+    #: from the start or the last reload
     configuration: Configuration
     host: Host
     service: TelemetryService
@@ -44,7 +44,7 @@ class Parts(msgspec.Struct, kw_only=True):
     #: seconds since the epoch
     started_at: float
     state: BridgeState = BridgeState.STARTING
-    #: why the last reload changed nothing; blank if it succeeded, or there was none
+    #: why the last reload failed; blank if it succeeded, or there was none
     failed_reload: str = ""
-    #: a connection to a link's broker is being tried
+    #: a link test is running
     trying_link: bool = False

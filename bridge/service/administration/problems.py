@@ -1,4 +1,4 @@
-"""The current problems of a running bridge: the one list of `status`, `/readyz`, the metrics and the console."""
+"""The current problems of a running bridge, for `status`, `/readyz`, the metrics and the console."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.certificates import Certificates
 from bridge.service.mappings.status import LOOK_AHEAD, State
 
-#: Messages on a queue that count as a large backlog, or this part of its MAXDEPTH; and seconds after which one is old.
+#: Thresholds of a large backlog: number of messages, or fraction of MAXDEPTH; and age of an old backlog in seconds.
 LARGE_BACKLOG: Final = 100_000
 LARGE_PART: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
 #: Seconds after which a connected client should have acknowledged a message.
 ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
-#: Seconds before its end when a certificate is a problem.
+#: Seconds before expiry at which a certificate is reported.
 EXPIRES_SOON: Final = 30 * 86_400.0
-#: Files of certificates are read again when they have changed.
+#: Shared, so that only changed certificate files are read again.
 _certificates = Certificates()
 
 
 def not_serving(parts: Parts) -> list[Problem]:
-    """Return the problems for which clients are not served: the bridge is not ready."""
+    """Return the problems that prevent serving clients: the bridge is not ready."""
     return list(_not_serving(parts))
 
 
 async def problems(parts: Parts) -> list[Problem]:
-    """Return all current problems, those for which clients are not served first."""
+    """Return all current problems, beginning with those that prevent serving clients."""
     found = not_serving(parts)
     watch = parts.queue_manager_watch
     diverted = [
@@ -96,7 +96,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, skipped: str) -> Iterat
 
 
 def _backlog(queue: QueueStatus) -> str:
-    """Return why a backlog is a problem; blank if it is none."""
+    """Return why a backlog is a problem, or ""."""
     if queue.depth >= LARGE_PART * queue.max_depth:
         return f", which is nearly full: MAXDEPTH({queue.max_depth})"
     if queue.depth and queue.oldest_message_age is not None and queue.oldest_message_age > OLD_BACKLOG:
@@ -136,7 +136,7 @@ def _of_mappings(parts: Parts) -> Iterator[Problem]:
 
 
 async def _of_clients(parts: Parts) -> list[Problem]:
-    """Return a problem if connected clients acknowledge nothing: one for all of them, however many they are."""
+    """Return a single problem if connected clients acknowledge no messages."""
     silent: list[str] = []
     now = parts.service.clock()
     for number, (client_id, client) in enumerate(list(parts.service.clients.items()), 1):
@@ -156,7 +156,7 @@ async def _of_clients(parts: Parts) -> list[Problem]:
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:
-    """Return a problem for each certificate of a listener that has expired or expires soon. Reads files."""
+    """Return a problem for each listener certificate that has expired or expires soon. Reads files."""
     found, now = [], time.time()
     for listener, channel, file, expiry in _certificates.expiries(configuration):
         left = expiry - now

@@ -1,4 +1,4 @@
-"""The environment of mappings, which they share: how to reach the queue manager, and which others there are."""
+"""The environment shared by mappings: access to the queue manager, and knowledge of the other mappings."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ log = logging.getLogger(__name__)
 
 
 class MappingEnvironment:
-    """The bridge as its mappings see it."""
+    """The shared environment of a bridge's mappings."""
 
     def __init__(
         self, host: Host, owner: str, observer: Callable[[str], MappingObserver] = lambda _mapping: MappingObserver()
     ) -> None:
-        """Set up what the mappings of the bridge share.
+        """Create the environment.
 
-        `owner` tells the bridge from others on the same queue manager: the name of its transmission queue.
+        `owner` identifies the bridge among others on the same queue manager: the name of its transmission queue.
         """
-        #: returns, by the name of a mapping, what is told of each message that it moves
+        #: mapping name -> observer of its moved messages
         self.observer = observer
-        #: returns, by the name of a mapping, what traces the messages that it moves; None: nothing is traced
+        #: mapping name -> tracer of its moved messages; None if tracing is disabled
         self.traces: Callable[[str], MappingTraces] | None = None
         self._host = host
         self.owner = owner
         self.queue_manager = host.name
-        #: what hop marks of this bridge begin with: unlike its name, no other queue manager has it
+        #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
-        #: knows all mappings as they are configured now
+        #: knows all currently configured mappings
         self.guard = LoopGuard({}, host.name)
 
     def connect(self, purpose: str) -> Connection:
-        """Make a connection for the calling thread. Raises MQError."""
+        """Return a new connection for the calling thread. Raises MQError."""
         return self._host.connect(purpose)
 
     def remove_subscription(self, mapping: str) -> int:
-        """End what takes messages for a mapping that is no more; return how many waited there, and are gone."""
+        """Remove the subscription of a removed mapping; return how many waiting messages were deleted with it."""
         lost: list[int] = []
         self._with_connection(lambda connection: lost.append(remove_subscription(connection, mapping)))
         return sum(lost)
 
     def remove_record(self, mapping: str) -> None:
-        """End what is on record of how far a mapping has come that is no more."""
+        """Remove the progress record of a removed mapping."""
 
         def remove(connection: Connection) -> None:
             MappingState(connection, mapping).remove()
@@ -63,11 +63,11 @@ class MappingEnvironment:
         self._with_connection(remove)
 
     def bridge_id(self, connection: Connection) -> str:
-        """Return 8 hexadecimal digits that tell the queue manager from all others. Raises MQError."""
+        """Return 8 hexadecimal digits that identify the queue manager globally. Raises MQError."""
         return unique_name_of(connection, self.queue_manager).rpartition(".")[2]
 
     def recorded_client_id(self, mapping: str) -> str:
-        """Return the client identifier of the session that a mapping has at a broker; "" if none is on record."""
+        """Return the client identifier of a mapping's recorded session at a broker, or ""."""
         found: list[str] = []
 
         def load(connection: Connection) -> None:
@@ -79,11 +79,11 @@ class MappingEnvironment:
         return "".join(found)
 
     def remove_session(self, mapping: str) -> None:
-        """Forget that a mapping had a session at a broker."""
+        """Remove the record of a mapping's session at a broker."""
         self._with_connection(lambda connection: LinkSessions(connection).remove(mapping))
 
     def end_other_sessions(self, names: Set[str], links: Mapping[str, LinkConfig]) -> None:
-        """End the sessions at brokers of mappings that are no more in the configuration: else they gather for ever."""
+        """End the broker sessions of removed mappings, which would otherwise accumulate messages forever."""
 
         def end(connection: Connection) -> None:
             for session in LinkSessions(connection).all(self.owner):
@@ -99,7 +99,7 @@ class MappingEnvironment:
                     )  # fmt: skip
                     continue
                 there = config.model_copy(update={"host": session.host, "port": session.port})
-                # Imported where there is such a session: with it comes the client of brokers.
+                # Imported on demand: many bridges do not need the broker client.
                 from bridge.service.mappings.link_session import end_session
 
                 if end_session(session.mapping, session.link, there, session.client_id):
@@ -111,7 +111,7 @@ class MappingEnvironment:
         self._with_connection(end)
 
     def forget_others(self, names: Set[str]) -> None:
-        """Remove the subscriptions of mappings that are no more in the configuration."""
+        """Remove the subscriptions of mappings that are no longer in the configuration."""
 
         def forget(connection: Connection) -> None:
             self.origin = unique_name_of(connection, self.queue_manager)
@@ -121,9 +121,9 @@ class MappingEnvironment:
         self._with_connection(forget)
 
     def _with_connection(self, clean_up: Callable[[Connection], object]) -> None:
-        """Run a clean-up on a connection of its own; put a failure into the log.
+        """Run a clean-up on a separate connection, and log failures.
 
-        What is left behind does no harm but to take up room: the bridge goes on, and the next start tries again.
+        A failed clean-up only wastes space. The next start tries again.
         """
         try:
             connection = self.connect("mappings")
@@ -137,9 +137,9 @@ class MappingEnvironment:
 
 
 def unique_name_of(connection: Connection, queue_manager: str) -> str:
-    """Return what tells a queue manager from all others, also of its name: the name, and a digest of its QMID.
+    """Return a globally unique name of a queue manager: its name and a digest of its QMID.
 
-    Two sites may well have bridges and mappings of equal names. Raises MQError.
+    Two sites may have bridges and mappings with equal names. Raises MQError.
     """
     handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
     try:

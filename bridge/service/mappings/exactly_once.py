@@ -1,10 +1,14 @@
-"""Mappings from MQ to a link, exactly once: QoS 2 with its two halves on either side of the commit.
+"""Mappings from MQ to a link, exactly once: QoS 2, with one half of the flow before and one after the commit.
 
-A batch goes through these steps. (1) A record of which message goes with which message id is committed, on a connection of
-its own. (2) The messages are published, and the broker answers with PUBREC: it has them, and takes no second one with that
-message id. (3) One unit of work takes the messages off the queue and turns the record into one of message ids to release.
-(4) PUBREL, PUBCOMP. Whatever breaks in between, the record says where to go on: before (3) the same messages are sent again
-under the same message ids, after it they are released.
+A batch is processed in these steps:
+
+1. Commit a record of messages and their packet identifiers, on a separate connection.
+2. Publish the messages. With PUBREC the broker has them, and accepts no duplicates with the same packet identifiers.
+3. In one unit of work, get the messages from the queue and replace the record with the packet identifiers to release.
+4. Send PUBREL and wait for PUBCOMP.
+
+After an interruption, the record determines how to continue. Before step 3, the same messages are sent again with the same
+packet identifiers. After it, they are released.
 """
 
 from __future__ import annotations
@@ -28,14 +32,14 @@ from bridge.telemetry.message import Publication
 
 log = logging.getLogger(__name__)
 
-#: Message ids are used in turns, up to this one; the link has the highest for itself.
+#: Packet identifiers are used cyclically, up to this one. The link uses the highest ones itself.
 LAST_MID = 60_000
 
 
 class Record(msgspec.Struct, array_like=True):
-    """What is on record of a batch: message ids with the MsgId of each while it is sent; message ids alone to release.
+    """The record of a batch: packet identifiers with their MsgIds while sending, packet identifiers to release afterwards.
 
-    There are both only where what was sent is sent again in parts: the broker takes fewer at once than it did.
+    It contains both only while messages are sent again in parts, because the broker's limit has decreased.
     """
 
     sending: list[tuple[int, bytes]] = []
@@ -52,10 +56,11 @@ class ExactlyOnceRunner(ToLinkRunner):
     ) -> None:
         super().__init__(name, config, link, environment, status)
         self._recording: Connection | None = None
-        #: a batch may be under way, as the record says
+        #: according to the record, a batch may be in progress
         self._uncertain = True
         self._mid = 0
-        #: what is off the queue, by message id, until the broker has given it on (PUBCOMP); and the session that it is in
+        #: packet identifier -> publication, for messages got from the queue, until PUBCOMP; and the session that they belong
+        #: to
         self._pending: dict[int, Publication] = {}
         self._pending_session = 0
 
@@ -65,7 +70,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._close_recording()
         self._recording = self._environment.connect(f"record of mapping {self.mapping}")
         self._record = MappingState(self._recording, self.mapping)
-        # Before anything is taken: while the record is not to be read, a unit of work of before is under way.
+        # Before getting messages: while the record is not readable, a previous unit of work is still in progress.
         self._state.load()
         self._uncertain = True
 
@@ -74,7 +79,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         unfinished = data is not None and msgspec.msgpack.decode(data, type=Record) != Record()
         config = self._link_config
         client_id = self.client_id_at_broker(connection, unfinished=unfinished)
-        # On record before the broker has it: messages of QoS 2 need the same session after a restart.
+        # Record the session before the broker has it: QoS 2 messages need the same session after a restart.
         LinkSessions(connection).save(
             LinkSession(
                 self.mapping, self._environment.owner, self._link_name, config.host, config.broker_port, client_id, []
@@ -133,7 +138,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         return self._mid
 
     def _go_on(self, connection: Connection) -> None:
-        """Finish the batch that is on record, in parts where the broker takes fewer at once than it did."""
+        """Finish the recorded batch, in parts if the broker's limit has decreased."""
         data = self._state.load()
         record = msgspec.msgpack.decode(data, type=Record) if data else Record()
         if record.releasing:
@@ -155,7 +160,7 @@ class ExactlyOnceRunner(ToLinkRunner):
             for mid, msg_id in part:
                 for one in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
                     numbered[mid] = one
-            # What is no more on the queue, or not to be sent any more, the broker may have all the same.
+            # The broker may also have messages that are no longer on the queue, or are not to be sent any more.
             gone = [mid for mid, _ in part if mid not in numbered]
             self._send(connection, numbered, tally, dup=True, releasing=gone, still=sending)
         self._uncertain = False
@@ -170,15 +175,16 @@ class ExactlyOnceRunner(ToLinkRunner):
         releasing: Sequence[int] = (),
         still: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Do steps (2) to (4) of a batch, by message id. Raises LinkLost.
+        """Perform steps 2 to 4 for a batch, given by packet identifier. Raises LinkLost.
 
-        `releasing` are further message ids to release, `still` is what remains to be sent again.
+        `releasing` are further packet identifiers to release. `still` is the part of the record that remains to be sent
+        again.
         """
         accepted = list(releasing)
         session = self._new_sessions
 
         def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
-            # `deliver` gives again those that were refused, the same objects.
+            # `deliver` passes rejected publications again, as the same objects.
             mids = [mid_of[id(publication)] for publication in publications]
             refusals = self._link.publish_exactly(publications, mids, dup)
             accepted.extend(mid for index, mid in enumerate(mids) if index not in refusals)
@@ -189,7 +195,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if numbered or dup:
             self._state.save(msgspec.msgpack.encode(Record(sending=list(still), releasing=accepted)))
         self.commit(connection, tally)
-        # From here on a failure is no reason to send again, unless the broker has lost the session.
+        # From here on, failures must not cause a retransmission, unless the broker has lost the session.
         self._uncertain = True
         self._pending = {mid: publication for mid, (_, publication) in numbered.items() if mid in accepted}
         self._pending_session = session
@@ -198,11 +204,11 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._uncertain = False
 
     def _release(self, mids: Sequence[int]) -> None:
-        """Do step (4) for these message ids, and send once more what the broker has lost with its session. Raises LinkLost.
+        """Perform step 4, and send messages again that the broker has lost with its session. Raises LinkLost.
 
-        What a broker has answered with PUBREC is lost with its session. One whose PUBCOMP was on its way when the session was
-        lost comes twice: nothing tells it from the others. After a crash of the bridge in the same moment it is lost, for it
-        is off the queue.
+        A broker that loses its session also loses messages acknowledged with PUBREC. A message is delivered twice if its
+        PUBCOMP was on its way when the session was lost, because it cannot be told from the others. It is lost if the bridge
+        crashes at the same moment, because it is no longer on the queue.
         """
         session = self._new_sessions
         lost = [mid for mid in mids if mid in self._pending] if session != self._pending_session else []

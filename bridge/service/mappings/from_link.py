@@ -1,4 +1,4 @@
-"""Mappings from a link to MQ: the broker gets its acknowledgement when the queue manager has the message."""
+"""Mappings from a link to MQ: the bridge acknowledges a message after the queue manager has committed it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from bridge.telemetry.message import MappedMessage, Message, Received
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a round waits for a publication.
+#: Seconds to wait for a publication.
 WAIT = 1.0
 
 
 class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
-    """Runs a mapping from a broker's topics.
+    """Runs a mapping from the topics of a broker.
 
-    At most once: QoS 0. At least once: QoS 1, PUBACK after the commit. Exactly once: QoS 2; the message ids that are put and
-    not yet released are on record in the unit of work that puts them, so that a publication which the broker repeats is
-    known (method B of MQTT 3.1.1, figure 4.3).
+    At most once: QoS 0. At least once: QoS 1 with PUBACK after the commit. Exactly once: QoS 2. The unit of work that puts a
+    message also records its packet identifier until it is released, so that retransmissions are recognized (method B of MQTT
+    3.1.1, figure 4.3).
     """
 
     def __init__(
@@ -45,16 +45,16 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._link_name = config.source.link
         self._source = f"{self._link_name}: {self._rule.source_filter}"
         self._link_config = link
-        #: publications taken from the link and not yet committed
+        #: publications taken from the link and not committed
         self._waiting: list[Received] = []
         #: packet identifiers of QoS 2 that are put and not released, as on record
         self._received = Receiver()
-        #: those of the session that the broker lost last: what it sent again in that session may still wait here
+        #: packet identifiers of the last lost session; messages sent again in that session may still wait here
         self._earlier: Collection[int] = ()
         self._released: list[int] = []
-        #: number of the connection since which the broker has had the session: as it is, and as it is on record
+        #: number of the connection since which the broker has had the session: current and recorded
         self._session = self._recorded_session = 0
-        #: that the session has the one subscription is still to be put on record
+        #: the completed subscription has not been recorded yet
         self._unsure = False
         self._link = link_connection(
             name,
@@ -71,7 +71,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._link.interrupt()
 
     def _begin(self, connection: Connection) -> None:
-        """Put the session on record, and start the link."""
+        """Record the session and start the link."""
         config = self._link_config
         client_id = self.client_id_at_broker(connection)
         self._link.identify(client_id)
@@ -111,7 +111,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         super().lost()
         if self._config.guarantee != "at-most-once" or not self._waiting:
             return
-        # Whether they are committed cannot be known: putting them again might make two of one.
+        # The outcome of the commit is unknown: putting the messages again could duplicate them.
         log.warning(
             "MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting)
         )
@@ -124,7 +124,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             record = self._state.load()
             self._received = Receiver(msgspec.msgpack.decode(record, type=list[int]) if record else ())
         else:
-            # Of a time when it was exactly-once: its message ids would be taken for those of publications to come.
+            # Remove the record of an earlier exactly-once configuration: its packet identifiers would match new publications.
             forget_record(connection, self.mapping)
         if not self._begun:
             self._begin(connection)
@@ -173,11 +173,11 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     def _take(self) -> None:
         batch = self._config.batch
         self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, WAIT)
-        # To those of before, if any, the unit of work has not come yet.
+        # Packet identifiers from previous calls may not have been processed yet.
         self._released += self._link.released()
 
     def _follow_session(self, connection: Connection) -> None:
-        """Let the record be of the session that the broker has now, once nothing of an earlier one waits."""
+        """Update the record for the broker's current session when no messages of an earlier session wait."""
         session = self._session
         if session == self._recorded_session or any(item.qos and item.generation < session for item in self._waiting):
             return
@@ -188,16 +188,16 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self.mapping,
                 self._link_name,
             )
-            # On record before anything of the new session is: its message ids begin anew.
+            # Before recording anything of the new session, which reuses the packet identifiers.
             self._state.save(None)
             connection.commit()
             self._earlier, self._received = self._received.identifiers, Receiver()
         self._recorded_session = session
 
     def _is_repeated(self, item: Received, received: Receiver) -> bool:
-        """Return whether a publication is put already, and note in `received` the packet identifier of a new one."""
+        """Return whether a publication has been put already; record the packet identifier of a new one in `received`."""
         if item.generation >= self._recorded_session:
             return item.qos == 2 and received.arrival(item.mid) is not Arrival.NEW
-        # Nothing is owed for it any more; what it was is told by the publication itself.
+        # It needs no acknowledgement any more. Its original packet identifier is in the publication.
         publication = item.publication
         return publication.qos == 2 and publication.message_id in self._earlier

@@ -1,4 +1,4 @@
-"""What the threads of mappings from and to a link have in common: the connection, and its state in their status."""
+"""Common parts of mappings from and to a link: the connection, and its state in the mapping's status."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from bridge.service.mappings.link_session import chosen_client_id, end_session
 from bridge.service.mappings.runner import Runner
 from bridge.service.mappings.status import State
 
-#: Seconds that a link has to say goodbye.
+#: Seconds to wait for a link to disconnect.
 FAREWELL = 5.0
 
 
 class LinkRunner(Runner):
-    """Runs a mapping that has a link for its one side, and keeps the link up."""
+    """Runs a mapping that has a link on one side, and owns the link's connection."""
 
     _link: LinkConnection
     _link_name: str
     _link_config: LinkConfig
-    #: the link is started
+    #: the link has been started
     _begun = False
 
     @property
     def link(self) -> LinkConnection:
-        """Return the connection to the broker."""
+        """The connection to the broker."""
         return self._link
 
     def client_id_at_broker(self, connection: Connection, *, unfinished: bool = False) -> str:
@@ -51,7 +51,7 @@ class LinkRunner(Runner):
     def wait_for_link(self) -> None:
         """Report that the mapping waits for the link, unless it reports another problem.
 
-        The mapping's thread calls this as well: it may have reported `running` just after the connection was lost.
+        The mapping's thread calls this, too: it may have set `running` just after the connection was lost.
         """
         if self.status.state in (State.RUNNING, State.STARTING):
             self.status.state = State.WAITING_FOR_LINK

@@ -1,4 +1,4 @@
-"""A mapping's session at a broker: how it is named, opened, and ended."""
+"""A mapping's session at a broker: its client identifier, connection and end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bridge.mq.state import LinkSessions
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the end of a session may take.
+#: Seconds to wait for the end of a session.
 END_TIMEOUT = 5.0
 
 
 def password_of(name: str, config: LinkConfig) -> str | None:
-    """Return the password of a link; None for a link without. Raises NoPassword."""
+    """Return the password of a link, or None. Raises NoPassword."""
     if config.password_file is None and config.password_variable is None:
         return None
     return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)
@@ -30,8 +30,8 @@ def password_of(name: str, config: LinkConfig) -> str | None:
 def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, bridge: str, *, unfinished: bool) -> str:
     """Return the client identifier of a mapping at the broker of its link. Raises MQError.
 
-    A session that an older bridge made keeps its client identifier, without `{bridge}`, so that its messages are not lost.
-    So does one with `unfinished` messages of QoS 2.
+    A session created by an older bridge keeps its client identifier, without `{bridge}`, so that its messages are not lost.
+    So does a session with `unfinished` messages of QoS 2.
     """
     chosen = client_id_of(config.client_id, mapping, bridge)
     if config.client_id != DEFAULT_CLIENT_ID:
@@ -59,9 +59,9 @@ def link_connection(
     on_state: Callable[[LinkState], None] | None = None,
     on_session: Callable[[bool], None] | None = None,
 ) -> LinkConnection:
-    """Return the connection of a mapping to the broker of a link, not yet started; it reads the password by itself.
+    """Return the connection of a mapping to a link's broker, not yet started. It reads the password itself.
 
-    A blank `client_id` is to be replaced before the start, by `identify`.
+    A blank `client_id` must be replaced with `identify` before the start.
     """
     return LinkConnection(
         name,
@@ -77,7 +77,7 @@ def link_connection(
 
 
 def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> bool:
-    """Have the broker forget the session of a mapping that is no more, by connecting with a clean one; whether it has."""
+    """End the broker session of a removed mapping by connecting with a clean session. Return whether it succeeded."""
     connection = link_connection(mapping, name, config, client_id=client_id, clean=True)
     connection.start()
     ended = connection.wait_connected(END_TIMEOUT)

@@ -1,4 +1,4 @@
-"""The mappings of a running bridge: started, stopped, and changed one by one while the others go on."""
+"""The mappings of a running bridge. They are started, stopped and changed individually."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bridge.mapping.rules.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status
 
-# What runs a mapping, and the client of brokers, are imported by the functions that need them: many a bridge has no mapping.
+# Runners and the broker client are imported on demand: many bridges have no mappings.
 if TYPE_CHECKING:
     from bridge.link.connection import LinkConnection
     from bridge.service.mappings.runner import Runner
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a mapping may take to end its unit of work.
+#: Seconds to wait for a mapping to end its unit of work.
 STOP_TIMEOUT = 10.0
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
 
 class MappingError(Exception):
-    """A mapping cannot be paused or resumed; words for a person."""
+    """A mapping cannot be paused or resumed. The message is for display."""
 
 
 class Entry(msgspec.Struct):
-    """A mapping as it is configured, and the thread that runs it, if one does."""
+    """A configured mapping, and its thread if it has one."""
 
     config: AnyMapping
     link: LinkConfig | None
@@ -42,26 +42,26 @@ class Entry(msgspec.Struct):
 
 
 class Mappings:
-    """All mappings of the configuration. Everything is called on the event loop; what has to wait does so in threads."""
+    """All configured mappings. Methods are called on the event loop. Blocking work is done in threads."""
 
     def __init__(self, environment: MappingEnvironment) -> None:
         self._environment = environment
         self._entries: dict[str, Entry] = {}
         self._changing = asyncio.Lock()
-        #: ends what mappings of before have left at brokers
+        #: ends the broker sessions of removed mappings
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
-        """Start those that are enabled, and end what is left of mappings that are no more."""
+        """Start enabled mappings, and clean up after removed ones."""
         await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
-        # A broker that is away must not hold up the others.
+        # An unreachable broker must not delay the start.
         self._ending = asyncio.create_task(
             asyncio.to_thread(self._environment.end_other_sessions, frozenset(mappings), dict(links))
         )
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
-        """Let the mappings be these from now on; lines that say what has changed. Those that have not go on meanwhile."""
+        """Apply changed mappings and return lines that describe the changes. Unchanged mappings keep running."""
         async with self._changing:
             environment = self._environment
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
@@ -78,7 +78,7 @@ class Mappings:
             return lines or ["no mapping has changed"]
 
     async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> int:
-        """Have a mapping be as it is configured; return how many messages are gone that waited for it as it was."""
+        """Apply a mapping's configuration; return how many messages waiting for the previous one were deleted."""
         lost = 0
         if old is not None:
             await self._stop(name, old)
@@ -91,7 +91,7 @@ class Mappings:
         return lost
 
     async def _remove(self, name: str) -> int:
-        """End a mapping that is no more; return how many messages are gone that waited for it."""
+        """End a removed mapping; return how many messages waiting for it were deleted."""
         entry = self._entries.pop(name)
         await self._stop(name, entry)
         runner = entry.runner or self._runner(name, entry)
@@ -100,9 +100,9 @@ class Mappings:
         return lost
 
     async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> int:
-        """End what takes messages for a mapping where it takes none any more; return how many are gone that waited there.
+        """End subscriptions and sessions that a changed mapping no longer uses.
 
-        What it goes on with keeps what waits.
+        Return how many waiting messages were deleted with them. Messages of sources that the mapping still uses are kept.
         """
         lost = 0
         if _subscribes(old.config, old.link) and not _subscribes(config, link):
@@ -112,7 +112,8 @@ class Mappings:
         if link is None or type(config) is not type(old.config):
             await asyncio.to_thread((old.runner or self._runner(name, old)).leave_session)
             return lost
-        # Another name of the same broker, perhaps: then its session is gone on with. Else what waits there is not lost.
+        # The link may use another name of the same broker, where the session continues. Otherwise its messages must not be
+        # lost.
         log.warning(
             "MQB5209W mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the "
             "link there once "
@@ -127,9 +128,9 @@ class Mappings:
         return runner_of(name, entry.config, entry.link, self._environment, entry.status)
 
     async def pause(self, name: str) -> str:
-        """Have a mapping take nothing more, once its unit of work has ended; what comes for it waits.
+        """Pause a mapping after its current unit of work, and return a line for display. Its source messages wait.
 
-        It stays so until it is resumed or a reload changes it. Returns a line that says so. Raises MappingError.
+        It stays paused until it is resumed or changed by a reload. Raises MappingError.
         """
         async with self._changing:
             entry = self._entry(name)
@@ -144,7 +145,7 @@ class Mappings:
             return f"mapping {name} paused; what comes for it waits"
 
     async def resume(self, name: str) -> str:
-        """Have a mapping that was paused go on; a line that says so. Raises MappingError."""
+        """Resume a paused mapping and return a line for display. Raises MappingError."""
         async with self._changing:
             entry = self._entry(name)
             if entry.runner is None or not entry.runner.ended:
@@ -174,7 +175,7 @@ class Mappings:
         entry.status.blocked, entry.status.backlog = [], 0
 
     async def stop(self) -> None:
-        """End all of them, each after its unit of work."""
+        """Stop all mappings after their current units of work."""
         if self._ending is not None:
             await asyncio.wait((self._ending,))
         async with self._changing:
@@ -185,11 +186,11 @@ class Mappings:
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
 
     def statuses(self) -> list[Status]:
-        """Return the status of each mapping, in the order of the configuration."""
+        """Return the status of each mapping in the order of the configuration."""
         return [entry.status for entry in self._entries.values()]
 
     def links(self) -> list[tuple[str, LinkConnection]]:
-        """Return the connections to brokers, each with the name of its mapping."""
+        """Return the connections to brokers with the names of their mappings."""
         runners = [(name, entry.runner) for name, entry in self._entries.items() if entry.runner is not None]
         return [(name, link) for name, runner in runners if (link := runner.link) is not None]
 
@@ -197,7 +198,7 @@ class Mappings:
 def runner_of(
     name: str, config: AnyMapping, link: LinkConfig | None, environment: MappingEnvironment, status: Status
 ) -> Runner:
-    """Make the thread of a mapping, not yet started; `link` is None for the bridge's own clients."""
+    """Return the thread of a mapping, not yet started. `link` is None for the bridge's own clients."""
     if link is None:
         from bridge.service.mappings.transfer import TransferRunner
 
@@ -214,17 +215,17 @@ def runner_of(
 
 
 def link_name(config: AnyMapping) -> str:
-    """Return the name of the link of a mapping's MQTT side; `local` for the bridge's own clients."""
+    """Return the link name of a mapping's MQTT side; `local` for the bridge's own clients."""
     return config.source.link if isinstance(config, ToMqMapping) else config.destination.link
 
 
 def _session(link: LinkConfig | None) -> object:
-    """Return the marks that tell the session of a link from others: the broker, and the client identifier."""
+    """Return the identifying settings of a link's session: broker and client identifier."""
     return None if link is None else (link.host, link.broker_port, link.client_id)
 
 
 def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
-    """Return whether a mapping takes from a topic of the queue manager."""
+    """Return whether a mapping has a subscription at the queue manager."""
     return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
 
 
@@ -241,6 +242,6 @@ def _with(lost: int) -> str:
 
 
 def started(mapping: tuple[str, AnyMapping]) -> str:
-    """Return a line that tells a person of a mapping as it is configured."""
+    """Return a line for display about a configured mapping."""
     name, config = mapping
     return f"mapping {name} runs, {config.guarantee}" if config.enabled else f"mapping {name} is disabled"

@@ -1,4 +1,4 @@
-"""The thread of one mapping: takes messages, maps them, puts them, many to a unit of work."""
+"""The thread of a mapping: takes messages, maps them and puts them, many per unit of work."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from bridge.service.mappings.status import State, Status, Tally
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 
-# The client of brokers is imported where there is a link.
+# The broker client is imported only if there is a link.
 if TYPE_CHECKING:
     from bridge.link.connection import LinkConnection
 
 log = logging.getLogger(__name__)
 
-#: Seconds before a message that its destination refused is tried again: first, and at most.
+#: Seconds before a rejected message is tried again: first and longest pause.
 FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
 
-#: Reasons for which a destination does not take a message, and will not: it goes to the dead-letter queue at once, and holds
-#: up nobody.
+#: Permanent reasons for rejecting a message: it is dead-lettered at once and delays no other message.
 PERMANENT = frozenset(
     (
         cmqc.MQRC_MSG_TOO_BIG_FOR_Q,
@@ -44,7 +43,7 @@ PERMANENT = frozenset(
         cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
     )
 )
-#: Reasons that pass: the destination's, not the message's. It is tried again for as long as they last, in order.
+#: Temporary reasons that concern the destination, not the message. The message is retried in order for as long as they last.
 PASSING = frozenset(
     (
         cmqc.MQRC_PUT_INHIBITED,
@@ -56,17 +55,20 @@ PASSING = frozenset(
     )
 )
 
-#: Those of them that concern one queue only.
+#: Temporary reasons that concern only one queue.
 BLOCKING = frozenset((cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE))
 
-#: Why a message of a queue is dead-lettered that the filter does not take.
+#: Reason for dead-lettering a message from a queue that the filter does not match.
 NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop it)"
 
 Item = TypeVar("Item", bound=Got | Received)
 
 
 class MessageRefused(Exception):
-    """A destination does not take a message; the unit of work is to be backed out. `before` are those that it took."""
+    """A destination rejected a message, so the unit of work must be backed out.
+
+    `before` is the number of messages that destinations accepted in this unit of work.
+    """
 
     def __init__(self, key: bytes, before: int, error: MQError, destination: Destination) -> None:
         super().__init__(str(error))
@@ -77,11 +79,11 @@ class MessageRefused(Exception):
 
 
 class Runner(Worker[Never]):
-    """What the threads of all mappings have in common: a connection of their own, their status, and how they wait."""
+    """The common part of all mapping threads: connection, status and waiting."""
 
     @property
     def link(self) -> LinkConnection | None:
-        """Return the connection to the broker of the mapping's link; None where it has none."""
+        """The connection to the broker of the mapping's link; None without a link."""
         return None
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
@@ -91,13 +93,13 @@ class Runner(Worker[Never]):
         self._environment = environment
         self.status = status
         self.on_crash = self._crashed
-        #: what the filter does not take is to be dead-lettered
+        #: dead-letter messages that the filter does not match
         self._only_taker = (
             isinstance(config, ToMqttMapping) and config.source.queue is not None and config.filter.others == "dead-letter"
         )
-        #: what the queue manager's side is called in an MQDLH
+        #: name of the queue manager's side in MQDLH
         self._source = ""
-        #: the queue that messages are taken from; blank where it is a topic or a link
+        #: the source queue; blank if the source is a topic or a link
         self._queue = ""
         #: loops cut
         self._cuts = 0
@@ -105,14 +107,14 @@ class Runner(Worker[Never]):
         self._traces = None if environment.traces is None else environment.traces(name)
 
     def leave_source(self) -> int:
-        """End the mapping's subscription at the queue manager, if it has one; return how many messages go with it.
+        """Remove the mapping's subscription at the queue manager, if any; return how many messages were deleted with it.
 
-        Not called while the thread runs.
+        Must not be called while the thread runs.
         """
         return 0
 
     def leave_session(self) -> None:
-        """End the mapping's session at a broker, if it has one. Not called while the thread runs."""
+        """End the mapping's session at a broker, if any. Must not be called while the thread runs."""
 
     def opened(self, connection: Connection) -> None:
         if self._traces is not None:
@@ -125,9 +127,9 @@ class Runner(Worker[Never]):
         self.status.wrong("the connection to the queue manager is lost", State.WAITING_FOR_QUEUE_MANAGER)
 
     def failed(self, error: MQError) -> None:
-        """Back out, and try again later: the error is no destination's.
+        """Back out and try again later after an error of the dead-letter queue or the source.
 
-        The dead-letter queue, or the source itself, does not let the mapping go on.
+        Errors of destinations are handled elsewhere.
         """
         self.back_out()
         self.status.wrong(str(error), State.STUCK)
@@ -135,7 +137,7 @@ class Runner(Worker[Never]):
         self.pause(LONGEST_RETRY)
 
     def back_out(self) -> None:
-        """Back the unit of work out. Raises MQError when the connection is lost."""
+        """Back out the unit of work. Raises MQError if the connection is lost."""
         assert self.connection is not None
         self.connection.backout()
         if self._traces is not None:
@@ -143,10 +145,7 @@ class Runner(Worker[Never]):
         self.status.backouts += 1
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Return whether to try again: after every error of the queue manager's side.
-
-        An administrator may mend its cause meanwhile.
-        """
+        """Return whether to try again: after every error of the queue manager, because an administrator may fix its cause."""
         if not isinstance(error, MQError):
             return False
         away = error.reason in LOST or error.reason in OPENED_ELSEWHERE or error.reason == cmqc.MQRC_UOW_IN_PROGRESS
@@ -156,11 +155,11 @@ class Runner(Worker[Never]):
     def note(
         self, tally: Tally, item: Got | Received, outcome: Outcome, reason: str | None = None, to: str | None = None
     ) -> None:
-        """Note for the mapping's observer what becomes of a message, once the unit of work is committed."""
+        """Record the outcome of a message for the mapping's observer, effective after the commit."""
         tally.fates.append((item, outcome, reason, to))
 
     def tell(self, tally: Tally) -> None:
-        """Tell the mapping's observer what was noted: it has come about."""
+        """Report the recorded outcomes to the mapping's observer after the commit."""
         fates, tally.fates = tally.fates, []
         try:
             self._observer.settled(fates, tally.began, self._queue)
@@ -170,18 +169,18 @@ class Runner(Worker[Never]):
             self._traces.settled(fates, tally.began)
 
     def traced(self, item: Got | Received, publication: Publication) -> Publication:
-        """Return the publication that a message is, or is to become, as it goes on: with the trace it is part of."""
+        """Return a message's publication, with a trace context if it is traced."""
         return publication if self._traces is None else self._traces.traced(item, publication)
 
     def leave(self, item: Got | Received) -> None:
-        """Leave a message that was mapped where it is, for later."""
+        """Leave a mapped message at the source for later."""
         if self._traces is not None:
             self._traces.forget_item(item)
 
     def cut(
         self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
     ) -> None:
-        """Let a message that has come round go no further."""
+        """Discard a message that has returned in a loop."""
         self.note(tally, item, Outcome.DISCARDED, CAME_ROUND, destination)
         tally.cut += 1
         self._cuts += 1
@@ -198,7 +197,7 @@ class Runner(Worker[Never]):
             )
 
     def pause(self, seconds: float) -> None:
-        """Wait, or until the mapping is to stop."""
+        """Wait for a number of seconds, or until the mapping is stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._ending, seconds)
 
@@ -208,40 +207,40 @@ class Runner(Worker[Never]):
 
 
 class PuttingRunner(Runner, Generic[Item]):
-    """A mapping that puts to MQ: each unit of work is committed before anything is acknowledged."""
+    """A mapping that puts to MQ. It commits each unit of work before acknowledging anything."""
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
         super().__init__(name, config, environment, status)
-        #: message -> how often its destination has refused it
+        #: message -> number of rejections by its destination
         self._refusals: dict[bytes, int] = {}
-        #: while one is in trouble: how many messages stand before it
+        #: while a message is being rejected: number of messages before it
         self._before = 0
-        #: the log reports that a message is retried
+        #: the retry of a message has been logged
         self._retry_logged = False
 
     @abstractmethod
     def key(self, item: Item) -> bytes:
-        """Return the key that tells a message from the others when it comes again."""
+        """Return a key that identifies a message when it is taken again."""
 
     @abstractmethod
     def map(self, item: Item) -> MappedMessage | None:
-        """Return the message to put; None where the mapping does not take it. Raises Unmappable."""
+        """Return the message to put; None if the mapping does not match it. Raises Unmappable."""
 
     @abstractmethod
     def original(self, item: Item) -> Message:
-        """Return the message as it goes to the dead-letter queue, whole."""
+        """Return the complete message for the dead-letter queue."""
 
     @abstractmethod
     def unit(self, connection: Connection, messages: int) -> None:
-        """Run one unit of work of at most so many messages, to its commit. Raises MessageRefused."""
+        """Run one unit of work of at most `messages` messages, up to its commit. Raises MessageRefused."""
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         self._producer = MessageProducer(connection)
 
     def serve(self, connection: Connection) -> None:
-        # Those before a message in trouble go first, then its unit of work is its own: the others are not backed out
-        # with it.
+        # Process the messages before a rejected one first. Then it gets its own unit of work, so that the others are not
+        # backed out with it.
         messages = max(self._before, 1) if self._refusals else self._config.batch.messages
         try:
             self.unit(connection, messages)
@@ -253,14 +252,14 @@ class PuttingRunner(Runner, Generic[Item]):
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
             self.status.wrong(str(refusal), State.RETRYING)
             if messages > 1:
-                return  # alone it may go through
+                return  # it may succeed in its own unit of work
             if count == 2:
                 self._retry_logged = True
                 log.warning("MQB5005W mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
             self.pause(min(FIRST_RETRY * 4 ** min(count - 1, 10), LONGEST_RETRY))
 
     def goes_on_past(self, refusal: MessageRefused) -> bool:
-        """Return whether messages for other destinations go on, while those for this one wait."""
+        """Return whether messages for other destinations continue while those for this one wait."""
         return False
 
     def back_out(self) -> None:
@@ -268,14 +267,14 @@ class PuttingRunner(Runner, Generic[Item]):
         self._producer.backed_out()
 
     def move(self, item: Item, tally: Tally) -> None:
-        """Map a message and put it, in the unit of work. Raises MessageRefused when the destination does not take it yet."""
+        """Map and put a message within the unit of work. Raises MessageRefused if the message must be retried."""
         mapped = self.mapped(item, tally)
         if mapped is not None:
             self.put(item, mapped, tally)
         tally.taken += 1
 
     def mapped(self, item: Item, tally: Tally) -> MappedMessage | None:
-        """Return the message to put; None if the message is filtered, cut or dead-lettered, in the unit of work."""
+        """Return the message to put; None if it was filtered, cut or dead-lettered within the unit of work."""
         try:
             mapped = self.map(item)
         except Unmappable as error:
@@ -287,9 +286,9 @@ class PuttingRunner(Runner, Generic[Item]):
         return None if self._comes_round(item, mapped, tally) else mapped
 
     def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int | None = None) -> None:
-        """Put a message, in the unit of work, or dead-letter it. Raises MessageRefused when it is to be tried again.
+        """Put or dead-letter a message within the unit of work. Raises MessageRefused if it must be retried.
 
-        `refusals` is how often its destination has rejected the message before; None: as counted here.
+        `refusals` is the number of previous rejections by its destination; None uses this object's count.
         """
         try:
             self._producer.put(mapped)
@@ -299,9 +298,9 @@ class PuttingRunner(Runner, Generic[Item]):
             why = str(error)
             if refusals is None:
                 refusals = self._refusals.get(self.key(item), 0)
-            # What is kept of a request was put before it: that goes with the unit of work.
+            # The information kept about a request was put before it, so the unit of work must be backed out to remove it.
             if error.reason not in PERMANENT or mapped.kept is not None:
-                # A unit of work of many is backed out once before a message counts as one that is refused.
+                # A unit of work with several messages is backed out once before the rejection of a message counts.
                 if error.reason in PASSING or refusals <= self._config.backouts:
                     raise MessageRefused(self.key(item), tally.taken, error, mapped.destination) from error
                 why = f"{error}, after {self._config.backouts} backouts"
@@ -311,7 +310,7 @@ class PuttingRunner(Runner, Generic[Item]):
         self.note(tally, item, Outcome.PUT, None, mapped.destination.name)
 
     def pass_by(self, item: Item, tally: Tally) -> None:
-        """Pass by a message that the mapping does not take. One of a queue has nobody else to go to."""
+        """Skip a message that the mapping does not match. Messages from a queue have no other consumer."""
         if self._only_taker:
             self._dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN, None)
         else:
@@ -321,7 +320,7 @@ class PuttingRunner(Runner, Generic[Item]):
     def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
         if destination.queue_manager not in ("", self._environment.queue_manager):
-            return False  # a queue of that name elsewhere
+            return False  # a queue of the same name on another queue manager
         place = "local" if destination.is_topic else "queue"
         through = self._environment.guard.closes(mapped.hops, place, destination.name)
         if through is None:
@@ -340,7 +339,7 @@ class PuttingRunner(Runner, Generic[Item]):
         self.status.wrong(why)
 
     def settled(self, tally: Tally) -> None:
-        """Note that the unit of work is committed."""
+        """Update the state after the commit of a unit of work."""
         if self._before:
             self._before = 0
         else:

@@ -1,4 +1,4 @@
-"""What a mapping is doing and has done, for people: counted by its thread, read by anybody."""
+"""The status of a mapping, written by its thread and readable by any thread."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import msgspec
 from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import Fate
 
-#: Messages of one mapping that may wait for blocked queues while others go on.
+#: Maximum number of messages per mapping that may wait for blocked queues while others continue.
 LOOK_AHEAD: Final = 10_000
 
 
 class State(StrEnum):
-    """Where a mapping stands."""
+    """The state of a mapping."""
 
     STARTING = "starting"
     RUNNING = "running"
-    #: the queue manager is away, or a queue is open elsewhere
+    #: the queue manager is unreachable, or a queue is opened exclusively elsewhere
     WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
     WAITING_FOR_LINK = "waiting for the link"
     #: a destination rejects a message, which is tried again; messages for other queues may go on (`Status.blocked`)
     RETRYING = "retrying"
-    #: not even the dead-letter queue takes a message
+    #: the mapping cannot continue: for example, even the dead-letter queue rejects messages
     STUCK = "stuck"
     DISABLED = "disabled"
     #: by an administrator, until it is resumed
@@ -34,14 +34,14 @@ class State(StrEnum):
 
 
 class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
-    """A destination queue that accepts no messages, while a mapping goes on with those for others."""
+    """A destination queue that rejects messages while those for other destinations continue."""
 
     queue: str
     #: ObjectQMgrName; blank for a queue of this queue manager
     queue_manager: str = ""
     #: "MQRC_Q_FULL (2053)"
     reason: str
-    #: messages that wait for it, as far as the mapping has looked
+    #: number of messages waiting for it, as far as the mapping has looked ahead
     waiting: int
     #: seconds since the epoch
     since: float
@@ -53,17 +53,17 @@ class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """Counts since the bridge started, and the last thing that went wrong."""
+    """Counters since the start of the bridge, and the last error."""
 
     name: str
     state: State = State.STARTING
-    #: messages taken from where the mapping takes them, in units of work that were committed
+    #: messages taken from the source in committed units of work
     taken: int = 0
-    #: of them: put or published
+    #: of these: put or published
     moved: int = 0
-    #: passed by, because of the filter or a topic that the pattern does not take
+    #: of these: skipped because of the filter or the topic pattern
     filtered: int = 0
-    #: cut, because they had come round
+    #: of these: discarded to cut a loop
     cut: int = 0
     dead_lettered: int = 0
     #: units of work backed out
@@ -72,13 +72,13 @@ class Status(msgspec.Struct, kw_only=True):
     last_error: str = ""
     #: seconds since the epoch
     last_error_at: float | None = None
-    #: destination queues that accept no messages
+    #: destination queues that reject messages
     blocked: list[BlockedQueue] = []
-    #: while a queue is blocked: messages at the mapping's source, those that wait for other destinations included
+    #: while a queue is blocked: all messages at the source, including those for other destinations
     backlog: int = 0
 
     def wrong(self, why: str, state: State | None = None) -> None:
-        """Note what went wrong, and then the state that the mapping is in for it: who sees the state finds the reason."""
+        """Record an error, then set the state, so that readers who see the state also find its reason."""
         self.last_error = why
         self.last_error_at = time.time()
         if state is not None:
@@ -86,20 +86,20 @@ class Status(msgspec.Struct, kw_only=True):
 
 
 class Tally(msgspec.Struct):
-    """What happened in one unit of work; it counts once that is committed."""
+    """The counts of one unit of work, effective after its commit."""
 
     taken: int = 0
     moved: int = 0
     filtered: int = 0
     cut: int = 0
     dead_lettered: int = 0
-    #: what became of each message, for the archive, where there is one
+    #: outcome of each message, for observers
     fates: list[Fate] = []
     #: microseconds since the epoch
     began: int = msgspec.field(default_factory=now_us)
 
     def settle(self, status: Status) -> None:
-        """Add the counts of a unit of work that is committed to the status."""
+        """Add the counts of a committed unit of work to the status."""
         status.taken += self.taken
         status.moved += self.moved
         status.filtered += self.filtered

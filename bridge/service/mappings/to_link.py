@@ -1,4 +1,4 @@
-"""Mappings from MQ to a link: a message leaves the queue when the broker has it."""
+"""Mappings from MQ to a link: a message leaves the queue after the broker has accepted it."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 
-#: Reason codes of MQTT 5 (section 2.4) with which a broker says that it will never take a publication as it is: topic name
-#: invalid, packet too large, payload format invalid, retain not supported, QoS not supported.
+#: MQTT 5 reason codes (section 2.4) of permanent rejections: topic name invalid, packet too large, payload format invalid,
+#: retain not supported, QoS not supported.
 PERMANENT_REASONS = frozenset((0x90, 0x95, 0x99, 0x9A, 0x9B))
-#: Seconds that an open unit of work waits for a broker that restarts.
+#: Seconds that an open unit of work waits for a broker to restart.
 RECONNECT_TIME = 10.0
-#: Those that pass: implementation specific error, quota exceeded.
+#: MQTT 5 reason codes of temporary rejections: implementation specific error, quota exceeded.
 PASSING_REASONS = frozenset((0x83, 0x97))
 
 
 class ToLinkRunner(LinkRunner):
-    """Runs a mapping to a broker's topics, at most or at least once.
+    """Runs a mapping to the topics of a broker, at most or at least once.
 
-    At least once: published with QoS 1 or 2, taken off the queue after the broker's answers. At most once: taken off first,
-    then published with QoS 0.
+    At least once: messages are published with QoS 1 or 2 and leave the queue after the broker's acknowledgements. At most
+    once: messages leave the queue first and are published with QoS 0.
     """
 
-    #: whether the session at the broker says nothing that is needed
+    #: whether the mapping does not need a session at the broker
     sessionless = True
 
     def __init__(
@@ -57,14 +57,14 @@ class ToLinkRunner(LinkRunner):
         self._link_name = config.destination.link
         self._link_config = link
         self._qos = GUARANTEED_QOS[config.guarantee]
-        #: MsgIds of what is being sent; the connection was lost under one that was sent alone: MsgId -> how often
+        #: MsgIds being sent; and MsgId -> number of connection losses while this message was sent alone
         self._sending: list[bytes] = []
         self._losses: dict[bytes, int] = {}
-        #: so many messages go one by one: one of them may be what the broker closes the connection for
+        #: number of messages to send one by one, because the broker may have closed the connection due to one of them
         self._singly = 0
-        #: the log says that the broker keeps no retained publications
+        #: missing support for retained messages has been logged
         self._unretained = False
-        #: sessions that the broker did not have any more, the first one included
+        #: number of connections without an existing session, including the first
         self._new_sessions = 0
         self._link = link_connection(
             name,
@@ -103,11 +103,11 @@ class ToLinkRunner(LinkRunner):
 
     def serve(self, connection: Connection) -> None:
         if not self._link.wait_connected(WAIT):
-            # Opened all the same: what waits stays where it is.
+            # The consumer is opened nevertheless. Its messages stay on the queue.
             self.wait_for_link()
             return
         if self._link.limits.maximum_qos < self._qos:
-            # What waits stays where it is: the broker may be another one tomorrow.
+            # Messages stay on the queue: the broker may be replaced.
             self.status.wrong(
                 f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
                 f"{self._config.guarantee} needs {self._qos}",
@@ -123,9 +123,9 @@ class ToLinkRunner(LinkRunner):
             self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
 
     def _note_loss(self) -> None:
-        """Note that the connection was lost under what was being sent.
+        """Note that the connection was lost while messages were being sent.
 
-        A message that a broker closes it for must not hold up all for ever.
+        A message for which the broker closes the connection must not block all others forever.
         """
         sending, self._sending = self._sending, []
         if len(sending) == 1:
@@ -137,7 +137,7 @@ class ToLinkRunner(LinkRunner):
         return 1 if self._singly else messages
 
     def unit(self, connection: Connection) -> None:
-        """Run one unit of work, to its commit. Raises LinkLost."""
+        """Run one unit of work, up to its commit. Raises LinkLost."""
         batch = self._config.batch
         items = self._consumer.take(self._most(batch.messages), batch.size, batch.time, WAIT)
         if not items:
@@ -146,7 +146,8 @@ class ToLinkRunner(LinkRunner):
         tally = Tally()
         taken = self.mapped(items, tally)
         if self._qos:
-            # A subscriber sees QoS 2 at PUBREL, QoS 1 at PUBLISH: none of another kind may be under way beside it.
+            # Subscribers see QoS 2 at PUBREL and QoS 1 at PUBLISH. To preserve order, different kinds must not be in flight
+            # together.
             for _, run in itertools.groupby(taken, key=lambda one: one[1].qos == 2):
                 self.deliver(list(run), tally, self._link.publish)
             self.commit(connection, tally)
@@ -168,7 +169,7 @@ class ToLinkRunner(LinkRunner):
         self.tell(tally)
 
     def commit(self, connection: Connection, tally: Tally) -> None:
-        """Commit the unit of work: what was taken is done with."""
+        """Commit the unit of work and record its success."""
         connection.commit()
         # Otherwise a few rejected publications would delay all messages by the longest pause.
         self._link.reset_back_off()
@@ -188,9 +189,9 @@ class ToLinkRunner(LinkRunner):
         tally: Tally,
         send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
     ) -> None:
-        """Publish until the broker has all, or has refused one often enough for the dead-letter queue. Raises LinkLost.
+        """Publish until the broker has accepted all messages, or rejections have been dead-lettered. Raises LinkLost.
 
-        What it refuses is sent again within the unit of work: to back it out would send the others twice.
+        Rejected messages are sent again within the unit of work. Backing out would send the others twice.
         """
         for attempt in itertools.count():
             taken, refusals = self._publish(taken, tally, send) if taken else (taken, {})
@@ -223,17 +224,17 @@ class ToLinkRunner(LinkRunner):
         tally: Tally,
         send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
     ) -> tuple[Sequence[tuple[Got, Publication]], Mapping[int, Refusal]]:
-        """Publish. If the connection is lost, publish what the broker has not acknowledged again, once, on the next one.
+        """Publish. If the connection is lost, publish unacknowledged messages once more on the next connection.
 
-        To back the unit of work out would send all of it again. Returns what was sent last, and what of it was refused.
-        Raises LinkLost.
+        Backing out the unit of work would send all messages again. Returns the messages sent last, and their refusals. Raises
+        LinkLost.
         """
         self._sending = [item.md.MsgId for item, _ in taken]
         try:
             return taken, send([publication for _, publication in taken])
         except LinkLost as error:
             unanswered = error.unanswered
-            # If nothing was acknowledged, the first message may be the one that the broker closes the connection for.
+            # If nothing was acknowledged, the first message may have caused the broker to close the connection.
             if unanswered is None or len(unanswered) == len(taken):
                 raise
             self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
@@ -247,7 +248,7 @@ class ToLinkRunner(LinkRunner):
         return left, send([publication for _, publication in left])
 
     def _reconnected(self) -> bool:
-        """Wait for the link for a short time only, because the unit of work stays open; return whether it can go on."""
+        """Wait briefly for the link, because the unit of work stays open; return whether it is usable."""
         before = time.monotonic() + RECONNECT_TIME
         while not self._ending and time.monotonic() < before:
             if self._link.wait_connected(WAIT):
@@ -255,7 +256,7 @@ class ToLinkRunner(LinkRunner):
         return False
 
     def bury_refused(self, item: Got, publication: Publication, refusal: Refusal, tally: Tally) -> None:
-        """Put a message that the broker does not take to the dead-letter queue, in the unit of work."""
+        """Dead-letter a message that the broker rejects, within the unit of work."""
         self._bury(
             item,
             tally,
@@ -265,9 +266,9 @@ class ToLinkRunner(LinkRunner):
         )
 
     def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
-        """Return the publications to make of these messages.
+        """Return the publications for messages.
 
-        The rest is filtered, cut or dead-lettered, in the unit of work.
+        Other messages are filtered, cut or dead-lettered within the unit of work.
         """
         taken = []
         closes = self._environment.guard.closes
@@ -299,7 +300,7 @@ class ToLinkRunner(LinkRunner):
         return taken
 
     def _fit(self, publication: Publication) -> None:
-        """Give a publication the QoS of the guarantee and no more than the broker takes, and RETAIN where it keeps any."""
+        """Limit QoS to the guarantee and the broker's maximum, and clear RETAIN if the broker does not support it."""
         limits = self._link.limits
         publication.qos = published_qos(self._config.guarantee, publication.qos, limits.maximum_qos)
         if publication.retain and not limits.retain_available:

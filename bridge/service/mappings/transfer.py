@@ -31,19 +31,19 @@ class _Blocked(msgspec.Struct):
     reason: int
     #: seconds since the epoch
     since: float
-    #: MsgTokens of the messages that wait for it, in order
+    #: MsgTokens of the messages waiting for it, in order
     tokens: deque[bytes]
-    #: how often it has rejected the first of them
+    #: number of rejections of the first of them
     refusals: int = 0
     #: time.monotonic() of the next attempt
     retry_at: float = 0.0
 
 
 class BlockedQueues:
-    """The blocked queues of one mapping. Its messages stay on their source: only their MsgTokens are kept here."""
+    """The blocked queues of one mapping. Only MsgTokens are kept here. The messages stay on their source."""
 
     def __init__(self, mapping: str, first_retry: float, longest_retry: float) -> None:
-        """`first_retry` and `longest_retry` are the seconds between attempts: first, and at most."""
+        """Set the first and longest pause between attempts, in seconds."""
         self._mapping = mapping
         self._first_retry, self._longest_retry = first_retry, longest_retry
         self._queues: dict[Destination, _Blocked] = {}
@@ -55,12 +55,12 @@ class BlockedQueues:
 
     @property
     def waiting(self) -> int:
-        """The number of messages that wait."""
+        """The number of waiting messages."""
         return self._waiting
 
     @property
     def full(self) -> bool:
-        """Whether no further message may be looked at: LOOK_AHEAD messages wait. Logged once."""
+        """Whether the look-ahead limit (LOOK_AHEAD waiting messages) is reached. Logged once."""
         if self._waiting < LOOK_AHEAD:
             return False
         if not self._full_logged:
@@ -73,7 +73,7 @@ class BlockedQueues:
         return True
 
     def block(self, destination: Destination, reason: int) -> None:
-        """Note that a queue rejected a message. Its next attempt is later than the one before."""
+        """Record that a queue rejected a message, and schedule its next attempt with back-off."""
         queue = self._queues.get(destination)
         if queue is None:
             queue = self._queues[destination] = _Blocked(destination, reason, time.time(), deque())
@@ -87,7 +87,7 @@ class BlockedQueues:
         queue.retry_at = time.monotonic() + pause
 
     def wait_for(self, destination: Destination, token: bytes) -> bool:
-        """Let a message wait if its queue is blocked; return whether it is."""
+        """Add a message to the waiting ones if its queue is blocked; return whether it is."""
         queue = self._queues.get(destination)
         if queue is None:
             return False
@@ -96,7 +96,7 @@ class BlockedQueues:
         return True
 
     def due(self) -> Iterator[Destination]:
-        """Yield the queues to try again now."""
+        """Yield the queues due for another attempt."""
         now = time.monotonic()
         for queue in [queue for queue in self._queues.values() if queue.retry_at <= now]:
             yield queue.destination
@@ -107,31 +107,31 @@ class BlockedQueues:
         return max(0.0, min(queue.retry_at for queue in self._queues.values()) - time.monotonic())
 
     def first(self, destination: Destination) -> tuple[bytes, int] | None:
-        """Return the MsgToken of the first message that waits for a queue, and how often the queue has rejected it."""
+        """Return the MsgToken of a queue's first waiting message and the number of its rejections."""
         queue = self._queues[destination]
         return (queue.tokens[0], queue.refusals) if queue.tokens else None
 
     def moved(self, destination: Destination) -> None:
-        """Note that the first message waits no longer."""
+        """Remove the first waiting message of a queue."""
         queue = self._queues[destination]
         queue.tokens.popleft()
         queue.refusals = 0
         self._waiting -= 1
 
     def unblock(self, destination: Destination) -> None:
-        """Note that nothing waits for a queue any longer."""
+        """Remove a queue for which no messages wait."""
         del self._queues[destination]
         self._full_logged = self._full_logged and bool(self._queues)
         log.info("MQB5008I mapping %s: %s accepts messages again", self._mapping, name_of(destination))
 
     def forget_messages(self) -> None:
-        """Forget which messages wait: the source is browsed again from the front."""
+        """Forget the waiting messages: the source is browsed again from the front."""
         for queue in self._queues.values():
             queue.tokens.clear()
         self._waiting = 0
 
     def listed(self) -> list[BlockedQueue]:
-        """Return the queues for people."""
+        """Return the blocked queues for display."""
         return [
             BlockedQueue(
                 queue=queue.destination.name,
@@ -148,14 +148,14 @@ def _in_words(reason: int) -> str:
     return f"{cmqc.reason_name(reason)} ({reason})"
 
 
-#: Seconds that a round waits for a message, which is how long a stop may take.
+#: Seconds to wait for a message, which is also the maximum delay of a stop.
 WAIT = 0.25
 #: Seconds between updates of the blocked queues in the status.
 SHOWN_EVERY = 0.5
 
 
 class TransferRunner(PuttingRunner[Got]):
-    """Runs a mapping whose MQTT side is the bridge's own clients."""
+    """Runs a mapping whose MQTT side consists of the bridge's own clients."""
 
     def __init__(
         self, name: str, config: ToMqMapping | ToMqttMapping, environment: MappingEnvironment, status: Status
@@ -166,7 +166,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
         self._blocked = BlockedQueues(name, FIRST_RETRY, LONGEST_RETRY)
-        #: when the status was updated, by time.monotonic()
+        #: time of the last status update, from time.monotonic()
         self._shown_at = -SHOWN_EVERY
 
     def opened(self, connection: Connection) -> None:
@@ -175,7 +175,7 @@ class TransferRunner(PuttingRunner[Got]):
 
     def _open_source(self, connection: Connection) -> None:
         self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
-        # MsgTokens and marks are those of the handle that is gone.
+        # MsgTokens and marks belong to the previous handle.
         self._blocked.forget_messages()
 
     def key(self, item: Got) -> bytes:
@@ -211,12 +211,12 @@ class TransferRunner(PuttingRunner[Got]):
         super().back_out()
         self._consumer.ended()
         if self._consumer.has_browsed:
-            # Messages of the unit of work may be marked as browsed, but none of them waits for a queue.
+            # Messages of the unit of work may be marked as browsed although they do not wait for a queue.
             assert self.connection is not None
             self._consumer.close()
             self._open_source(self.connection)
 
-    # Past blocked queues ---------------------------------------------------------------------------------------------
+    # Past blocked queues ----------------------------------------------------------------------------------------------
 
     def goes_on_past(self, refusal: MessageRefused) -> bool:
         passes = isinstance(self._config, ToMqMapping) and self._config.passes_blocked_queues
@@ -230,10 +230,10 @@ class TransferRunner(PuttingRunner[Got]):
         self.status.wrong(str(refusal), State.RETRYING)
 
     def _unit_past_blocked(self, connection: Connection, messages: int) -> None:
-        """Run a unit of work while queues are blocked: their messages stay on the source, those for others are moved.
+        """Run a unit of work while queues are blocked: move the messages for other destinations.
 
-        Each message is browsed, put, and then got: a rejected put leaves nothing to back out. Whatever is rejected here
-        blocks its queue, so that its messages stay in order. Raises MessageRefused for what no other queue would escape.
+        Each message is browsed, put, and then got, so a rejected put needs no backout. Every rejection here blocks its queue,
+        which preserves the order of its messages. Raises MessageRefused for errors that concern all queues.
         """
         tally = Tally()
         for destination in self._blocked.due():
@@ -262,7 +262,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._commit(connection, tally)
 
     def _pass_on(self, got: Got, tally: Tally) -> None:
-        """Put the message that was browsed last, and take it; or let it wait for its queue."""
+        """Put the last browsed message and get it, or leave it waiting for its queue."""
         mapped = self.mapped(got, tally)
         if mapped is not None:
             waits = self._blocked.wait_for(mapped.destination, got.MsgToken)
@@ -274,7 +274,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._take_browsed(tally)
 
     def _retry(self, destination: Destination, tally: Tally, messages: int) -> None:
-        """Move messages that wait for a blocked queue, in order, until it rejects one again."""
+        """Move messages waiting for a blocked queue, in order, until the queue rejects one again."""
         while (first := self._blocked.first(destination)) is not None:
             if tally.taken >= messages:
                 return
@@ -290,7 +290,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._blocked.unblock(destination)
 
     def _put_browsed(self, got: Got, mapped: MappedMessage, tally: Tally, refusals: int) -> bool:
-        """Put a message; return False if its queue rejected it and is blocked."""
+        """Put a message; return False if its queue rejected it and is now blocked."""
         try:
             self.put(got, mapped, tally, refusals)
         except MessageRefused as refusal:
@@ -324,7 +324,7 @@ class TransferRunner(PuttingRunner[Got]):
 
 
 def consumer_source(name: str, rule: ToMqRule | ToMqttRule, owner: str) -> ConsumerSource:
-    """Return the source on the queue manager that a mapping takes messages from."""
+    """Return the source on the queue manager from which a mapping takes messages."""
     if isinstance(rule, ToMqttRule) and rule.queue is not None:
         return ConsumerSource(mapping=name, queue=rule.queue, requests_queue=rule.requests_queue or "")
     return ConsumerSource(mapping=name, owner=owner, topic_filter=rule.source_filter or "")
