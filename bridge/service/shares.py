@@ -1,7 +1,7 @@
-"""Shares: who the members of each shared subscription are, and what waits for one of them (MQTT 5 section 4.8.2).
+"""Shares: the members of shared subscriptions, and the messages waiting for them (MQTT 5 section 4.8.2).
 
-A message goes to the member whose turn it is, of those that read and whose windows have room. What a member has not
-acknowledged when it leaves goes to another. Nothing is lost by that: it lies on the transmission queue all the time.
+A message goes to the next member that reads and has room in its window. If a member leaves, its unacknowledged messages go to
+others. No message is lost because all stay on the transmission queue.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import SharedSubscription, shared_subscription, subscription_data
 from bridge.telemetry.transmission import Transmission
 
-#: What is given out in one batch: messages by session.
+#: Messages to send in one batch, by session.
 Grouped = dict[Session, list[Transmission]]
 
 
 class Member(msgspec.Struct, eq=False):
-    """A session that takes part in a share."""
+    """A session that is a member of a share."""
 
     session: Session
-    #: what its client asked for
+    #: user data of the subscription that its client requested
     user_data: str
-    #: numbers of waiting messages that it may have been sent: they go out to it again with DUP
+    #: numbers of waiting messages that may have been sent to this member before: sent again with DUP
     sent: set[int]
 
     @property
     def qos(self) -> int:
-        """Return the QoS that it asked for."""
+        """The requested QoS."""
         return subscription_data(self.user_data).qos
 
 
 class Share:
-    """The members of one shared subscription, and the messages that wait for one of them, in order."""
+    """The members of a shared subscription, and their waiting messages in order."""
 
     def __init__(self, subscription: SharedSubscription, waiting: Backlog) -> None:
         self.subscription = subscription
         #: by client identifier
         self.members: dict[str, Member] = {}
-        #: SUBSCRIBEs that are not answered yet
+        #: number of unanswered SUBSCRIBEs
         self.joining = 0
         self.waiting = waiting
-        #: the members; the first one's turn it is
+        #: the members; the first one is next
         self._turns: deque[Member] = deque()
-        #: sessions that were members, and may have messages of it to acknowledge
+        #: former members that may have unacknowledged messages of this share
         self._left: list[Session] = []
 
     def add(self, session: Session, user_data: str) -> None:
-        """Make a session a member, or note what the client of one that is asks for now."""
+        """Add a member, or update the user data of an existing one."""
         member = self.members.get(session.client_id)
         if member is None:
             member = self.members[session.client_id] = Member(session, user_data, set())
@@ -59,14 +59,14 @@ class Share:
         member.user_data = user_data
 
     def remove(self, session: Session) -> None:
-        """Make a session a member no more."""
+        """Remove a member."""
         member = self.members.pop(session.client_id, None)
         if member is not None:
             self._turns.remove(member)
             self._left.append(session)
 
     def take_back(self, session: Session, taken: Sequence[Transmission], sent: set[int]) -> None:
-        """Let messages wait again that a session was given, in front of those that came later; it was sent some of them."""
+        """Return a session's messages to the backlog in their original order. `sent` are the numbers of those sent before."""
         waiting = self.waiting
         front = sorted(taken, key=_number)
         last = front[-1].msg_number
@@ -79,7 +79,7 @@ class Share:
             member.sent = sent | (member.sent and member.sent & self._unacknowledged())
 
     def _unacknowledged(self) -> set[int]:
-        """Return the numbers of all its messages."""
+        """Return the message numbers of all its messages, waiting or held by sessions."""
         name = self.subscription.remote_queue_manager
         self._left = [one for one in self._left if any(held.client_id == name for held in one.outbox.pending())]
         sessions = [*(member.session for member in self.members.values()), *self._left]
@@ -87,13 +87,13 @@ class Share:
         return {one.msg_number for one in [*self.waiting, *held]}
 
     def uncertain(self) -> None:
-        """Note after a crash that what waits may have been sent to members that were connected then."""
+        """After a crash, note that waiting messages may have been sent to members that were connected before."""
         for member in self.members.values():
             if member.session.outbox.uncertain:
                 member.sent = {one.msg_number for one in self.waiting}
 
     def give_out(self, grouped: Grouped) -> bool:
-        """Give the first waiting message to a member: it is added to `grouped`. Return whether one could take it."""
+        """Assign the first waiting message to a member by adding it to `grouped`. Return False if no member can take it."""
         waiting = self.waiting
         member = self._next(waiting.messages[0], grouped) if waiting else None
         if member is None:
@@ -107,10 +107,10 @@ class Share:
         return True
 
     def _next(self, transmission: Transmission, grouped: Mapping[Session, Sequence[Transmission]]) -> Member | None:
-        """Return the member that gets a message; None where it has to wait.
+        """Return the member that gets a message; None if the message must wait.
 
-        With QoS 0 a message needs no room in a window. Where all who are connected are too slow, it is one of them that it
-        is dropped for.
+        QoS 0 messages need no room in a window. If all connected members are too slow, one of them is chosen and the message
+        is dropped.
         """
         turns = self._turns
         reliable = getattr(transmission.message, "qos", None) != 0
@@ -140,7 +140,7 @@ class Shares(dict[str, Share]):
         self._new_backlog = new_backlog
 
     def share(self, topic_filter: str) -> Share:
-        """Return the share that clients write as `$share/NAME/FILTER`; it begins where there is none."""
+        """Return the share for `$share/NAME/FILTER`. Create it if necessary."""
         subscription = shared_subscription(topic_filter)
         name = subscription.remote_queue_manager
         found = self.get(name)
@@ -153,7 +153,7 @@ class Shares(dict[str, Share]):
         return [share for name in session.shares if (share := self.get(name)) is not None]
 
     def waiting_for(self, session: Session) -> list[Share]:
-        """Return those of its shares in which messages wait; each time, another one has its turn first."""
+        """Return a session's shares that have waiting messages, beginning with a different share each time."""
         found = [share for share in self.of(session) if share.waiting]
         if len(found) > 1:
             first = found[0].subscription.remote_queue_manager
@@ -161,9 +161,9 @@ class Shares(dict[str, Share]):
         return found
 
     def take_back(self, session: Session, *, sent: bool) -> list[Share]:
-        """Let messages wait for another member that a session has not been sent; with `sent`, those not acknowledged, too.
+        """Return unsent (with `sent`, also unacknowledged) messages of a session to its shares' backlogs.
 
-        Returns the shares that they wait in.
+        Returns the shares concerned.
         """
         outbox = session.outbox
 
@@ -180,7 +180,7 @@ class Shares(dict[str, Share]):
         return [self[name] for name in taken]
 
     def drop(self, share: Share) -> bool:
-        """Forget a share that nobody is a member of any more; return whether it is one."""
+        """Remove a share without members; return whether it was removed."""
         if share.members or share.joining:
             return False
         return self.pop(share.subscription.remote_queue_manager, None) is not None

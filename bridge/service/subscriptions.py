@@ -1,7 +1,7 @@
-"""SUBSCRIBE and UNSUBSCRIBE of a client: subscriptions `ClientIdentifier:Topic name` of the queue manager, and shares.
+"""SUBSCRIBE and UNSUBSCRIBE: the queue manager's subscriptions `ClientIdentifier:Topic name`, and shares.
 
-A share is a subscription of the queue manager as long as it has members. Both sequences run to their end if the client
-leaves meanwhile, for its session has to know what the queue manager has done.
+A share is a subscription of the queue manager as long as it has members. Both sequences run to their end even if the client
+disconnects, because its session must reflect what the queue manager has done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: How EMQX and VerneMQ spell a shared subscription without a share name. In MQTT this is an ordinary topic, so every
+#: Syntax of EMQX and VerneMQ for shared subscriptions without a share name. In MQTT this is an ordinary topic, so every
 #: subscriber would get every message.
 _QUEUE = "$queue/"
 _NO_QUEUE = "$queue/ is not part of MQTT, subscribe to $share/NAME/FILTER (MQTT 5 section 4.8.2)"
@@ -43,14 +43,14 @@ _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Pac
 
 
 def topics_of(topic_filter: str) -> str:
-    """Return a topic filter without the share that precedes it."""
+    """Return a topic filter without its share prefix."""
     return topic_filter.split("/", 2)[2] if is_shared(topic_filter) else topic_filter
 
 
 async def subscribe(service: TelemetryService, client: Client, session: Session, packet: Subscribe) -> None:
-    """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK when the queue manager has the subscriptions.
+    """Answer SUBSCRIBE (MQTT 3.1.1 section 3.8) with SUBACK after the queue manager has created the subscriptions.
 
-    0x80 stands for a refusal.
+    Before MQTT 5, the return code 0x80 means a rejection.
     """
     user = session.identity.user.decode("utf-8", "replace")
     received = now_us()
@@ -90,7 +90,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
                 "subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why
             )
         elif sharing:
-            # QoS 2 cannot be kept across members: see SHARED.
+            # QoS 2 cannot be guaranteed across members: see SHARED.
             data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
             shared.append((len(codes), SubscriptionRequest(topic_filter, data, retained=False)))
         else:
@@ -154,15 +154,15 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
 
 
 class Joining:
-    """A session that becomes a member of shares.
+    """A session that is becoming a member of shares.
 
-    The queue manager is asked for the authority of each member; what a share has begun with stays.
+    The queue manager checks the authority of each member. An existing share keeps its subscription.
     """
 
     def __init__(
         self, service: TelemetryService, session: Session, requests: Sequence[SubscriptionRequest], user: str
     ) -> None:
-        """Ask the queue manager."""
+        """Submit the requests to the queue manager."""
         self._service = service
         self._session = session
         self._shares = [service.delivery.shares.share(request.topic_filter) for request in requests]
@@ -182,7 +182,7 @@ class Joining:
         ]
 
     async def finish(self) -> list[int]:
-        """Return a reason code for each share, when the memberships are on record."""
+        """Return a reason code for each share after recording the memberships."""
         if not self._shares:
             return []
         service, session, before = self._service, self._session, self._before
@@ -193,7 +193,7 @@ class Joining:
             name = share.subscription.remote_queue_manager
             share.joining -= 1
             asked = session.shares.get(name)
-            # None: it has unsubscribed since, or its session has ended.
+            # None: the client has unsubscribed, or the session has ended.
             if asked is not None and not reason:
                 share.add(session, asked[1])
             elif asked is not None and name in before:
@@ -212,7 +212,7 @@ class Joining:
 
 
 async def _put_on_record(service: TelemetryService, session: Session) -> int:
-    """Commit what shares a durable session is a member of; return the reason of a failure, or MQRC_NONE."""
+    """Commit the memberships of a durable session; return the reason of a failure, or MQRC_NONE."""
     if not session.durable or service.sessions.get(session.client_id) is not session:
         return cmqc.MQRC_NONE
     unit = UnitOfWork()
@@ -224,14 +224,14 @@ async def _put_on_record(service: TelemetryService, session: Session) -> int:
 
 
 async def unsubscribe(service: TelemetryService, client: Client, session: Session, packet: Unsubscribe) -> None:
-    """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK when the subscriptions are gone."""
+    """Answer UNSUBSCRIBE (MQTT 3.1.1 section 3.10) with UNSUBACK after the subscriptions were removed."""
     shares = [share for share in service.delivery.shares.of(session) if share.subscription.written in packet.topics]
     known = {*session.filters, *(share.subscription.written for share in shares)}
     codes: list[int] = []
     for topic_filter in packet.topics:
         error = shared_subscription_error if is_shared(topic_filter) else topic_filter_error
         if topic_filter in known:
-            # Each filter as if it came in a packet of its own (MQTT-3.10.4-6): a second time it names nothing.
+            # Treat each filter like a separate packet (MQTT-3.10.4-6): a repeated filter does not exist any more.
             known.discard(topic_filter)
             codes.append(ReasonCode.SUCCESS)
         elif error(topic_filter) is not None:
@@ -247,7 +247,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
         service.leave_share(session, share)
     unsubscribing = service.backend.unsubscribe(session.client_id, packet.topics)
     if shares:
-        # The record first: a share that nobody is a member of by it ends with the next start at the latest.
+        # Record the change first: shares without recorded members are removed at the next start at the latest.
         await _put_on_record(service, session)
         for ending in [service.end_share(share) for share in shares]:
             if ending is not None:
@@ -264,7 +264,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
             if reason := failed.pop(topic_filter, 0):
                 codes[position] = reason_code_of(reason, PacketType.UNSUBACK)
         if client.protocol.level != LEVEL_MQTT_5:
-            return  # UNSUBACK cannot say so: the connection is closed without one
+            return  # UNSUBACK cannot report failures: the connection was closed
     if not client.protocol.unsuback(packet.message_id, codes):
         client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
     client.transport.flush()
@@ -274,7 +274,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
 def _keep_subscribed(
     service: TelemetryService, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
 ) -> None:
-    """Keep the filters of a session whose subscriptions the queue manager still has, and tell the client."""
+    """Keep the filters of subscriptions that the queue manager failed to remove, and report the failure to the client."""
     if service.sessions.get(session.client_id) is session:
         session.filters |= {one: removed[one] for one in failed}
         service.quotas.update_subscriptions(session)

@@ -1,4 +1,4 @@
-"""Units of work of the telemetry service that are under way, and what follows their completion."""
+"""The telemetry service's units of work in progress, and their completion callbacks."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Ended = Callable[[Completion], None]
 
 
 class Units:
-    """The units of work that are under way."""
+    """Submits units of work and calls their completion callbacks."""
 
     def __init__(self, backend: Backend) -> None:
-        #: traces publications, where there are traces
+        #: None if tracing is disabled
         self.traces: PublicationTraces | None = None
         self._backend = backend
         self._number = 0
-        #: number of a unit -> what follows its completion
+        #: number of a unit of work -> completion callback
         self._under_way: dict[int, Ended] = {}
 
     def submit(self, unit: UnitOfWork, ended: Ended | None = None) -> Mapping[int, int]:
-        """Give a unit to the backend; return the publications that are known at once to be refused."""
+        """Submit a unit to the backend; return publications known to be rejected, as index -> reason."""
         self._number = unit.number = self._number + 1
         if ended is not None:
             self._under_way[unit.number] = ended
         return self._backend.submit(unit)
 
     def committed(self, unit: UnitOfWork) -> asyncio.Future[Completion]:
-        """Give a unit to the backend, and wait for its completion."""
+        """Submit a unit to the backend and return a future of its completion."""
         completion: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self.submit(unit, partial(resolve, completion))
         return completion
 
     @property
     def under_way(self) -> int:
-        """The number of units of work that have not ended, and that something is to follow."""
+        """The number of unfinished units of work that have a callback."""
         return len(self._under_way)
 
     def completed(self, completions: Sequence[Completion]) -> None:
@@ -55,12 +55,12 @@ class Units:
             try:
                 ended(completion)
             except Exception:
-                # One client's fault stays its own.
+                # Don't affect other clients.
                 log.exception("MQB2303E a unit of work ended, but what follows it failed")
 
 
 def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
-    """Return the publications, by index, that the channel of a session does not let its client make."""
+    """Return the indices of publications that the session's channel does not allow."""
     topics = session.topics
     if topics is None:
         return NONE_FORBIDDEN

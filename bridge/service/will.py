@@ -20,18 +20,18 @@ from bridge.wire import cmqc
 
 
 class Timers:
-    """Timers by name."""
+    """Timers identified by name."""
 
     def __init__(self) -> None:
         self._handles: dict[str, asyncio.TimerHandle] = {}
 
     def set(self, name: str, delay: float, action: Callable[[], None]) -> None:
-        """Have `action` called in `delay` seconds, in place of what was to be done under the name."""
+        """Call `action` after `delay` seconds. A previous timer with this name is cancelled."""
         self.cancel(name)
         self._handles[name] = asyncio.get_running_loop().call_later(max(delay, 0.0), self._call, name, action)
 
     def cancel(self, name: str) -> None:
-        """Have nothing done under a name."""
+        """Cancel a timer."""
         handle = self._handles.pop(name, None)
         if handle is not None:
             handle.cancel()
@@ -45,19 +45,19 @@ log = logging.getLogger(__name__)
 
 
 class Wills:
-    """The wills of clients whose connections ended without DISCONNECT (MQTT-3.1.2-8), and those that wait for their delay."""
+    """Wills of clients that disconnected without DISCONNECT (MQTT-3.1.2-8), and those waiting for their delay."""
 
     def __init__(self, units: Units, events: EventBus) -> None:
         self._units = units
         self._events = events
         self._timers = Timers()
-        #: by client identifier
+        #: waiting wills by client identifier
         self._waiting: dict[str, tuple[Will, Session]] = {}
 
     def leave(self, client: Client, session: Session) -> None:
-        """Publish the will of a client that is gone, or have it wait for its Will Delay Interval (MQTT-3.1.3-9).
+        """Publish the will of a disconnected client, immediately or after its Will Delay Interval (MQTT-3.1.3-9).
 
-        It waits no longer than its session lasts.
+        If the session ends earlier, `publish_now` publishes the will then.
         """
         will, client.will = client.will, None
         assert will is not None
@@ -69,19 +69,19 @@ class Wills:
             self._publish(will, session)
 
     def withdraw(self, client_id: str) -> None:
-        """Forget the will of a client that is back."""
+        """Discard the will of a client that has reconnected."""
         self._timers.cancel(client_id)
         self._waiting.pop(client_id, None)
 
     def publish_now(self, client_id: str) -> None:
-        """Publish a will that waits, if there is one: its delay or its session has ended."""
+        """Publish a waiting will, if any: its delay has passed or its session has ended."""
         self._timers.cancel(client_id)
         waiting = self._waiting.pop(client_id, None)
         if waiting is not None:
             self._publish(*waiting)
 
     def publish_all(self) -> None:
-        """Publish all wills that wait: the bridge stops, and nobody else knows of them."""
+        """Publish all waiting wills: the bridge stops, and they are not stored anywhere else."""
         for client_id in list(self._waiting):
             self.publish_now(client_id)
 
@@ -110,7 +110,7 @@ class Wills:
 
 
 def _properties(will: Will) -> PublishProperties | None:
-    """Return the properties of the publication that a will becomes."""
+    """Return the properties of the publication for a will."""
     properties = will.properties
     if properties is None:
         return None

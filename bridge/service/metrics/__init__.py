@@ -1,4 +1,4 @@
-"""Metrics of a running bridge: counted on its event loop as plain numbers, a batch at a time, and gathered when asked for.
+"""Metrics of a running bridge, counted per batch on its event loop as plain numbers, and collected on request.
 
-Nothing of `prometheus_client` is on the way of a message: `bridge.console.metrics` makes families of what `snapshot` gathers.
+`prometheus_client` is not involved in message processing. `bridge.console.metrics` converts the snapshots to metric families.
 """

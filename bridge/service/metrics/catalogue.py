@@ -12,11 +12,11 @@ Kind = Literal["counter", "gauge", "histogram", "info"]
 
 
 class Metric(NamedTuple):
-    """A metric: what Prometheus knows of it, beside its values."""
+    """A metric's definition."""
 
     name: str
     kind: Kind
-    #: what it tells, as a sentence
+    #: the help text, a sentence
     meaning: str
     labels: tuple[str, ...] = ()
 
@@ -246,7 +246,7 @@ CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})
 
 
 def table() -> str:
-    """Return the catalogue for people, as a page of docs/."""
+    """Return the catalogue as a Markdown page for docs/."""
     lines = [
         "# Metrics",
         "",
@@ -262,7 +262,7 @@ def table() -> str:
 
 
 class Distribution:
-    """A histogram at one moment: what was counted up to each upper bound, and the sum of all."""
+    """A snapshot of a histogram: cumulative counts by upper bound, and the sum of the values."""
 
     __slots__ = ("buckets", "sum")
 
@@ -275,19 +275,19 @@ Value: TypeAlias = float | Distribution
 
 
 class Samples:
-    """Values of the metrics of the catalogue, and of no others."""
+    """Values of the metrics in the catalogue."""
 
     def __init__(self) -> None:
         self._values: dict[str, list[tuple[tuple[str, ...], Value]]] = {name: [] for name in CATALOGUE}
 
     def add(self, name: str, value: float | Histogram, *labels: str) -> None:
-        """Add a value; the labels are in the order of the catalogue. Raises ValueError where they are not as many."""
+        """Add a value, with labels in the order of the catalogue. Raises ValueError for a wrong number of labels."""
         if len(labels) != len(CATALOGUE[name].labels):
             raise ValueError(f"{name} has the labels {CATALOGUE[name].labels}, not {labels}")
         taken = Distribution(value) if isinstance(value, Histogram) else float(value)
         self._values[name].append((labels, taken))
 
     def __iter__(self) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], Value]]]]:
-        """Yield each metric with its values; of one that there is nothing to say of, none."""
+        """Yield each metric with its values, which may be empty."""
         for name, values in self._values.items():
             yield CATALOGUE[name], values

@@ -1,4 +1,4 @@
-"""The metrics of a bridge, and how they are collected for a scrape."""
+"""The metrics of a bridge, and their collection for a scrape."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from bridge.service.metrics.traffic import Traffic
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.telemetry.session import Session
 
-#: Seconds between measurements, and how many the maximum is of: those of a minute.
+#: Seconds between measurements, and the number of measurements for the maximum (those of one minute).
 _LAG_INTERVAL: Final = 0.5
 _REMEMBERED: Final = 120
 
 
 class EventLoopLag:
-    """Measures the event loop that it is begun on."""
+    """Measures the lag of the running event loop."""
 
     def __init__(self, tick: Callable[[], None]) -> None:
-        """Begin; `tick` is called at each measurement."""
+        """Start measuring. `tick` is called at each measurement."""
         self._tick = tick
         self._lag = Histogram()
         self._last: deque[float] = deque(maxlen=_REMEMBERED)
@@ -50,26 +50,26 @@ class EventLoopLag:
             self._tick()
 
     def gather(self, samples: Samples) -> None:
-        """Add what was measured."""
+        """Add the measurements to the samples of a scrape."""
         samples.add("mqbridge_event_loop_lag_seconds", self._lag)
         samples.add("mqbridge_event_loop_lag_max_seconds", max(self._last, default=0.0))
 
     def stop(self) -> None:
-        """End."""
+        """Stop measuring."""
         self._task.cancel()
 
 
-#: MQQMSTA_RUNNING, and what stands for a queue manager that does not answer.
+#: MQQMSTA_RUNNING, and the value for a queue manager that does not answer.
 _RUNNING: Final = 2
 _AWAY: Final = 0
-#: As mq-metric-samples has it of a queue manager on Linux.
+#: As in mq-metric-samples for a queue manager on Linux.
 _PLATFORM: Final = "UNIX"
 
 
 def gather_queue_manager(
     samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str
 ) -> None:
-    """Add what the last inspection of a queue manager has found."""
+    """Add the results of the last inspection of a queue manager."""
     manager = name, _PLATFORM
     samples.add("ibmmq_qmgr_status", _AWAY if found is None else _RUNNING, *manager)
     if found is not None:
@@ -101,26 +101,26 @@ def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], 
         samples.add("mqbridge_recovery_log_file_bytes", size, what)
 
 
-#: Sessions that are looked at in one turn of the event loop.
+#: Number of sessions processed per turn of the event loop.
 _AT_A_TURN: Final = 500
-#: Seconds that a count is good for.
+#: Seconds for which a count is reused.
 _COUNT_INTERVAL: Final = 10.0
 
 
 class SessionCount:
-    """Sessions, and what they hold, at a moment not long ago. Called on the event loop."""
+    """Cached counts of sessions and their contents. Methods are called on the event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._counted_at: float | None = None
         self._counting = asyncio.Lock()
-        #: by channel, and whether it is durable and connected
+        #: (channel, durable, connected) -> number of sessions
         self._sessions: Counter[tuple[str, bool, bool]] = Counter()
-        #: by metric and channel
+        #: metric -> channel -> count
         self._held: dict[str, Counter[str]] = {}
 
     async def gather(self, samples: Samples, sessions: Mapping[str, Session]) -> None:
-        """Add the numbers, which are counted anew where they are too old."""
+        """Add the counts to the samples of a scrape, after counting again if they are too old."""
         async with self._counting:
             if self._counted_at is None or self._clock() - self._counted_at >= _COUNT_INTERVAL:
                 await self._count(list(sessions.values()))
@@ -160,7 +160,7 @@ def _truth(value: bool) -> str:
 
 
 class Metrics:
-    """The metrics of one bridge. Everything is called on its event loop."""
+    """The metrics of one bridge. Methods are called on its event loop."""
 
     def __init__(self, configuration: Configuration, started_at: float, loop_time: Callable[[], float]) -> None:
         self._configuration = configuration
@@ -172,17 +172,17 @@ class Metrics:
         self._watch: QueueManagerWatch | None = None
 
     def begin(self, host: Host, watch: QueueManagerWatch) -> None:
-        """Count what the queue manager of a host commits, too."""
+        """Start counting the commits of a host's queue manager."""
         self._commits = host.backend.count_commits()
         self._watch = watch
         watch.ages = True
 
     def stop(self) -> None:
-        """End."""
+        """Stop measuring."""
         self._lag.stop()
 
     async def gather(self, state: BridgeState, parts: Parts | None) -> Samples:
-        """Return all there is to say; of a bridge that has not all its parts yet, what it has."""
+        """Return all samples. If `parts` is None (the bridge is starting or standing by), some are missing."""
         samples = Samples()
         build = bridge.__version__, platform.python_version(), "false" if PURE else "true"
         samples.add("mqbridge_build_info", 1, *build)

@@ -1,4 +1,4 @@
-"""Counts of what clients and the bridge send one another, of rejections and of dead letters, from the service's events.
+"""Counters of publications, rejections and dead-lettered messages, derived from the service's events.
 
 Sessions count publications as they pass (`bridge.telemetry.outbox`), because fetching them from memory again costs more.
 """
@@ -35,9 +35,9 @@ from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
 from bridge.wire import cmqc
 
-#: Of a reason that is none of those below.
+#: The label for reasons that are not listed below.
 OTHER: Final = "other"
-#: Reasons for which publications are refused, units of work fail, or messages become dead letters.
+#: Reasons for rejected publications, failed units of work and dead-lettered messages.
 REASONS: Final = frozenset(
     (
         *get_args(Reason),
@@ -64,20 +64,20 @@ def reason_label(reason: int) -> str:
 
 
 def connack_label(reason: ReasonCode) -> str:
-    """Return a reason of CONNACK as MQTT 5 names it, in lower case."""
+    """Return the MQTT 5 name of a CONNACK reason code in lower case."""
     return reason.name.lower()
 
 
 def version_label(level: int) -> str:
-    """Return the version of MQTT that has a protocol level; `unknown` for a session whose client has not come yet."""
+    """Return the MQTT version of a protocol level; `unknown` for a session whose client has not connected yet."""
     return _VERSIONS.get(level, "unknown")
 
 
-#: Maximum number of batches of a channel and version whose latency is measured between two ticks, in each direction.
+#: Maximum number of batches per channel, version and direction whose latency is measured between two ticks.
 TIMED: Final = 50
 _SESSION_ENDED: Final = "its session has ended"
 _NO_SESSION: Final = "there is no session"
-#: Reasons why a message was not sent, and their labels.
+#: Reasons for not sending a message, and their labels.
 _DISCARDED: Final = {
     EXPIRED: "expired",
     SLOW: "slow_client",
@@ -90,7 +90,7 @@ _DISCARDED: Final = {
 
 
 class ClientTraffic:
-    """What the clients of one channel and version of MQTT have sent and got; latencies in seconds, by QoS."""
+    """Counters of the clients of one channel and MQTT version; latencies in seconds, by QoS."""
 
     __slots__ = (
         "acknowledgement",
@@ -105,11 +105,11 @@ class ClientTraffic:
     )
 
     def __init__(self) -> None:
-        #: that are connected
+        #: currently connected clients
         self.clients = 0
-        #: that were let in
+        #: accepted clients
         self.connects = 0
-        #: what passes
+        #: publications received and sent
         self.counts = PublicationCounts()
         #: PUBLISH with DUP set
         self.resent = 0
@@ -122,7 +122,7 @@ class ClientTraffic:
 
 
 class Traffic:
-    """The counts of one telemetry service. Everything is called on its event loop; `clock` is the service's."""
+    """The counters of one telemetry service. Methods are called on its event loop; `clock` is the service's."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -130,16 +130,16 @@ class Traffic:
         self._offset = time.time() - clock()
         #: by channel and protocol level
         self.clients: dict[tuple[str, int], ClientTraffic] = {}
-        #: publications that the queue manager rejected, and units of work that failed, by channel and MQRC
+        #: rejected publications, and failed units of work, by channel and MQRC
         self.refused: Counter[tuple[str, int]] = Counter()
         self.failed: Counter[tuple[str, int]] = Counter()
-        #: dead-lettered publications of clients, and messages for clients, by MQRC
+        #: dead-lettered publications of clients ("in") and messages for clients ("out"), by MQRC
         self._dead_letters: dict[str, Counter[int]] = {"in": Counter(), "out": Counter()}
         #: messages that were not sent, by reason
         self._discarded: Counter[str] = Counter()
-        #: by channel and reason
+        #: rejected CONNECTs by channel and reason
         self._connects_refused: Counter[tuple[str, str]] = Counter()
-        #: by channel
+        #: rejected credentials, and rejected sessions, by channel
         self._unauthenticated: Counter[str] = Counter()
         self._sessions_refused: Counter[str] = Counter()
 
@@ -164,7 +164,7 @@ class Traffic:
             traffic.puts_timed = traffic.deliveries_timed = 0
 
     def of(self, session: Session) -> ClientTraffic:
-        """Return the counts that the client of a session belongs to."""
+        """Return the counters for a session's channel and MQTT version."""
         key = session.channel, session.level
         traffic = self.clients.get(key)
         if traffic is None:
@@ -174,7 +174,7 @@ class Traffic:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def published(self, event: Published) -> None:
-        """Count publications of a client whose unit of work ended."""
+        """Count a client's publications after the end of their unit of work."""
         channel, completion = event.session.channel, event.completion
         if completion.failure:
             self.failed[channel, completion.failure] += 1
@@ -214,7 +214,7 @@ class Traffic:
             traffic.delivery[outgoing.qos].observe(received - put_time)
 
     def finished(self, event: Finished) -> None:
-        """Count messages that need no acknowledgement; discarded ones were not sent."""
+        """Count messages that need no acknowledgement. Discarded ones were not sent."""
         transmissions, discarded = event.transmissions, event.discarded
         traffic = self.of(event.session)
         traffic.counts.sent_0 += len(transmissions) - len(discarded)
@@ -283,7 +283,7 @@ class Traffic:
             samples.add("mqbridge_authentications_failed_total", count, channel)
         for channel, count in self._sessions_refused.items():
             samples.add("mqbridge_sessions_refused_total", count, channel)
-        # Zero from the start, so that the first dead letter is an increase.
+        # Zero from the start, so that the first dead-lettered message is an increase.
         for direction, counts in self._dead_letters.items():
             labels = Counter(dict.fromkeys((*sorted(REASONS), OTHER), 0))
             for code, count in counts.items():

@@ -1,4 +1,4 @@
-"""Traces: spans of publications, deliveries and mappings, for a collector of OpenTelemetry.
+"""Traces: spans of publications, deliveries and mappings for an OpenTelemetry collector.
 
-`span` is plain data; `publications`, `deliveries` and `mappings` make it of what passes; `export` alone knows OpenTelemetry.
+`span` contains plain data, `tracing` creates spans from events, and only `export` uses OpenTelemetry.
 """

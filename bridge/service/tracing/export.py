@@ -1,4 +1,4 @@
-"""Spans to a collector, by OTLP/HTTP: the part that needs the packages of OpenTelemetry."""
+"""Export of spans to a collector via OTLP/HTTP: the part that needs the OpenTelemetry packages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 _KINDS: Final = {Kind.SERVER: SpanKind.SERVER, Kind.PRODUCER: SpanKind.PRODUCER, Kind.CONSUMER: SpanKind.CONSUMER}
 _SCOPE: Final = InstrumentationScope("mqbridge", __version__)
-#: Seconds after which spans go out though they are few, and how many go out at once.
+#: Export interval in seconds, and maximum number of spans per export.
 EVERY: Final = 2.0
 BATCH: Final = 512
 
 
 class SpanExport:
-    """Hands spans to the collector, in a thread of its own. What it does not take is dropped, counted and told once."""
+    """Exports spans to the collector on a separate thread. Rejected spans are dropped, counted and logged once."""
 
     def __init__(self, config: TracesConfig, headers: dict[str, str]) -> None:
         assert config.endpoint is not None
@@ -52,13 +52,13 @@ class SpanExport:
         )
 
     def add(self, span: Span) -> None:
-        """Take a span; one that there is no room for is dropped."""
+        """Add a span, or drop it if the queue is full."""
         if self._exporter.admit(self._most):
             self._processor.on_end(self._readable(span))
 
     def close(self, timeout: float) -> None:
-        """Have sent what waits, for at most so many seconds. It blocks: call it in a thread of its own."""
-        # A daemon: a collector that hangs must not hold up the end of the process.
+        """Export the remaining spans, for at most `timeout` seconds. Blocks: call it on a separate thread."""
+        # A daemon thread, so that a hanging collector cannot delay the end of the process.
         ending = threading.Thread(target=self._processor.shutdown, name="traces-end", daemon=True)
         ending.start()
         ending.join(timeout)
@@ -86,7 +86,7 @@ def _context(context: TraceContext) -> SpanContext:
 
 
 class _LastWords(logging.Handler):
-    """Keeps what OpenTelemetry's exporter said last: the bridge says it, in its own words, and not at each attempt."""
+    """Stores the last log message of OpenTelemetry, which the bridge includes in its own, less frequent log messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,19 +104,19 @@ _WORDS: Final = _LastWords()
 
 
 class _CountingExporter(SpanExporter):
-    """Exports spans, counts those that wait and those that are dropped, and says so in the bridge's log, once."""
+    """Exports spans, counts waiting and dropped ones, and logs once when the collector rejects spans."""
 
     def __init__(self, exporter: SpanExporter, collector: str) -> None:
         self._exporter = exporter
         self._collector = collector
         self._lock = threading.Lock()
         self._waiting = 0
-        #: since the log has said that spans are dropped; the bridge has dropped more, perhaps, at other times
+        #: dropped spans since the log reported dropping
         self._dropped = 0
         self._told = False
 
     def admit(self, most: int) -> bool:
-        """Count a span that is to wait; False where `most` do."""
+        """Count a span to be queued; return False if `most` are waiting."""
         with self._lock:
             if self._waiting < most:
                 self._waiting += 1
@@ -153,7 +153,7 @@ class _CountingExporter(SpanExporter):
             )
 
     def closed(self) -> None:
-        """Say how many spans are lost at the end."""
+        """Log how many spans are lost at the end."""
         with self._lock:
             if lost := self._dropped + self._waiting:
                 log.warning("MQB9303W the collector at %s has not taken %d spans", self._collector, lost)

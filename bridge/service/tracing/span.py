@@ -1,4 +1,4 @@
-"""Spans as plain data, made after the fact, and where they go."""
+"""Spans as plain data, created after the operations, and the interface of their receivers."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ import msgspec
 from bridge.telemetry.trace_context import TraceContext
 
 Attribute = str | int | bool
-#: Characters of a text among the attributes, at most.
+#: Maximum length of a text attribute in characters.
 TEXT_LENGTH: Final = 256
-#: Of ids and samples; nothing secret hangs on it.
+#: For identifiers and sampling. Need not be cryptographically secure.
 _random = random.Random(secrets.randbits(256))
 
 
 class Kind(Enum):
-    """What an operation is to those before and behind it (OpenTelemetry, "SpanKind")."""
+    """The role of an operation in a trace (OpenTelemetry, "SpanKind")."""
 
-    #: it answers a client
+    #: answers a client
     SERVER = "server"
     PRODUCER = "producer"
     CONSUMER = "consumer"
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation on one message. Times are nanoseconds since the epoch."""
+    """An operation on a message. Times are in nanoseconds since the epoch."""
 
     name: str
     kind: Kind
     context: TraceContext
-    #: None: the trace begins here
+    #: None: the trace begins with this span
     parent: TraceContext | None
     start: int
     end: int
     attributes: Mapping[str, Attribute] = {}
-    #: why it failed; "" where it did not
+    #: the error; "" if the operation succeeded
     error: str = ""
-    #: what happened in between, with its time
+    #: events during the operation, with their times
     events: tuple[tuple[str, int], ...] = ()
 
 
 class Spans(Protocol):
-    """Takes spans, on any thread, and holds nobody up."""
+    """Receives spans on any thread, without blocking."""
 
     def add(self, span: Span) -> None:
-        """Take a span; one that there is no room for is dropped."""
+        """Add a span, or drop it if there is no room."""
 
 
 def child_of(parent: TraceContext | None) -> TraceContext:
-    """Return the context of a new operation: in the trace of `parent`, or in one that begins with it."""
+    """Return the context of a new operation, in the trace of `parent` or in a new trace."""
     if parent is None:
         return TraceContext(_random.getrandbits(128) or 1, _random.getrandbits(64) or 1)
     return msgspec.structs.replace(parent, span_id=_random.getrandbits(64) or 1)
 
 
 class Sampler:
-    """Decides which messages begin a trace: each with the same probability, by one look at many messages.
+    """Chooses the messages that begin a trace, each with the same probability, at low cost for many messages.
 
-    It belongs to one thread.
+    May only be used by one thread.
     """
 
     def __init__(self, sample: float) -> None:
-        """Begin; `sample` is the probability, 0 to 1."""
+        """Create a sampler with a probability from 0 to 1."""
         self._sample = sample
-        #: messages that go by until the next one begins a trace
+        #: number of messages to skip before the next one that begins a trace; -1: none begins one
         self._left = 0
         self._draw()
 
@@ -78,7 +78,7 @@ class Sampler:
         self._left = gap
 
     def take(self, messages: int) -> list[int]:
-        """Return which of the next messages, by index, begin a trace."""
+        """Return the indices of those among the next messages that begin a trace."""
         left = self._left
         if left >= messages:
             self._left = left - messages
@@ -96,5 +96,5 @@ class Sampler:
 
 
 def _gap(sample: float) -> int:
-    """Return how many messages go by before one begins a trace: a geometric distribution."""
+    """Return a random number of messages to skip, with a geometric distribution."""
     return int(log(1.0 - _random.random()) / log1p(-sample))

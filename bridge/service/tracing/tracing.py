@@ -35,7 +35,7 @@ _NOTHING: Final = PublishProperties()
 
 
 class Traced(msgspec.Struct, frozen=True):
-    """A publication that is traced: its index in its unit of work, and the contexts of its spans."""
+    """A traced publication: its index in its unit of work, and the contexts of its spans."""
 
     index: int
     parent: TraceContext | None
@@ -44,22 +44,25 @@ class Traced(msgspec.Struct, frozen=True):
 
 
 class PublicationTraces:
-    """Traces what clients publish. Everything is called on the event loop."""
+    """Traces the publications of clients. Methods are called on the event loop."""
 
     def __init__(self, spans: Spans, sample: float, *, names: bool) -> None:
-        """Begin; `sample` is the part of publications without a trace that begin one, `names` whether spans name topics."""
+        """Create the tracer.
+
+        `sample` is the fraction of publications that begin a trace, `names` whether spans contain names.
+        """
         self._spans = spans
         self._sampler = Sampler(sample)
         self._names = names
 
     def following(self, session: Session, publications: Publications, received: int, ended: Ended) -> Ended:
-        """Return what is to follow the completion of a unit of work: `ended`, and the spans of what is traced in it.
+        """Return the completion callback of a unit of work that calls `ended` and creates the spans of traced publications.
 
-        The unit is not submitted yet. A message that is traced carries the context of its `put` from now on. `received` in
-        microseconds since the epoch.
+        Must be called before the unit is submitted. Traced messages carry the context of their `put` afterwards. `received`
+        is in microseconds since the epoch.
         """
         begun = self._sampler.take(len(publications))
-        # Before MQTT 5 no message comes with a context: then one look is enough for all that are not traced.
+        # Before MQTT 5, no message has a context, so the sampler alone decides.
         if not begun and session.level < LEVEL_MQTT_5:
             return ended
         try:
@@ -85,7 +88,7 @@ class PublicationTraces:
         return traced_end
 
     def _begin(self, publications: Publications, begun: Set[int]) -> list[Traced]:
-        """Give those messages the context of their `put` that come with a sampled one, or, by index, have `begun` a trace."""
+        """Set the `put` context of messages that have a sampled context or whose index is in `begun`."""
         traced = []
         for index, (message, _) in enumerate(publications):
             if message.properties is None and not begun:
@@ -111,7 +114,7 @@ class PublicationTraces:
         completion: Completion,
         times: tuple[int, int, int, int],
     ) -> None:
-        """Make the spans; `times` are those of PUBLISH, submission, commit and acknowledgement."""
+        """Create the spans; `times` are those of PUBLISH, submission, commit and acknowledgement."""
         received, submitted, committed, answered = times
         for one in traced:
             message, retain = publications[one.index]
@@ -153,7 +156,7 @@ _REJECTED = "the client has refused it (PUBREC)"
 
 
 class DeliveryTraces:
-    """Traces what clients get of messages that carry a trace; `clock` is the service's."""
+    """Traces the deliveries of messages that have a context; `clock` is the service's."""
 
     def __init__(self, spans: Spans, clock: Callable[[], float], *, names: bool) -> None:
         self._spans = spans
@@ -173,7 +176,7 @@ class DeliveryTraces:
             context = context_of(transmission.message)
             if context is not None and context.sampled:
                 outgoing = in_flight.get(message_id)
-                # A message with QoS 2 ends so only where the client refuses it.
+                # For QoS 2, this event means that the client rejected the message.
                 error = _REJECTED if outgoing is not None and outgoing.qos == 2 else ""
                 self._delivered(session.client_id, transmission, context, outgoing, error)
         for _, released, transmission in effects.released:
@@ -220,7 +223,7 @@ class DeliveryTraces:
         if self._names:
             attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
             attributes["messaging.destination.name"] = (transmission.topic or transmission.remote_queue)[:TEXT_LENGTH]
-        # What was retained may have been put long ago: its delivery begins when somebody asks for it.
+        # A retained message may have been put long ago. Its delivery begins with the subscription.
         put = 0 if transmission.retained else int(put_time_of(transmission) * 1e9)
         self._spans.add(
             Span(
@@ -237,23 +240,23 @@ class DeliveryTraces:
         )
 
 
-#: Outcomes that are no errors of the mapping, beside those of messages that went on.
+#: Outcomes that are not errors.
 _GOOD = frozenset((Outcome.PUT, Outcome.DELIVERED, Outcome.ACKNOWLEDGED))
 
 
 class MappingTraces:
-    """Traces what one mapping moves; called by its thread."""
+    """Traces the messages moved by one mapping. Methods are called by its thread."""
 
     def __init__(self, mapping: str, spans: Spans, sample: float, *, names: bool) -> None:
         self._mapping = mapping
         self._spans = spans
         self._sampler = Sampler(sample)
         self._names = names
-        #: id of an item -> the item, which keeps its id, and the contexts of its span and of the one before
+        #: id of an item -> the item (a reference that keeps the id valid), the context of its span, and the parent's
         self._begun: dict[int, tuple[Got | Received, TraceContext, TraceContext | None]] = {}
 
     def traced(self, item: Got | Received, publication: Publication) -> Publication:
-        """Return the publication of a message with the context of this mapping, where it is traced; else the very same."""
+        """Return a publication with the context of this mapping; the unchanged publication if it is not traced."""
         try:
             return self._traced(item, publication)
         except Exception:
@@ -272,15 +275,15 @@ class MappingTraces:
         return msgspec.structs.replace(publication, properties=properties)
 
     def forget(self) -> None:
-        """Forget what has begun: its unit of work is backed out, and it is taken again."""
+        """Forget all unfinished spans: the unit of work was backed out, and its messages will be taken again."""
         self._begun.clear()
 
     def forget_item(self, item: Got | Received) -> None:
-        """Forget a message that stays where it is."""
+        """Forget the span of a message that stays at the source."""
         self._begun.pop(id(item), None)
 
     def settled(self, fates: Sequence[Fate], began: int) -> None:
-        """Make the spans of messages whose unit of work is committed; `began` in microseconds since the epoch."""
+        """Create the spans of messages after the commit of their unit of work; `began` in microseconds since the epoch."""
         if not self._begun:
             return
         try:
@@ -318,27 +321,27 @@ class MappingTraces:
 
 
 def _error(reason: str | None, outcome: Outcome, *, names: bool) -> str:
-    """Return why a message did not go on; in words that name nothing where names are not to leave."""
+    """Return the error of a message, without details if `names` is False."""
     return reason[:TEXT_LENGTH] if reason and names else outcome.value
 
 
-#: Seconds that the end of the bridge waits for the collector.
+#: Seconds to wait for the collector when the bridge stops.
 CLOSE_TIMEOUT = 3.0
 
 
 class TracesError(Exception):
-    """There can be no traces; words for a person."""
+    """Traces cannot be exported. The message is for display."""
 
 
 class Export(Spans, Protocol):
-    """Takes spans to a collector."""
+    """Exports spans to a collector."""
 
     def close(self, timeout: float) -> None:
-        """Have sent what waits, for at most so many seconds."""
+        """Export the remaining spans, for at most `timeout` seconds."""
 
 
 class Tracing:
-    """Traces messages of clients and mappings; `clock` is the service's."""
+    """Traces the messages of clients and mappings; `clock` is the service's."""
 
     def __init__(self, config: TracesConfig, export: Export, clock: Callable[[], float]) -> None:
         self._config = config
@@ -347,20 +350,20 @@ class Tracing:
         self.deliveries = DeliveryTraces(export, clock, names=config.names)
 
     def mapping(self, name: str) -> MappingTraces:
-        """Return what traces a mapping, for its thread."""
+        """Return the tracer for a mapping's thread."""
         return MappingTraces(name, self._export, self._config.sample, names=self._config.names)
 
     def close(self) -> None:
-        """Have sent what waits. It blocks for a while: call it in a thread of its own."""
+        """Export the remaining spans. Blocks for a while: call it on a separate thread."""
         self._export.close(CLOSE_TIMEOUT)
 
 
 def tracing_of(config: TracesConfig, clock: Callable[[], float]) -> Tracing | None:
-    """Return the traces that a configuration asks for; None for none. Raises TracesError."""
+    """Return the configured tracing, or None. Raises TracesError."""
     if config.endpoint is None:
         return None
     headers = {} if config.headers_file is None else _headers(config.headers_file)
-    # Imported only where there are traces.
+    # Imported only if tracing is configured.
     try:
         from bridge.service.tracing.export import SpanExport
     except ImportError as error:
@@ -374,7 +377,7 @@ def tracing_of(config: TracesConfig, clock: Callable[[], float]) -> Tracing | No
 
 
 def _headers(file: Path) -> dict[str, str]:
-    """Read the headers file: lines NAME: VALUE; those that are empty or begin with # are passed over. Raises TracesError."""
+    """Read a headers file: lines NAME: VALUE, empty lines, and comments (#). Raises TracesError."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -385,7 +388,7 @@ def _headers(file: Path) -> dict[str, str]:
             continue
         name, colon, value = line.partition(":")
         if not colon or not name.strip() or not value.strip() or not line.isprintable():
-            # The line itself is a secret.
+            # The line itself is secret.
             raise TracesError(f"traces.headers_file {file}, line {number}: expected NAME: VALUE")
         headers[name.strip()] = value.strip()
     return headers
