@@ -1,4 +1,4 @@
-"""A client as the service knows it: one connection, and the session that it has taken up."""
+"""The service's view of a client: one connection and its session."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Bytes that a request to the queue manager, such as a publication or a topic filter, counts for in addition to its payload.
+#: Bytes that a request to the queue manager (a publication, a topic filter) counts for in addition to its payload.
 REQUEST_WEIGHT: Final = 1024
 
 
 class Client:
-    """One connection of an MQTT client. `session` is None until CONNACK, and again when the connection is gone."""
+    """One connection of an MQTT client. `session` is None until CONNACK and after the end of the connection."""
 
     __slots__ = (
         "_held",
@@ -56,28 +56,28 @@ class Client:
         self.dead_letters = _reasons(tuple(channel.refused_to_dead_letters))
         self.session: Session | None = None
         self.will: Will | None = None
-        #: its CONNECT, if that names an Authentication Method: the client may authenticate again (MQTT 5 section 4.12)
+        #: CONNECT, if it contains an Authentication Method: the client may re-authenticate (MQTT 5 section 4.12)
         self.connect: Connect | None = None
-        #: its CONNECT or AUTH sequence, which is cancelled when the connection is gone
+        #: the CONNECT or AUTH sequence, which is cancelled when the connection is lost
         self.sequence: asyncio.Task[None] | None = None
-        #: its session is being committed. The sequence then runs to its end, for the session outlives the connection.
+        #: the session is being committed; the sequence then runs to its end because the session outlives the connection
         self.committing = False
-        #: the Authentication Data of the AUTH that the client has to send
+        #: Authentication Data of the next AUTH from the client
         self.response: asyncio.Future[bytes | None] | None = None
         #: the authenticated (or merely claimed) user name. The MQ user may differ.
         self.user_name = ""
-        #: who the channel authenticated it as
+        #: the authenticated principal
         self.principal = UNAUTHENTICATED
-        #: POSIX time when its credentials expire, and its connection with them; math.inf: never
+        #: POSIX time at which the credentials expire and the connection is closed; math.inf: never
         self.expires = math.inf
-        #: the weight of requests to the queue manager that it has not answered. Above the limit, nothing more is read.
+        #: weight of the queue manager requests in progress; above the limit, the bridge stops reading from the client
         self._pending = 0
         self._held = False
         self._pending_bytes = pending_bytes
 
     @property
     def peer(self) -> Peer:
-        """Return the client identifier and address, for log lines."""
+        """The client identifier and address, for log lines."""
         return self.transport.peer
 
     def expire(self) -> None:
@@ -86,14 +86,14 @@ class Client:
             self.close("what it has shown of itself has expired", ReasonCode.MAXIMUM_CONNECT_TIME)
 
     def hold(self, weight: int) -> None:
-        """Count a request to the queue manager, in bytes. Above the limit, nothing more is read from the client."""
+        """Count a request to the queue manager by weight in bytes. Above the limit, stop reading from the client."""
         self._pending += weight
         if self._pending > self._pending_bytes:
             self._held = True
             self.transport.hold(UNCOMMITTED)
 
     def release(self, weight: int) -> None:
-        """Count the answer to a request."""
+        """Count the answer to a request. Resume reading if less than half of the limit is in progress."""
         self._pending -= weight
         if self._held and self._pending * 2 <= self._pending_bytes:
             self._held = False
@@ -111,19 +111,19 @@ class Client:
             )
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
-        """Close the connection after what was written; `why` goes to the log (blank where it was logged already).
+        """Close the connection after the pending output. `why` is logged; blank if it was logged already.
 
-        The reason code is what a client of MQTT 5 is told by DISCONNECT.
+        `reason_code` is sent to MQTT 5 clients in DISCONNECT.
         """
         self.transport.close(why, reason_code)
 
 
 def granted_expiry(asked: int, channel: ChannelConfig) -> int:
-    """Return how long a session may outlive its connection, in seconds, if its client asks for `asked`."""
+    """Return the granted session expiry interval in seconds for a requested one."""
     return asked if channel.session_expiry is None else min(asked, math.ceil(channel.session_expiry))
 
 
 @cache
 def _reasons(names: tuple[str, ...]) -> frozenset[int]:
-    """Return the MQRC numbers for which a refused publication goes to the dead-letter queue."""
+    """Return the MQRC numbers for which rejected publications are dead-lettered."""
     return frozenset(getattr(cmqc, name) for name in names)

@@ -1,8 +1,7 @@
-"""CONNECT and AUTH: a client is authenticated, and takes up its session or begins one, or it is rejected.
+"""CONNECT and AUTH: authenticates a client and assigns its session, or rejects it.
 
-Source: MQTT 3.1.1 sections 3.1.4 and 3.2, MQTT 5 section 4.12. The queue manager is asked first whether the client's
-identity may receive messages at all. So a client that is rejected does no harm to another of its client identifier, nor to
-the session of that one.
+Source: MQTT 3.1.1 sections 3.1.4 and 3.2, MQTT 5 section 4.12. The queue manager first decides whether the client's identity
+may receive messages at all. So a rejected client affects neither another client with the same identifier nor its session.
 """
 
 from __future__ import annotations
@@ -59,17 +58,17 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Protocol names and levels that a channel speaks, by the words of its PROTOCOL attribute.
+#: MQTT protocol names and levels by the values of a channel's PROTOCOL attribute.
 PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT", LEVEL_MQTT_5)}
 #: Longest client identifier of MQTT 3.1, in characters.
 CLIENT_ID_LENGTH_3_1 = 23
 NO_CERTIFICATE = Certificate()
-#: The authentication of a channel that asks nobody.
+#: The authentication of a channel that requires none.
 BELIEVED = ChannelAuthentication()
 
 
 class Rejected(Exception):
-    """A client is not accepted: the CONNACK code, the reason for the log, and a reason code of MQTT 5 if it says more."""
+    """A client is rejected: CONNACK code, reason for the log, and an MQTT 5 reason code if it is more specific."""
 
     def __init__(self, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
         super().__init__(why)
@@ -86,11 +85,11 @@ class SessionOfAnother(Exception):
 
 
 class Gone(Exception):
-    """The connection has ended: nobody is to be answered."""
+    """The connection has ended, so no answer is possible."""
 
 
 class NotAuthenticated(Exception):
-    """An enhanced authentication has failed: a reason code of MQTT 5, and the reason for the log."""
+    """Enhanced authentication failed: MQTT 5 reason code, and reason for the log."""
 
     def __init__(self, reason_code: ReasonCode, why: str) -> None:
         super().__init__(why)
@@ -98,7 +97,7 @@ class NotAuthenticated(Exception):
 
 
 class Barred(Exception):
-    """A channel authentication record keeps a client out; words for the log."""
+    """A channel authentication record rejects a client. The message is for the log."""
 
 
 # The sequences ----------------------------------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ class Barred(Exception):
 
 async def connect(service: TelemetryService, client: Client, packet: Connect) -> None:
     """Answer CONNECT."""
-    # As it says of itself, for the log; who it is, is another matter.
+    # For the log: the claimed client identifier, not authenticated yet.
     client.transport.peer = Peer(client.transport.peer.address, packet.client_id)
     try:
         await Handshake(service, client, packet).accept()
@@ -122,14 +121,14 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
 
 
 class Handshake:
-    """A CONNECT from its arrival to its answer."""
+    """The processing of a CONNECT up to its answer."""
 
     def __init__(self, service: TelemetryService, client: Client, packet: Connect) -> None:
         self._service = service
         self._client = client
         self._packet = packet
         self._authentication = service.authentication.get(client.channel.name, BELIEVED)
-        #: Authentication Data that the client is told in CONNACK
+        #: Authentication Data for CONNACK
         self._data: bytes | None = None
 
     async def accept(self) -> None:
@@ -147,14 +146,14 @@ class Handshake:
         await self._take_up_session(identity)
 
     def _still_waiting(self) -> None:
-        """Raise Gone if the client has not waited for its answer."""
+        """Raise Gone if the client has disconnected before the answer."""
         if self._client.protocol.state is not State.AUTHENTICATING:
             raise Gone
 
-    # Who the client is
+    # Identity of the client
 
     async def _identify(self) -> ClientIdentity:
-        """Return who the client is to MQ, when it has authenticated itself. Raises Rejected and Gone."""
+        """Authenticate the client and return its MQ identity. Raises Rejected and Gone."""
         service, client, packet = self._service, self._client, self._packet
         config = client.channel
         methods = self._authentication.methods
@@ -167,7 +166,7 @@ class Handshake:
             raise Rejected(ConnackCode.NOT_AUTHORIZED, blocked)
         if client.protocol.authentication_method is None and not self._authentication.asks:
             return self._admitted_identity(Authenticated(packet.user_name, verified=False))
-        await asyncio.sleep(0)  # time-outs need a task
+        await asyncio.sleep(0)  # timeouts need a task
         address, user = client.transport.address, packet.user_name or ""
         attempt = service.failed_connects.begin(address, user, config.failed_connects, config.connect_timeout)
         if attempt is None:
@@ -195,7 +194,7 @@ class Handshake:
         return identity
 
     async def _authenticate(self, attempt: Attempt) -> Authenticated:
-        """Return what the client has shown by its method of enhanced authentication, and by its CONNECT."""
+        """Authenticate the client with its enhanced authentication method, if any, and its CONNECT."""
         service, client, packet = self._service, self._client, self._packet
         presented = presented_by(client, packet, attempt)
         shown = None
@@ -228,19 +227,19 @@ class Handshake:
         else:
             self._still_waiting()
             return authenticated
-        attempt.end(True)  # it has not failed
+        attempt.end(True)  # not a failed attempt
         raise Rejected(ConnackCode.SERVER_UNAVAILABLE, why)
 
     def _unauthenticated(self, why: str) -> Rejected:
-        """Return the rejection of a client: the same whether its password is wrong or it is kept out."""
+        """Return the rejection of a client. It does not reveal whether the password was correct."""
         if self._authentication.asks and self._packet.password is not None:
             return Rejected(ConnackCode.BAD_USER_NAME_OR_PASSWORD, why)
         return Rejected(ConnackCode.NOT_AUTHORIZED, why)
 
-    # Its session
+    # Session of the client
 
     async def _take_up_session(self, identity: ClientIdentity) -> None:
-        """Take a session over, or begin one; the client is answered when that is on record."""
+        """Take over or create a session, and answer the client after it has been recorded."""
         service, client, packet = self._service, self._client, self._packet
         client_id = identity.client_id
         properties = None
@@ -296,7 +295,7 @@ class Handshake:
             recording = await self._record(session, present=present)
             self._still_owner(client_id)
         except Exception as error:
-            current = service.clients.get(client_id) is client  # else it was taken over by another connection
+            current = service.clients.get(client_id) is client  # otherwise another connection has taken over
             if current:
                 self._give_up(session)
             if isinstance(error, Failure):
@@ -310,17 +309,17 @@ class Handshake:
             service.delivery.recorded(session, recording)
 
     def _still_owner(self, client_id: str) -> None:
-        """Raise Gone if the client has left, or another connection has taken over its session."""
+        """Raise Gone if the client has disconnected or another connection has taken over its session."""
         self._still_waiting()
         if self._service.clients.get(client_id) is not self._client:
             raise Gone
 
     async def _record(self, session: Session, *, present: bool) -> Outgoing | None:
-        """Commit that the client has a session; return the message that is on record with it. Raises Failure."""
+        """Commit the session of the client; return the message recorded with it, if any. Raises Failure."""
         recording: Outgoing | None = None
         unit = UnitOfWork()
         if session.durable:
-            # On record before CONNACK: that the session exists, and that messages may have been sent from now on.
+            # Before CONNACK, record that the session exists, and that messages may be sent from now on.
             if present:
                 session.save_sent()
             else:
@@ -333,17 +332,17 @@ class Handshake:
         return recording
 
     def _give_up(self, session: Session) -> None:
-        """Let go of a session whose client is gone before CONNACK, or is rejected because of a failure."""
+        """Release a session whose client has disconnected before CONNACK, or is rejected because of a failure."""
         service = self._service
         del service.clients[session.client_id]
-        if service.sessions.get(session.client_id) is session:  # else it was purged
+        if service.sessions.get(session.client_id) is session:  # otherwise it was purged
             session.detach(time.time())
             service.leave(session)
 
     def _begin(
         self, session: Session, identity: ClientIdentity, properties: ConnackProperties | None, *, present: bool
     ) -> None:
-        """Answer with CONNACK 0, and send what waits."""
+        """Answer with CONNACK 0, and send the backlog."""
         service, client, packet = self._service, self._client, self._packet
         protocol = client.protocol
         receive_maximum = packet.properties.receive_maximum if packet.properties is not None else None
@@ -370,9 +369,9 @@ class Handshake:
         client.transport.take_turn()
 
     async def _purged(self, client_id: str) -> bool:
-        """Wait until the messages of a session that has ended are removed; False if there is nothing to wait for.
+        """Wait until the messages of an ended session are removed; return False if there are none.
 
-        They must not be taken for messages of the new session.
+        Otherwise they would be taken for messages of the new session.
         """
         purging = self._service.purging(client_id)
         if purging is None:
@@ -399,7 +398,7 @@ async def delay(client: Client, attempt: Attempt) -> None:
 
 
 async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -> Authenticated:
-    """Exchange AUTH packets with a client until it has authenticated itself. Raises NotAuthenticated and Gone."""
+    """Exchange AUTH packets with a client until authentication succeeds. Raises NotAuthenticated and Gone."""
     seconds = client.channel.connect_timeout
     while True:
         try:
@@ -427,11 +426,11 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
 
 
 async def authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
-    """Answer AUTH of a connected client that authenticates itself again (MQTT 5 section 4.12.1).
+    """Answer AUTH of a connected client that re-authenticates (MQTT 5 section 4.12.1).
 
-    It has to be the user that it was, and all that its CONNECT presented has to be right still.
+    The user must be the same as before, and all credentials in CONNECT must still be valid.
     """
-    await asyncio.sleep(0)  # time-outs need a task
+    await asyncio.sleep(0)  # timeouts need a task
     try:
         await _authenticate_again(service, client, packet)
     except NotAuthenticated as error:
@@ -480,7 +479,7 @@ async def _authenticate_again(service: TelemetryService, client: Client, packet:
 
 
 def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None) -> Presented:
-    """Return what a client has shown by its CONNECT and its connection."""
+    """Return the credentials in a CONNECT and of its connection."""
     transport = client.transport
     return Presented(
         packet.client_id,
@@ -500,12 +499,12 @@ def refusal_of(
     methods: Collection[str] = (),
     names: ClientNames = AS_IS,
 ) -> Rejected | None:
-    """Return the rejection of a client; None for one that may be accepted.
+    """Return the rejection of a client; None if it may be accepted.
 
-    `methods` are those of enhanced authentication that the channel has, `names` the queue manager names of clients. A reason
-    code of MQTT 5 goes with the refusal where it says more than the CONNACK code.
+    `methods` are the channel's enhanced authentication methods, `names` the queue manager names of clients. The rejection
+    contains an MQTT 5 reason code if that is more specific than the CONNACK code.
     """
-    # The dialect of little-endian words is older than MQTT 5.
+    # The little-endian dialect predates MQTT 5.
     spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
     if (packet.protocol_name, packet.protocol_level) not in spoken:
         why = f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}"
@@ -542,9 +541,9 @@ def _identifier_error(packet: Connect, queue_manager_name: str, names: ClientNam
 def identity_of(
     packet: Connect, config: ChannelConfig, replies: ReplyAddresses, user_name: str | None = None
 ) -> ClientIdentity:
-    """Return the identity of a client as MQ knows it; a client that gave no identifier gets one (MQTT-3.1.3-6).
+    """Return the MQ identity of a client. A blank client identifier is replaced (MQTT-3.1.3-6).
 
-    `user_name` is the user that it has authenticated itself as, None for the one of its CONNECT.
+    `user_name` is the authenticated user name; None uses the one in CONNECT.
     """
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
     user_name = packet.user_name if user_name is None else user_name
@@ -555,9 +554,9 @@ def identity_of(
 def admitted_identity(
     service: TelemetryService, client: Client, packet: Connect, shown: Authenticated
 ) -> tuple[ClientIdentity, str]:
-    """Return who a client is to MQ, and the user that it has shown to be; the channel's rules and the records say so.
+    """Apply the channel's rules and channel authentication records; return the MQ identity and the user name.
 
-    Raises Barred.
+    The user name is authenticated or merely claimed. Raises Barred.
     """
     config, transport = client.channel, client.transport
     identity = identity_of(packet, config, service.replies, shown.user_name)
@@ -579,7 +578,7 @@ def admitted_identity(
 
 
 def _too_long_for_mq(client_id: str, user_name: str, config: ChannelConfig) -> str | None:
-    """Return why a client cannot act as its own user: cut to 12 bytes, the names of several clients could be one MQ user.
+    """Return why a client cannot use its own user name, or None: several names could be truncated to one MQ user.
 
     IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
     """
@@ -597,9 +596,9 @@ def _too_long_for_mq(client_id: str, user_name: str, config: ChannelConfig) -> s
 
 
 def session_expiry_interval(packet: Connect, config: ChannelConfig) -> int:
-    """Return how many seconds the session that a CONNECT asks for is to outlive its connection: 0 to NEVER.
+    """Return the session expiry interval in seconds for a CONNECT: 0 to NEVER.
 
-    Before MQTT 5 a session ends with its connection where Clean Session is set, else never (MQTT 5 section 3.1.2.11.2).
+    Before MQTT 5, a session ends with its connection if Clean Session is set, otherwise never (MQTT 5 section 3.1.2.11.2).
     """
     return granted_expiry(_asked_expiry_interval(packet), config)
 
@@ -613,7 +612,7 @@ def _asked_expiry_interval(packet: Connect) -> int:
 def connack_properties(
     packet: Connect, client: Client, client_id: str, limits: LimitsConfig, authentication_data: bytes | None
 ) -> ConnackProperties:
-    """Return what a client of MQTT 5 is told when it is accepted (MQTT 5 section 3.2.2.3)."""
+    """Return the CONNACK properties for an accepted MQTT 5 client (MQTT 5 section 3.2.2.3)."""
     keep_alive = client.channel.keep_alive
     shorter = keep_alive and not 0 < packet.keep_alive <= keep_alive
     granted = session_expiry_interval(packet, client.channel)
@@ -637,7 +636,7 @@ def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
     return TopicAccess(config.publish_topics, config.subscribe_topics, identity.client_id, client.user_name)
 
 
-# Who owns a session -----------------------------------------------------------------------------------------------------
+# Owner of a session -----------------------------------------------------------------------------------------------------
 
 
 def belongs_to_another(service: TelemetryService, client: Client, session: Session) -> bool:
@@ -711,7 +710,7 @@ def answer_refusal(
     event: str = "refused",
     **facts: Any,
 ) -> None:
-    """Answer with a CONNACK that refuses, count and audit the refusal, and close. The caller writes the log line."""
+    """Reject with CONNACK, count and audit the rejection, and close the connection. The caller writes the log line."""
     stranger = client.transport.address
     audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
     service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code]))
@@ -722,7 +721,10 @@ def answer_refusal(
 def refuse(
     service: TelemetryService, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
 ) -> None:
-    """Answer with a CONNACK that refuses, say so in the log, and close; `reason_code` is of MQTT 5, where it says more."""
+    """Reject with CONNACK, log the rejection, and close the connection.
+
+    `reason_code` is an MQTT 5 reason code if it is more specific than `code`.
+    """
     log.warning(
         "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
         client.channel.name,

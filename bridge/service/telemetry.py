@@ -1,8 +1,7 @@
 """The telemetry service: MQTT clients as publish/subscribe applications of a queue manager.
 
-It owns the sessions, and knows which client has each of them: how sessions begin, are left by their clients, and end. What
-lies on the transmission queue is handed to them by `bridge.service.delivery`. What clients send comes from
-`bridge.service.gateway`.
+It owns the sessions and their assignment to clients, from the beginning to the end of a session. `bridge.service.delivery`
+passes messages from the transmission queue to sessions, `bridge.service.gateway` passes packets from clients.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Messages of an ended session that are removed at a time.
+#: Number of messages of an ended session removed per unit of work.
 REMOVED_AT_ONCE = 1_000
 
 
 class TelemetryService:
-    """Sessions between telemetry channels and a backend; everything on one event loop."""
+    """Sessions between telemetry channels and a backend. Methods are called on one event loop."""
 
     def __init__(
         self,
@@ -65,27 +64,27 @@ class TelemetryService:
         self.limits = limits
         self.clock = clock
         self.queue_manager_name = queue_manager_name
-        #: by channel; of one that is not there nobody is asked
+        #: by channel name; channels that are not listed require no authentication
         self.authentication = authentication
         self.failed_connects = FailedConnects(clock)
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.events = EventBus()
         LockedOut().listen(self.events)
         self.sessions: dict[str, Session] = {}
-        #: by client identifier: the clients whose CONNECT is being committed, or was answered by CONNACK 0
+        #: client identifier -> client whose CONNECT is being committed or was accepted
         self.clients: dict[str, Client] = {}
         self.units = Units(backend)
-        #: deliveries, clients that are gone, and the messages of sessions that have ended
+        #: for deliveries, disconnected clients, and the messages of ended sessions
         self.turns = turns or Turns()
         self.delivery = Delivery(
             backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits
         )
-        #: by client identifier: those who wait until the messages of an ended session are removed
+        #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
-        #: sessions whose subscriptions are being authorized again for a client that resumes them
+        #: sessions whose subscriptions are being authorized again for a resuming client
         self.resuming: dict[Session, asyncio.Future[None]] = {}
         self.quotas = Quotas(limits)
-        #: by client identifier: when the sessions of clients that are away expire
+        #: expiry timers of disconnected clients' sessions, by client identifier
         self.timers = Timers()
         self.subscriptions: Sized = backend.subscriptions
         self.wills = Wills(self.units, self.events)
@@ -94,7 +93,7 @@ class TelemetryService:
     # Start and end ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take over the transmission queue, take up the durable sessions, then begin to deliver. Raises MQError."""
+        """Open the transmission queue, recover durable sessions and start delivery. Raises MQError."""
         self.backend.on_dropped = self._dropped
         self.backend.on_completed = self.units.completed
         recovered = await self.backend.open()
@@ -123,7 +122,7 @@ class TelemetryService:
         for share in list(self.delivery.shares.values()):
             share.uncertain()
             self.end_share(share)
-        # What comes from now on was never sent to anybody.
+        # New messages have not been sent to any client before.
         for session in self.sessions.values():
             session.outbox.uncertain = False
         for session in list(self.sessions.values()):
@@ -131,7 +130,7 @@ class TelemetryService:
             self._expire_later(session)
 
     def _rejoined(self) -> list[ClientSubscription]:
-        """Make durable sessions members of their shares again; return what they subscribe to by them."""
+        """Restore the memberships of durable sessions in shares; return the corresponding subscriptions."""
         shares, found = self.delivery.shares, []
         for session in self.sessions.values():
             for name, (topic_filter, user_data) in list(session.shares.items()):
@@ -145,13 +144,13 @@ class TelemetryService:
         return found
 
     def _record_reply_key(self, key: bytes) -> None:
-        """Put the key of reply addresses on record; not at once, for messages are being sent just now."""
+        """Record the key of reply addresses. Not immediately, because messages are being sent now."""
         record = ReplyKeyRecord(key)
         unit = UnitOfWork(records={record.key: record})
         asyncio.get_running_loop().call_soon(self.units.submit, unit)
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply other limits to clients that connect and to sessions that begin from now on, and the totals at once."""
+        """Apply per-client limits to new clients and sessions, and total limits immediately."""
         self.limits = self.quotas.limits = limits
         self.delivery.use_limits(limits)
 
@@ -161,7 +160,7 @@ class TelemetryService:
             self.turns.run(partial(client.close, why, reason_code))
 
     def retire(self) -> None:
-        """Do nothing for the sessions any more: they are another bridge's, and so are the wills of their clients."""
+        """Stop processing sessions and wills: another bridge has taken over."""
         self.delivery.retired = True
 
     def _recovered(self, client_id: str) -> Session:
@@ -172,7 +171,7 @@ class TelemetryService:
         return session
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
-        """Begin the session of a client that has none."""
+        """Create a session for a client that has none."""
         session = Session(
             identity,
             durable=durable,
@@ -188,9 +187,9 @@ class TelemetryService:
     # Clients ---------------------------------------------------------------------------------------------------------
 
     def _dropped(self, client_id: str, topic_filter: str, reason: int) -> None:
-        """Disconnect a client that has lost a subscription for good.
+        """Disconnect a client that has permanently lost a subscription.
 
-        A client that is connected and gets nothing would be the worst outcome.
+        A connected client that silently receives nothing would be the worst outcome.
         """
         client = self.clients.get(client_id)
         if client is not None and client.session is not None and topic_filter in client.session.filters:
@@ -198,11 +197,11 @@ class TelemetryService:
             client.close(why, ReasonCode.ADMINISTRATIVE_ACTION)
 
     async def settled(self) -> None:
-        """Return when the sessions of all clients that are gone are recorded or removed."""
+        """Wait until the sessions of all disconnected clients are recorded or removed."""
         await self.turns.finish()
 
     def lost(self, client: Client) -> None:
-        """Publish the will of a client whose connection is gone, unless it said DISCONNECT; end a clean session."""
+        """Handle a lost connection: publish the will unless the client sent DISCONNECT, and record or end the session."""
         session, client.session = client.session, None
         if session is None or self.delivery.retired:
             return
@@ -220,7 +219,7 @@ class TelemetryService:
         self.leave(session)
 
     def leave(self, session: Session) -> None:
-        """Put a durable session on record whose client is away; end a clean one."""
+        """Record the durable session of a disconnected client, or end a clean one."""
         if session.expiry_interval:
             session.save_sent()
             self.delivery.save(session)
@@ -233,14 +232,14 @@ class TelemetryService:
             self.timers.set(session.client_id, session.expires_at - time.time(), partial(self._expire, session))
 
     def _expire(self, session: Session) -> None:
-        """End a session whose client has been away for its Session Expiry Interval (MQTT 5 section 3.1.2.11.2)."""
+        """End a session whose Session Expiry Interval has passed (MQTT 5 section 3.1.2.11.2)."""
         if self.delivery.retired or session.connected or self.sessions.get(session.client_id) is not session:
             return
         log.info("MQB2101I the session of client %r has expired after %d s", session.client_id, session.expiry_interval)
         self.purge(session)
 
     def purge(self, session: Session) -> None:
-        """End a session: its subscriptions, the messages that wait for it, its record (as PURGE CHANNEL does)."""
+        """End a session and remove its subscriptions, messages and record, as PURGE CHANNEL does."""
         client_id = session.client_id
         if self.sessions.get(client_id) is session:
             del self.sessions[client_id]
@@ -256,13 +255,13 @@ class TelemetryService:
         pending = session.outbox.pending()
         self.delivery.end(session.outbox.backlog)
         self._purging.setdefault(client_id, [])
-        # The records first: after a crash, messages for a client without a session are removed at the next start.
+        # Remove the records first: after a crash, the next start removes messages for clients without a session.
         self.turns.run(partial(self._remove, session, records, pending, 0))
 
     def _remove(
         self, session: Session, records: dict[StateKey, StateRecord | None], pending: list[Transmission], begin: int
     ) -> None:
-        """Remove a slice of the messages of a session that has ended, from `begin` on, and its records."""
+        """Remove the records of an ended session and a slice of its messages, beginning with `begin`."""
         end = begin + REMOVED_AT_ONCE
         unit = UnitOfWork(removals=pending[begin:end])
         unit.records = records
@@ -274,13 +273,13 @@ class TelemetryService:
             self.turns.run(partial(self._remove, session, {}, pending, end))
             return
         self.events.publish(SessionEnded(session))
-        # A client that waits to begin the session again takes its place.
+        # A client that is waiting to create the session again takes its place.
         self.quotas.end(session)
         for waiting in self._purging.pop(session.client_id, ()):
             resolve(waiting, None)
 
     def purging(self, client_id: str) -> asyncio.Future[None] | None:
-        """Wait until the messages of an ended session are removed; None if there is nothing to wait for."""
+        """Return a future of the removal of an ended session's messages; None if there are none."""
         waiting = self._purging.get(client_id)
         if waiting is None:
             return None
@@ -291,14 +290,14 @@ class TelemetryService:
     # Shares ----------------------------------------------------------------------------------------------------------
 
     def leave_share(self, session: Session, share: Share) -> None:
-        """Make a session a member of a share no more; what it has not been sent goes to others (MQTT-3.10.4-3)."""
+        """Remove a session from a share. Its unsent messages go to other members (MQTT-3.10.4-3)."""
         share.remove(session)
         self.delivery.take_back(session, sent=False)
         session.shares.pop(share.subscription.remote_queue_manager, None)
         self.quotas.update_subscriptions(session)
 
     def _leave_all(self, session: Session) -> None:
-        """Take a session that ends out of its shares: what it has not acknowledged goes to others."""
+        """Remove an ending session from its shares. Its unacknowledged messages go to other members."""
         self.delivery.take_back(session, sent=True)
         for share in self.delivery.shares.of(session):
             share.remove(session)
