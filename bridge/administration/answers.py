@@ -201,7 +201,7 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     channels_running: int
     clients: int
     sessions: int
-    #: units of work under way
+    #: units of work in progress
     units_of_work: int
     mappings: int
     log_level: str

@@ -231,7 +231,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     for topic_filter in packet.topics:
         error = shared_subscription_error if is_shared(topic_filter) else topic_filter_error
         if topic_filter in known:
-            # Treat each filter like a separate packet (MQTT-3.10.4-6): a repeated filter does not exist any more.
+            # Treat each filter like a separate packet (MQTT-3.10.4-6): a repeated filter no longer exists.
             known.discard(topic_filter)
             codes.append(ReasonCode.SUCCESS)
         elif error(topic_filter) is not None:

@@ -54,8 +54,8 @@ UNWRAPPING_SECONDS = 0.001
 #: Seconds that a client has to read pending output after the bridge closed its connection.
 DRAIN_TIMEOUT = 30.0
 
-#: Reasons not to read from a client: received packets are pending, too many requests are uncommitted, the client does not
-#: read, the bridge stops, the client exceeded its rate, bytes are waiting to be decoded by the layers.
+#: Reasons not to read from a client, in the order of the constants: received packets wait for their turn; too many requests
+#: are uncommitted; the client does not read; the bridge stops; the client exceeded its rate; the layers have bytes to decode.
 TURN: Final = 1
 UNCOMMITTED: Final = 2
 UNREAD: Final = 4

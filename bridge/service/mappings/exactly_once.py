@@ -160,7 +160,7 @@ class ExactlyOnceRunner(ToLinkRunner):
             for mid, msg_id in part:
                 for one in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
                     numbered[mid] = one
-            # The broker may also have messages that are no longer on the queue, or are not to be sent any more.
+            # The broker may also have messages that are no longer on the queue, or must no longer be sent.
             gone = [mid for mid, _ in part if mid not in numbered]
             self._send(connection, numbered, tally, dup=True, releasing=gone, still=sending)
         self._uncertain = False

@@ -32,8 +32,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     """Runs a mapping from the topics of a broker.
 
     At most once: QoS 0. At least once: QoS 1 with PUBACK after the commit. Exactly once: QoS 2. The unit of work that puts a
-    message also records its packet identifier until it is released, so that retransmissions are recognized (method B of MQTT
-    3.1.1, figure 4.3).
+    message also records its packet identifier. The record is kept until PUBREL to recognize retransmissions (method B of
+    MQTT 3.1.1, figure 4.3).
     """
 
     def __init__(
@@ -198,6 +198,6 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         """Return whether a publication has been put already; record the packet identifier of a new one in `received`."""
         if item.generation >= self._recorded_session:
             return item.qos == 2 and received.arrival(item.mid) is not Arrival.NEW
-        # It needs no acknowledgement any more. Its original packet identifier is in the publication.
+        # It no longer needs an acknowledgement. Its original packet identifier is in the publication.
         publication = item.publication
         return publication.qos == 2 and publication.message_id in self._earlier

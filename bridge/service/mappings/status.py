@@ -23,7 +23,7 @@ class State(StrEnum):
     #: the queue manager is unreachable, or a queue is opened exclusively elsewhere
     WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
     WAITING_FOR_LINK = "waiting for the link"
-    #: a destination rejects a message, which is tried again; messages for other queues may go on (`Status.blocked`)
+    #: a destination rejects a message, which is retried; messages for other queues may continue (`Status.blocked`)
     RETRYING = "retrying"
     #: the mapping cannot continue: for example, even the dead-letter queue rejects messages
     STUCK = "stuck"
