@@ -85,7 +85,7 @@ def advice(configuration: Configuration) -> list[str]:
 
 
 def _origin_of_user(channel: ChannelConfig) -> str:
-    """Return which client name becomes the MQ user; "" if the configuration guarantees that it is short enough.
+    """Return which client name becomes the MQ user, or "" if the configuration guarantees that it is short enough.
 
     Users of password files are checked one by one.
     """

@@ -50,7 +50,7 @@ _NOT_HERE = "the standard profile as it is shipped, because it cannot be set (wr
 def load(path: Path, examine: Examine | None = None) -> Configuration:
     """Load the configuration from the YAML file `path`.
 
-    Missing keys have their defaults; an empty file is valid. Relative paths in the file are relative to its directory. Raises
+    Missing keys have their defaults. An empty file is valid. Relative paths in the file are relative to its directory. Raises
     ConfigurationError with all problems of the file and of the mapping files that it names, in line order. A syntax error
     hides later problems of the same file.
     """
