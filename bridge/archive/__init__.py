@@ -1,1 +1,1 @@
-"""The archive: what passes the bridge, as rows of Parquet files. The service writes it; audit, report, replay read it."""
+"""The archive: messages as rows of Parquet files. The service writes it, and audit, report and replay read it."""

@@ -1,4 +1,4 @@
-"""The archive's process, as the service has it: a pipe that takes batches, and one by which it says how far it is."""
+"""The archive process as seen by the service: a pipe for batches, and a pipe for reports."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from bridge.archive.events import together
 if TYPE_CHECKING:
     from bridge.config.operations import ArchiveConfig
 
-#: What runs in it.
+#: The module that runs in the process.
 MODULE: Final = "bridge.archive.process"
-#: Bytes that the pipe holds, where the system lets it hold so many.
+#: Requested size of the pipe for batches, in bytes.
 PIPE: Final = 1024 * 1024
-#: Bytes of the number in front of each batch that says how long it is.
+#: Size of the length prefix of each batch, in bytes.
 LENGTH: Final = 4
-#: Events that are written without being copied: writev takes 1024 buffers, two of which go in front.
+#: Maximum number of events written without copying: writev accepts 1024 buffers, two of which precede the events.
 EVENTS: Final = 1022
 
 
 class Report(msgspec.Struct, omit_defaults=True):
-    """What the process says, a line of JSON each."""
+    """A report of the process, written as one line of JSON."""
 
-    #: batches in all that need no memory any more
+    #: number of batches no longer held in memory
     taken: int = 0
-    #: batches in all of which every row is in a finished file
+    #: number of batches with all rows in finished files
     durable: int = 0
-    #: for the log: a level of `logging` and the name of the logger
+    #: for log records: the level and the name of the logger
     level: int = 0
     logger: str = ""
     text: str = ""
@@ -47,43 +47,44 @@ _decode = msgspec.json.Decoder(Report).decode
 
 
 class Child:
-    """One process, from its start to its end. Raises OSError where it cannot be started.
+    """An archive process. Raises OSError if it cannot be started.
 
-    Reading and writing block, each in a thread of its own, and let go of the interpreter meanwhile: each time that they take
-    it back costs the event loop more than what they do with it.
+    Reading and writing block, each in its own thread, without holding the GIL. For the event loop, each reacquisition of the
+    GIL costs more than the work done with it.
     """
 
     def __init__(
         self, config: ArchiveConfig, progress: Callable[[int, int], None], ended: Callable[[], None]
     ) -> None:
-        """Start the process, and a thread that reads what it says.
+        """Start the process, and a thread that reads its reports.
 
-        `progress` is told how many batches need no memory any more, and how many are in finished files; then `ended`.
+        `progress` is called with the number of batches no longer held in memory and the number in finished files. `ended` is
+        called when the process closes its output.
         """
-        # -P: modules of the working directory are none of its business.
+        # -P: do not import modules from the working directory.
         command = [sys.executable, "-P", "-m", MODULE, config.model_dump_json()]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         if hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # more than an unprivileged user may have
+            with contextlib.suppress(OSError):  # the size may exceed the limit for unprivileged users
                 fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, PIPE)
         self._progress = progress
         self._ended = ended
-        #: a batch is being written: the pipe may be full
+        #: a batch is being written (the pipe may be full)
         self.sending = False
-        #: it says no more
+        #: the process has closed its output
         self.ended = False
         self._reader = threading.Thread(target=self._read, name="archive reports", daemon=True)
         self._reader.start()
 
     @property
     def pid(self) -> int:
-        """Return the number of the process."""
+        """The process ID."""
         return self._process.pid
 
     def send(self, encoded: list[bytes]) -> None:
-        """Write events as one batch, and wait while the pipe is full. That nobody reads it is told by `ended`."""
+        """Write events as one batch. Blocks while the pipe is full. If the process has ended, sets `ended` and returns."""
         head = together(encoded)
         if len(encoded) > EVENTS:
             encoded = [b"".join(encoded)]
@@ -91,17 +92,17 @@ class Child:
         self.sending = True
         try:
             count = os.writev(self._in.fileno(), [length.to_bytes(LENGTH, "big"), head, *encoded])
-            if count < LENGTH + length:  # a signal came in between
+            if count < LENGTH + length:  # interrupted by a signal
                 left = memoryview(b"".join((length.to_bytes(LENGTH, "big"), head, *encoded)))[count:]
                 while left:
                     left = left[os.write(self._in.fileno(), left) :]
         except BrokenPipeError:
-            self._reader.join()  # what it still said is heard
+            self._reader.join()  # process the remaining reports
         finally:
             self.sending = False
 
     def close(self) -> None:
-        """Send nothing more: let the process write what it has, and wait until it has ended."""
+        """Close the input, and wait until the process has written everything and ended."""
         self._in.close()
         self._reader.join()
 
@@ -122,7 +123,7 @@ class Child:
             yield from lines
 
     def reap(self) -> str:
-        """Wait for the end of the process, which `ended` has announced; return how it ended, in words."""
+        """Wait until the process has ended. Returns a description of its exit status."""
         self._reader.join()
         self._in.close()
         self._out.close()

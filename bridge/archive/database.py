@@ -1,4 +1,4 @@
-"""An archive as a view of DuckDB, which moves to temporary files what exceeds its memory. Needs duckdb."""
+"""An archive as a DuckDB view. DuckDB spills to temporary files when it exceeds its memory limit. Requires duckdb."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import duckdb
 from bridge.archive import directory as archive_directory
 from bridge.archive.schema import COLUMNS
 
-#: The memory of DuckDB's tables and joins. The libraries take some 100 MB more.
+#: Memory limit of DuckDB's tables and joins. The libraries need about 100 MB more.
 MEMORY: Final = "180MB"
 #: Each thread needs memory of its own, and the bridge may run on the same machine.
 _THREADS: Final = 2
-#: The types of columns as DuckDB names them.
+#: Column types -> DuckDB types.
 _TYPES: Final = {
     "int64": "BIGINT", "int32": "INTEGER", "int8": "TINYINT", "bool": "BOOLEAN", "string": "VARCHAR", "binary": "BLOB",
     "time": "TIMESTAMPTZ",
@@ -26,7 +26,7 @@ _TYPES: Final = {
 
 
 class NoRows(Exception):
-    """There is no archive, or it has no rows in the requested time."""
+    """The archive does not exist, or has no rows in the requested time."""
 
 
 def moment(microseconds: int) -> datetime:
@@ -35,19 +35,19 @@ def moment(microseconds: int) -> datetime:
 
 
 class Database:
-    """A database in memory with the view `archive`. Methods raise duckdb.Error."""
+    """An in-memory database with the view `archive`. Methods raise duckdb.Error."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     def rows(self, query: str, **parameters: Any) -> Iterator[tuple[Any, ...]]:
-        """Run a query, and yield its rows."""
+        """Run a query and yield its rows."""
         result = self._connection.execute(query, parameters or None)
         while batch := result.fetchmany(10_000):
             yield from batch
 
     def records(self, query: str, **parameters: Any) -> Iterator[dict[str, Any]]:
-        """Run a query, and yield its rows by column name."""
+        """Run a query and yield its rows as dictionaries by column name."""
         result = self._connection.execute(query, parameters or None)
         names = [column[0] for column in result.description or ()]
         while batch := result.fetchmany(10_000):
@@ -55,11 +55,11 @@ class Database:
                 yield dict(zip(names, row, strict=True))
 
     def run(self, statement: str) -> None:
-        """Run a statement that has no result."""
+        """Run a statement without a result."""
         self._connection.execute(statement)
 
     def create_table(self, name: str, columns: dict[str, str], rows: Sequence[Sequence[Any]]) -> None:
-        """Create a table with these columns (name and type) and rows."""
+        """Create a table with these columns (name -> type) and rows."""
         values = zip(*rows, strict=True) if rows else ([] for _ in columns)
         fields = ", ".join(f"unnest(${column}::{kind}[]) AS {column}" for column, kind in columns.items())
         parameters = {column: list(value) for column, value in zip(columns, values, strict=True)}
@@ -89,7 +89,7 @@ def opened(
             "threads": _THREADS,
         }
         with duckdb.connect(config=settings) as connection:
-            # It would be on the standard output.
+            # The progress bar would go to standard output.
             connection.execute("SET enable_progress_bar = false")
             columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in COLUMNS)
             connection.execute(f"CREATE TABLE no_rows ({columns})")
@@ -102,6 +102,6 @@ def opened(
 
 
 def _quoted(file: Path) -> str:
-    # DuckDB would expand wildcards in the names of directories.
+    # DuckDB would expand wildcards in directory names.
     name = "".join(f"[{character}]" if character in "*?[" else character for character in str(file))
     return "'" + name.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""The directory of an archive: `date=YYYY-MM-DD/hour=HH/NAME.parquet`, by the time of the rows in UTC."""
+"""The directory structure of an archive: `date=YYYY-MM-DD/hour=HH/NAME.parquet`, by the time of the rows in UTC."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-#: What begins like this is being written, or was when the bridge was killed; readers pass it over.
+#: Prefix of files that are being written, or that a killed bridge left behind. Readers ignore them.
 UNFINISHED: Final = "."
 SUFFIX: Final = ".parquet"
 
 
 def partition(directory: Path, moment: datetime) -> Path:
-    """Return the directory of the files with rows of this hour."""
+    """Return the directory for rows of the hour that contains `moment`."""
     moment = moment.astimezone(UTC)
     return directory / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
 
 
 def files(directory: Path, start: datetime | None = None, end: datetime | None = None) -> list[Path]:
-    """Return the files whose rows were settled from the hour of `start` to the hour of `end`, both included, in order."""
+    """Return the files with rows settled from the hour of `start` to the hour of `end`, both included, in order."""
     first = partition(Path(), start) if start is not None else None
     last = partition(Path(), end) if end is not None else None
     found = []
@@ -32,12 +32,12 @@ def files(directory: Path, start: datetime | None = None, end: datetime | None =
 
 
 def unfinished(directory: Path) -> Iterator[Path]:
-    """Return the files that a bridge that was killed left behind."""
+    """Return the unfinished files, left behind by killed processes."""
     return directory.glob(f"date=*/hour=*/{UNFINISHED}*")
 
 
 def expired(directory: Path, retention: timedelta, now: datetime) -> list[Path]:
-    """Return the days that lie wholly further back than `retention`."""
+    """Return the directories of days that are entirely older than `retention`."""
     oldest = (now.astimezone(UTC) - retention).date()
     found = []
     for day in sorted(directory.glob("date=????-??-??")):
@@ -45,10 +45,10 @@ def expired(directory: Path, retention: timedelta, now: datetime) -> list[Path]:
             if date.fromisoformat(day.name.removeprefix("date=")) < oldest:
                 found.append(day)
         except ValueError:
-            continue  # not of this archive's making
+            continue  # not created by the archive
     return found
 
 
 def remove(day: Path) -> None:
-    """Remove a day with all its files."""
+    """Remove the directory of a day with all its files."""
     shutil.rmtree(day)

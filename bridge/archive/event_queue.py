@@ -1,8 +1,8 @@
-"""The queue of events for the archive: hands them over to a process that writes them, and never holds back traffic.
+"""The event queue of the archive: passes events to the archive process without delaying traffic.
 
-A small thread sends what was handed over, in batches of many events. It keeps count of the batches that are in no finished
-file: when the process dies, what they held is told as a gap by the next one, and their events about sessions, of which there
-are few and on which the archive builds, are sent again.
+A thread sends the events in large batches. It tracks the batches that are not yet in a finished file. If the process dies,
+the next process records their rows as a gap. Session events in these batches are sent again, because there are few of them
+and the archive depends on them.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the first event waits for others to go with it: what a service that is killed has not handed over.
+#: Seconds for which the first event waits for others to join its batch. If the service is killed, these events are lost.
 GATHER: Final = 0.1
-#: Bytes of events after which a batch is long enough.
+#: Size of a full batch in bytes.
 BATCH_BYTES: Final = 1024 * 1024
-#: Seconds before another process is started where the last one finished no file: at first, and at most.
+#: First and maximum delay, in seconds, before the process is restarted after one that finished no file.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
-#: What is sent again when the process dies before it is in a finished file.
+#: Events that are sent again if the process dies before they are in a finished file.
 Kept = SessionEvent | Started | Stopped
 
 
-#: Time, encoded event, rows, bytes that it counts for, and what is kept of it.
+#: Time, encoded event, number of rows, size in bytes, and the event itself if it is kept.
 QueuedEvent = tuple[int, bytes, int, int, Kept | None]
 
 
 class EventBatch(msgspec.Struct):
-    """Events that were sent together: what is known of them until they are in a finished file."""
+    """Events sent together, with the information needed until they are in a finished file."""
 
-    #: rows that are missing if it is lost, and since when, in microseconds since the epoch
+    #: number of missing rows if the batch is lost, and the start of the gap in microseconds since the epoch
     rows: int
     since: int
-    #: what is sent again if it is lost
+    #: events that are sent again if the batch is lost
     kept: list[Kept]
 
 
 class EventProducer:
-    """Hands events over for one thread: `add` and `keep` are that thread's own, and do not wait."""
+    """Adds the events of one thread to the queue. Only that thread may call `add` and `keep`, which never block."""
 
     def __init__(self, queue: EventQueue) -> None:
         self._event_queue = queue
-        #: bytes that were taken; rows that were not, for want of room, and since when. The producer's thread writes these
+        #: bytes accepted; rows rejected because the queue was full, and since when. Written by the producer's thread
         self.handed = 0
         self.missed = 0
         self.missed_since = 0
-        #: of the rows missed, those that the archive was told of. The queue's thread writes this
+        #: number of the missed rows that are already reported to the archive. Written by the queue's thread
         self.reported = 0
 
     def add(self, now: int, data: bytes, rows: int, kept: Kept | None = None) -> None:
-        """Have an encoded event of the time `now` made into so many rows; where there is no room, they are a gap."""
+        """Add an encoded event of the time `now` that produces `rows` rows. If the queue is full, count them as a gap."""
         size = len(data) + rows * ROW_BYTES
         queue = self._event_queue
         if queue.waiting + size > queue.config.memory:
@@ -86,7 +86,7 @@ class EventProducer:
         queue.put((now, data, rows, size, kept))
 
     def keep(self, event: Kept) -> None:
-        """Hand an event over that is to survive the archive's process."""
+        """Add an event that is sent again if the archive process dies."""
         rows = 1
         if isinstance(event, Subscribed | Unsubscribed):
             rows = len(event.granted if isinstance(event, Subscribed) else event.filters)
@@ -94,9 +94,9 @@ class EventProducer:
 
 
 class EventQueue:
-    """Events of one service, to the archive's process.
+    """The queue from the threads of a service to the archive process.
 
-    Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
+    Raises ArchiveError if pyarrow is not installed or the directory is not writable.
     """
 
     def __init__(self, config: ArchiveConfig) -> None:
@@ -104,19 +104,19 @@ class EventQueue:
         self.config = config
         self._queue: deque[QueuedEvent] = deque()
         self._producers: tuple[EventProducer, ...] = ()
-        #: bytes of all producers that wait no more
+        #: number of bytes that no longer wait, of all producers
         self._taken = 0
-        #: it waits for something to do
+        #: the thread is waiting for events
         self._idle = False
-        #: sent, and in no finished file; for those that the process still has in memory: the bytes that they count for
+        #: batches that are sent but not in a finished file, and the sizes of those that the process holds in memory
         self._batches: deque[EventBatch] = deque()
         self._sizes: deque[int] = deque()
-        #: the sessions that are open, as far as events of them were sent
+        #: open sessions, according to the events sent
         self._open_sessions = OpenSessions(itertools.count())
-        #: what the next process is told first: how much is lost, and what is kept of it
+        #: lost batches, which are reported to the next process first
         self._lost: EventBatch | None = None
         self._stopping = False
-        #: of the batches that the process got: those that it has no more in memory, and those in finished files
+        #: number of batches that the current process no longer holds in memory, and number of those in finished files
         self._freed = self._finished = 0
         self.child: Child | None = None
         self._ending = threading.Event()
@@ -126,29 +126,29 @@ class EventQueue:
     # The callers' threads --------------------------------------------------------------------------------------------
 
     def producer(self) -> EventProducer:
-        """Make the producer of one more thread. Called on the thread that calls `start`."""
+        """Create a producer for another thread. Must be called on the thread that calls `start`."""
         made = EventProducer(self)
         self._producers = (*self._producers, made)
         return made
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread that sends events."""
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Return the bytes that are not written yet, wherever they are."""
+        """The number of bytes that are not written yet, including those in the archive process."""
         return sum([one.handed for one in self._producers]) - self._taken
 
     def put(self, event: QueuedEvent) -> None:
-        """Take an event that there is room for."""
+        """Append an event. The caller has checked the memory limit."""
         self._queue.append(event)
         if self._idle:
             self._idle = False
             self._work.set()
 
     def close(self, timeout: float) -> bool:
-        """Have all written that was handed over; return False when that takes longer than `timeout` seconds."""
+        """Write all events and stop. Returns False if that takes longer than `timeout` seconds."""
         self._ending.set()
         if self._thread.ident is None:
             return True
@@ -183,7 +183,7 @@ class EventQueue:
             self._ending.wait(seconds)
 
     def _serve(self, child: Child) -> None:
-        """Send until the process ends."""
+        """Send events until the process ends."""
         while not child.ended:
             if self._send_on(child):
                 if len(self._queue) < EVENTS:
@@ -203,7 +203,7 @@ class EventQueue:
         self._idle = False
 
     def _progress(self, taken: int, durable: int) -> None:
-        """Note how far the process says that it is; called by the thread that hears it."""
+        """Update the progress of the process. Called on the thread that reads its reports."""
         while self._freed < taken:
             self._taken += self._sizes.popleft()
             self._freed += 1
@@ -212,7 +212,7 @@ class EventQueue:
             self._finished += 1
 
     def _send_on(self, child: Child) -> bool:
-        """Send the next batch; return whether there is one."""
+        """Send the next batch. Returns False if there is nothing to send."""
         encoded: list[bytes] = []
         batch = EventBatch(0, 0, [])
         length = size = 0
@@ -252,7 +252,7 @@ class EventQueue:
         return encoded + [encode(one) for one in lost.kept]
 
     def _gap(self, producer: EventProducer, batch: EventBatch) -> Gap:
-        """Return the gap of what did not fit into memory since the last time."""
+        """Return the gap for rows that did not fit into memory since the last report."""
         missed, since = producer.missed - producer.reported, producer.missed_since
         producer.reported += missed
         batch.rows += missed
@@ -265,7 +265,7 @@ class EventQueue:
         return Gap(now_us(), since, missed)
 
     def _died(self, child: Child) -> None:
-        """Note that the process has ended: what it took with it is told by the next one."""
+        """Collect the lost batches of a process that has ended, to be reported by the next one."""
         how = child.reap()
         self._taken += sum(self._sizes)
         self._sizes.clear()

@@ -1,8 +1,8 @@
-"""What the service hands over to the archive's process: one event for each batch that passed, as msgpack.
+"""Events that the service sends to the archive process, encoded as msgpack.
 
-The service writes events as tuples in the order of the fields here; the archive's process reads them as these structs. What
-stands in a row and can be worked out there is not worked out by the service. Times are microseconds since the epoch, unless
-said otherwise.
+The service encodes events as tuples in the order of the fields. The archive process decodes them as these structs, and
+derives as much of the rows as possible, to relieve the service. Times are microseconds since the epoch, unless stated
+otherwise.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bridge.mqtt.packets import PublishProperties
 
 
 def now_us() -> int:
-    """Return the time as rows have it: microseconds since the epoch."""
+    """Return the current time in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
 class Source(msgspec.Struct, array_like=True, gc=False):
-    """A message that came as bytes: what its MQMD says of its data, and these."""
+    """A message in encoded form: its data, and the MQMD fields that describe them."""
 
     Format: bytes
     Encoding: int
@@ -31,26 +31,26 @@ class Source(msgspec.Struct, array_like=True, gc=False):
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
-    """A message for a client that waits for no acknowledgement."""
+    """A message for a client that needs no acknowledgement."""
 
     topic: str
-    #: empty where there is a source, of which it is the end
+    #: empty if `source` is given, whose end it is
     payload: bytes
     retained: bool
-    #: when it was put, in seconds since the epoch; 0 where its MQMD has to say it
+    #: time of the put in seconds since the epoch. 0: use the MQMD
     put: float
     publisher: str
     publisher_message_id: int
-    #: of the publication, as its publisher sent it
+    #: QoS of the publication as sent by its publisher
     qos: int | None
-    #: why it was not written to the client; None: it was
+    #: why the message was not written to the client. None: it was written
     reason: str | None = None
     persistent: bool = False
-    #: user data of the subscription that it came for
+    #: user data of the matching subscription
     user_data: str | None = None
-    #: the whole message where its parts are not known; bytes are those of a transmission queue, from the MQXQH on
+    #: the whole message, if its parts are not known. Bytes are data of a transmission queue, starting with the MQXQH
     source: Source | bytes | None = None
-    #: what the publisher said in MQTT 5, where the source does not
+    #: MQTT 5 properties of the publisher, if `source` does not contain them
     properties: PublishProperties | None = None
 
 
@@ -63,10 +63,10 @@ class Acknowledgement(msgspec.Struct, array_like=True, gc=False):
     put: float
     publisher: str
     publisher_message_id: int
-    #: of the PUBLISH to the client
+    #: QoS of the PUBLISH to the client
     qos: int
     message_id: int
-    #: on the clock of the service, in seconds
+    #: in seconds, on the clock of the service
     sent: float
     times_sent: int
     source: Source | bytes | None = None
@@ -74,7 +74,7 @@ class Acknowledgement(msgspec.Struct, array_like=True, gc=False):
 
 
 class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
-    """A message that a mapping took from MQ: of its MQMD what rows say, and its data."""
+    """A message that a mapping took from MQ: the MQMD fields needed for rows, and the data."""
 
     Format: bytes
     Encoding: int
@@ -84,7 +84,7 @@ class Taken(msgspec.Struct, tag=1, array_like=True, gc=False):
     PutDate: bytes
     PutTime: bytes
     data: bytes
-    #: name of the queue; empty where it came as a publication, and says its topic itself
+    #: name of the queue. Empty for a publication, whose headers contain its topic
     queue: str
     CorrelId: bytes = b""
 
@@ -104,7 +104,7 @@ class Arrived(msgspec.Struct, tag=2, array_like=True, gc=False):
 
 
 class Moved(msgspec.Struct, array_like=True, gc=False):
-    """What became of a message that a mapping took."""
+    """A message that a mapping took, with its outcome."""
 
     outcome: str
     reason: str | None
@@ -124,7 +124,7 @@ class Incoming(NamedTuple):
 
 
 class Published(msgspec.Struct, tag=1, array_like=True):
-    """Publications of one client whose unit of work has ended; `refusals` has the reasons by index."""
+    """Publications of a client in a unit of work that has ended. `refusals` contains reasons by index."""
 
     now: int
     client_id: str
@@ -135,7 +135,7 @@ class Published(msgspec.Struct, tag=1, array_like=True):
 
 
 class Acknowledged(msgspec.Struct, tag=2, array_like=True):
-    """Messages that a client has acknowledged. `offset` in seconds leads from the clock of the service to the epoch."""
+    """Messages that a client has acknowledged. `offset` converts the clock of the service to the epoch, in seconds."""
 
     now: int
     client_id: str
@@ -145,7 +145,7 @@ class Acknowledged(msgspec.Struct, tag=2, array_like=True):
 
 
 class Finished(msgspec.Struct, tag=3, array_like=True):
-    """Messages that a client does not acknowledge: written with QoS 0, or discarded."""
+    """Messages that need no acknowledgement: written with QoS 0, or discarded."""
 
     now: int
     client_id: str
@@ -154,7 +154,7 @@ class Finished(msgspec.Struct, tag=3, array_like=True):
 
 
 class DeadLettered(msgspec.Struct, tag=4, array_like=True):
-    """A message for a client that went to the dead-letter queue."""
+    """A message for a client that was dead-lettered."""
 
     now: int
     client_id: str
@@ -162,7 +162,7 @@ class DeadLettered(msgspec.Struct, tag=4, array_like=True):
 
 
 class Mapped(msgspec.Struct, tag=5, array_like=True):
-    """Messages that a mapping took in one unit of work, which is committed; `received` is when it began."""
+    """Messages that a mapping took in a committed unit of work, which started at `received`."""
 
     now: int
     mapping: str
@@ -180,14 +180,14 @@ class Connected(msgspec.Struct, tag=10, array_like=True):
 
 
 class Disconnected(msgspec.Struct, tag=11, array_like=True):
-    """The connection of a client is gone."""
+    """The connection of a client has ended."""
 
     now: int
     client_id: str
 
 
 class Subscribed(msgspec.Struct, tag=12, array_like=True):
-    """SUBACK says that these filters are granted, with this QoS each; SUBSCRIBE came at `received`."""
+    """SUBACK granted these filters, each with a QoS. The SUBSCRIBE arrived at `received`."""
 
     now: int
     client_id: str
@@ -198,7 +198,7 @@ class Subscribed(msgspec.Struct, tag=12, array_like=True):
 
 
 class Unsubscribed(msgspec.Struct, tag=13, array_like=True):
-    """UNSUBACK was sent; UNSUBSCRIBE came at `received`."""
+    """UNSUBACK was sent. The UNSUBSCRIBE arrived at `received`."""
 
     now: int
     client_id: str
@@ -207,44 +207,44 @@ class Unsubscribed(msgspec.Struct, tag=13, array_like=True):
 
 
 class Ended(msgspec.Struct, tag=14, array_like=True):
-    """A session has ended with all that belongs to it."""
+    """A session has ended, with its subscriptions and backlog."""
 
     now: int
     client_id: str
 
 
 class OpenSession(msgspec.Struct):
-    """A session that has not ended, as the events said."""
+    """An open session, according to the events."""
 
     durable: bool
     user: str
-    #: since when its client is connected: (received, settled); None while it is away
+    #: start of the connection: (received, settled). None: not connected
     connected: tuple[int, int] | None = None
-    #: topic filter -> (QoS granted, received, settled)
+    #: topic filter -> (granted QoS, received, settled)
     subscriptions: dict[str, tuple[int, int, int]] = msgspec.field(default_factory=dict)
 
 
 class SessionSnapshot(msgspec.Struct, tag=20, array_like=True):
-    """The open sessions, for a process that takes the place of one that died. No rows are made of them."""
+    """The open sessions, for a process that replaces a dead one. They produce no rows."""
 
     now: int
     sessions: dict[str, OpenSession]
 
 
 class Started(msgspec.Struct, tag=21, array_like=True):
-    """The service has begun."""
+    """The service has started."""
 
     now: int
 
 
 class Stopped(msgspec.Struct, tag=22, array_like=True):
-    """The service ends in order: this is the last event."""
+    """The service stops normally. This is the last event."""
 
     now: int
 
 
 class Gap(msgspec.Struct, tag=23, array_like=True):
-    """So many rows are missing, of what happened between `since` and `now`."""
+    """The number of missing rows between `since` and `now`."""
 
     now: int
     since: int
@@ -254,14 +254,14 @@ class Gap(msgspec.Struct, tag=23, array_like=True):
 SessionEvent = Connected | Disconnected | Subscribed | Unsubscribed | Ended
 Event = Published | Acknowledged | Finished | DeadLettered | Mapped | SessionEvent | SessionSnapshot | Started | Stopped | Gap
 
-#: msgpack's array of so many elements follows: its size, 4 bytes, then the elements.
+#: Start of a msgpack array with a 4-byte length.
 _ARRAY: Final = b"\xdd"
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Event]).decode
 
 
 def together(encoded: list[bytes]) -> bytes:
-    """Return the bytes that go in front of encoded events, so that they are one batch."""
+    """Return the msgpack header that combines encoded events into a batch."""
     return _ARRAY + len(encoded).to_bytes(4, "big")
 
 

@@ -1,8 +1,8 @@
-"""What clients could expect, and when: subscriptions, sessions and connections, out of the rows of an archive.
+"""The history of subscriptions, sessions and connections, reconstructed from the rows of an archive.
 
-Times are microseconds since the epoch. A subscription begins somewhere between its SUBSCRIBE and its SUBACK: a publication
-that came after the SUBACK has to be delivered, one that was committed before the SUBSCRIBE must not, and of those between
-nothing can be said. Its end is as blurred.
+Times are microseconds since the epoch. A subscription starts at an unknown time between its SUBSCRIBE and its SUBACK. A
+publication received after the SUBACK must be delivered, and one committed before the SUBSCRIBE must not. For publications in
+between, both are correct. The same applies to the end of a subscription.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 
 from bridge.archive.schema import Direction, Outcome
 
-#: An end that has not come.
+#: The end of an interval that has not ended.
 NEVER: Final = 2**62
 
 
 class Interval(msgspec.Struct):
-    """A subscription of a client, from its making to its end."""
+    """A subscription of a client, from its start to its end."""
 
     client_id: str
     topic_filter: str
@@ -33,40 +33,40 @@ class Interval(msgspec.Struct):
 
 
 class Client(msgspec.Struct):
-    """The connections and session ends of one client identifier."""
+    """The connections and session ends of a client identifier."""
 
     connects: list[int] = []
-    #: ends of sessions: what waited then is gone by right
+    #: session ends, at which the backlog is discarded legitimately
     ends: list[int] = []
-    #: since when it is connected; None while it is away
+    #: start of the current connection. None: not connected
     connected: int | None = None
 
 
 class Gap(msgspec.Struct):
-    """A time in which rows are missing. `rows` is how many; None where the bridge was killed and nobody counted."""
+    """A period with missing rows. `rows` is their number, or None if it is unknown because the bridge was killed."""
 
     start: int
     end: int
     rows: int | None
-    #: number of the row that tells of it
+    #: number of the row that reports the gap
     sequence: int
 
 
 class History:
-    """Read from rows of direction subscription and archive, in the order of `sequence`."""
+    """The history, built from rows of direction subscription and archive, in the order of `sequence`."""
 
     def __init__(self) -> None:
         self.intervals: list[Interval] = []
         self.clients: defaultdict[str, Client] = defaultdict(Client)
         self.gaps: list[Gap] = []
-        #: client identifier -> topic filter -> subscription
+        #: client identifier -> topic filter -> current subscription
         self._open: defaultdict[str, dict[str, Interval]] = defaultdict(dict)
         self._stopped = True
-        #: when the last of the rows was settled
+        #: time at which the last row was settled
         self.last = 0
 
     def read(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Take in rows: dictionaries of the archive's columns, times as numbers."""
+        """Add rows: dictionaries of the archive's columns, with times as numbers."""
         for one in rows:
             if one["direction"] == Direction.ARCHIVE:
                 self._archive(one)
@@ -87,7 +87,7 @@ class History:
             self._stopped = False
 
     def _restarted(self, before: int, after: int) -> None:
-        """End connections and clean sessions, which did not outlive the bridge."""
+        """End all connections and clean sessions, which do not survive a restart of the bridge."""
         for client_id, held in self._open.items():
             clean = [interval for interval in held.values() if not interval.durable]
             for interval in clean:
@@ -116,7 +116,7 @@ class History:
             for interval in self._open.pop(client_id, {}).values():
                 interval.certain_to = interval.possible_to = settled
         elif outcome == Outcome.CONNECTED:
-            if not client.connects or client.connects[-1] != settled:  # each day says it again
+            if not client.connects or client.connects[-1] != settled:  # the row is repeated every day
                 client.connects.append(settled)
             client.connected = settled
         elif outcome == Outcome.DISCONNECTED:
@@ -128,7 +128,7 @@ class History:
         if interval is not None:
             if interval.qos == one["qos"]:
                 interval.durable = bool(one["durable"])
-                return  # said again, or subscribed to again: it goes on
+                return  # repeated row, or repeated SUBSCRIBE: the subscription continues
             self._close(interval, one["received"], one["settled"])
         interval = Interval(
             one["client_id"], one["topic"], one["qos"], bool(one["durable"]), one["received"], one["settled"]

@@ -1,4 +1,4 @@
-"""What an observer of a mapping is told: what became of each message that it took, once that is committed."""
+"""Interface for observers of a mapping. They learn the outcome of each message after its commit."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from bridge.archive.schema import Outcome
 from bridge.mq.mqi import Got
 from bridge.telemetry.message import Received
 
-#: A message as it was taken, what became of it, why, and the queue or topic that it went to.
+#: The taken message, its outcome, the reason, and the destination queue or topic.
 Fate = tuple[Got | Received, Outcome, str | None, str | None]
 
-#: `reason` of messages that a mapping discarded.
+#: Values of `reason` for messages that a mapping discarded.
 FILTERED: Final = "the mapping's filter does not take it"
 CAME_ROUND: Final = "it has come round"
 LINK_LOST: Final = "the link was lost, and it is sent once at most"
 
 
 class MappingObserver:
-    """Is told what becomes of the messages of one mapping; called by its thread. This one has nobody to tell."""
+    """Observer of one mapping, called on the mapping's thread. This base class ignores everything."""
 
     def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Note the messages of a unit of work that is committed.
+        """Process the messages of a committed unit of work.
 
-        `began` in microseconds since the epoch; `queue` is blank for a topic or link.
+        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
         """

@@ -1,4 +1,4 @@
-"""The archive of a mapping: what became of each message that it took."""
+"""Recorder of the outcome of each message that a mapping takes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Tak
 
 
 class MappingRecorder(MappingObserver):
-    """The archive of one mapping."""
+    """Writes the messages of one mapping to the archive."""
 
     def __init__(self, mapping: str, producer: EventProducer) -> None:
         self._mapping = mapping
         self._producer = producer
 
     def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Record the messages of a unit of work that is committed."""
+        """Record the messages of a committed unit of work."""
         if not fates:
             return
         now = now_us()

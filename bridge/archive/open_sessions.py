@@ -1,4 +1,4 @@
-"""The sessions that are open, and their subscriptions, so that each day of an archive says again what it builds on."""
+"""The open sessions and their subscriptions, whose rows are repeated at the start of each day of an archive."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenSessions:
         )  # fmt: skip
 
     def follow(self, event: SessionEvent) -> list[Row]:
-        """Return the rows of a change, which counts from now on."""
+        """Apply a change. Returns its rows."""
         match event:
             case Connected():
                 return self._connected(event)
@@ -92,7 +92,7 @@ class OpenSessions:
         return [self._row(Outcome.ENDED, event.client_id, event.now, event.now)]
 
     def again(self) -> list[Row]:
-        """Return the rows of all open sessions once more, with the times at which they came about."""
+        """Return the rows of all open sessions again, with their original times."""
         rows = []
         for client_id, session in self.sessions.items():
             rows += [self._subscription(client_id, session, topic_filter) for topic_filter in session.subscriptions]

@@ -1,4 +1,4 @@
-"""One file of the archive while it is written: under another name, so that a reader never sees half of it."""
+"""An archive file under construction. It has a temporary name, so that readers never see an incomplete file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ArrowException = pa.ArrowException
 
 
 def record_batch(rows: list[Row]) -> Any:
-    """Return rows as Arrow has them: a pyarrow.RecordBatch of the archive's schema."""
+    """Return rows as a pyarrow.RecordBatch with the archive's schema."""
     columns = zip(*rows, strict=True) if rows else ([] for _ in NAMES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 class ArchiveFile:
-    """A Parquet file that is not there before `finish`. Raises OSError and pyarrow.ArrowException as writing does."""
+    """A Parquet file that becomes visible with `finish`. Methods raise OSError and pyarrow.ArrowException."""
 
     def __init__(self, partition: Path, name: str) -> None:
         partition.mkdir(parents=True, exist_ok=True)
@@ -37,17 +37,17 @@ class ArchiveFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes written so far."""
+        """The number of bytes written so far."""
         return self._sink.tell()
 
     def write(self, batches: list[Any]) -> None:
-        """Append record batches, as one row group."""
+        """Append record batches as one row group."""
         table = pa.Table.from_batches(batches, SCHEMA)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.rows += table.num_rows
 
     def finish(self) -> None:
-        """Bring the file to disk, and let readers have it."""
+        """Flush the file to disk and make it visible to readers."""
         self._writer.close()
         self._sink.flush()
         os.fsync(self._sink.fileno())
@@ -55,8 +55,8 @@ class ArchiveFile:
         self._unfinished.rename(self.path)
 
     def abandon(self) -> None:
-        """Forget the file, after an error."""
-        # What it still had to write has nowhere to go: the error was told already.
+        """Delete the file after an error."""
+        # Closing may fail again. The original error is already reported.
         with contextlib.suppress(OSError, ArrowException):
             self._writer.close()
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""`python -m bridge.archive.process CONFIGURATION`: writes the archive of a service, which hands batches over on its input.
+"""The archive process, `python -m bridge.archive.process CONFIGURATION`: writes the batches that it reads from stdin.
 
-It ends when its input does, after it has written all that came: a service that is stopped or killed loses nothing that was
-in the pipe. So the signals by which services are told to stop are not for it.
+The process ends at the end of its input, after it has written everything. It ignores the usual stop signals, so that nothing
+in the pipe is lost when the service is stopped or killed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from bridge.config.operations import ArchiveConfig
 
 log = logging.getLogger(__name__)
 
-#: Seconds to wait for another process that writes to the directory, once nobody hands anything over any more.
+#: Seconds to wait for the lock of the directory after the service has closed the input.
 LOCK_PATIENCE = 60.0
-#: Where there is no processor to spare, traffic goes first: the archive has a thirtieth of what the service has, and says
-#: what is missing.
+#: On a busy machine, traffic takes priority: the archive gets a thirtieth of the service's CPU time. It records gaps.
 NICENESS = 15
 
 
 class Reports(logging.Handler):
-    """Says to the service how far the archive is, and what is for its log; to standard error once it is gone."""
+    """Sends progress and log records to the service. After the service has ended, log records go to standard error."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -41,7 +40,7 @@ class Reports(logging.Handler):
         self._gone = False
 
     def progress(self, taken: int, durable: int) -> None:
-        """Say that so many batches need no memory any more, and that so many are in finished files."""
+        """Report the number of batches no longer held in memory, and the number of batches in finished files."""
         self._say(Report(taken, durable))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -63,7 +62,7 @@ class Reports(logging.Handler):
 
 
 class BatchReader:
-    """Reads batches of events from standard input."""
+    """Reads batches of events from a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -71,15 +70,15 @@ class BatchReader:
         self._poll.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until there is something to read, or the end."""
+        """Wait until data or the end of the input is available. None: no timeout. Returns False after a timeout."""
         return bool(self._poll.poll(None if seconds is None else seconds * 1000))
 
     def is_closed(self) -> bool:
-        """Return whether nobody can write to standard input any more; what is in it can still be read."""
+        """Return whether the writing end of the pipe is closed. Data may still be available."""
         return any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     def read(self) -> bytes | None:
-        """Return the next batch; None at the end. Half a batch, of a service that was killed, is none."""
+        """Return the next batch, or None at the end. An incomplete batch, from a killed service, counts as the end."""
         head = self._exactly(LENGTH)
         return None if head is None else self._exactly(int.from_bytes(head, "big"))
 
@@ -95,9 +94,9 @@ class BatchReader:
 
 
 def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
-    """Write until the input ends; return the exit status."""
+    """Write until the input ends. Returns the exit status."""
     writer = ArchiveWriter(config, reports.progress)
-    # Not before: until it has started nothing is taken, and what waits meanwhile may be more than there is memory for.
+    # After start-up: until then, no event is read, and the waiting events could exceed the memory limit.
     os.nice(NICENESS)
     closed_at = 0.0
 
@@ -125,7 +124,7 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
 
 
 class WithoutPandas(MetaPathFinder):
-    """Finds no pandas: pyarrow imports it, where it is installed, to know its arrays from others. None come here."""
+    """Hides pandas. pyarrow would import it, if installed, to recognize its arrays, which do not occur here."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":
@@ -133,13 +132,13 @@ class WithoutPandas(MetaPathFinder):
 
 
 def main() -> int:
-    """Run the archive's process; return the exit status."""
+    """Run the archive process. Returns the exit status."""
     sys.meta_path.insert(0, WithoutPandas())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Rows are made and forgotten by the thousand, and none is in a cycle.
+    # Rows are created and discarded by the thousand, and are never part of a cycle.
     gc.set_threshold(100_000, 50, 100)
-    # Nothing but reports is to go where they go.
+    # Reserve the original standard output for reports.
     reports = Reports(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.basicConfig(level=logging.INFO, handlers=[reports], format="%(message)s")
@@ -149,5 +148,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
-    # All is written and said. To take the interpreter apart takes longer than to write a file.
+    # Everything is written. Finalizing the interpreter would take longer than writing a file.
     os._exit(status)

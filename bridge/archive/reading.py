@@ -1,4 +1,4 @@
-"""Rows of an archive in their order, a batch at a time, by pyarrow: for what needs no Spark. Needs pyarrow."""
+"""Batchwise reading of the rows of an archive, in order. Requires pyarrow, but not Spark."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bridge.mqtt.topics import matches
 
 
 class Selection:
-    """The publications of clients that were put in a time, to topics of a filter, by certain clients.
+    """The publications of an archive, selected by time, topic filter and client.
 
-    With `mapping`, what that mapping took and put or published instead: its topics are those, or the queue, that it took
-    messages from, and the clients those who published them.
+    With `mapping`, the messages that this mapping took and successfully put or published. Their topic is then the topic or
+    queue of the source, and their client is the publisher.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Selection:
         clients: Sequence[str] = (),
         mapping: str = "",
     ) -> None:
-        # What came before `end` may have been committed, and so written, a little later.
+        # Rows of messages received before `end` may have been committed, and so written, later.
         last = None if end is None else end + timedelta(hours=1)
         self._files = archive_directory.files(directory, start, last)
         self._schema = arrow_schema()
@@ -45,12 +45,12 @@ class Selection:
         self._matches: dict[str, bool] = {}
 
     def count(self, after: int = 0) -> int:
-        """Return how many of the selected rows are behind the row of number `after`."""
+        """Return the number of selected rows with a number greater than `after`."""
         columns = ["topic"]
         return sum(len(self._chosen(file, after, columns)) for file in self._files)
 
     def batches(self, after: int, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-        """Yield the rows behind that of number `after`, file by file, in the order of `sequence`."""
+        """Yield the selected rows with a number greater than `after`, in the order of `sequence`."""
         for file in self._files:
             table = self._chosen(file, after, ["sequence", "topic", *columns])
             for batch in table.sort_by("sequence").to_batches(max_chunksize=1_000):
@@ -73,13 +73,13 @@ class Selection:
             expression &= pa.compute.field("received") < pa.scalar(self._end)
         if self._clients:
             expression &= pa.compute.field("publisher").isin(self._clients)
-        # Its partition is in its path, and is no column that is asked for.
-        # The schema has a column of an earlier version's file that is not there be null.
+        # The partition columns are in the path and are not needed. With the schema, columns that are missing in files of
+        # earlier versions are null.
         table = pa.parquet.read_table(
             file, columns=list(dict.fromkeys(columns)), filters=expression, partitioning=None, schema=self._schema
         )
         if self._filter == "#":
-            # What begins with $ is not named by it (MQTT-4.7.2-1).
+            # A leading wildcard does not match topics that start with $ (MQTT-4.7.2-1).
             return table.filter(pa.compute.invert(pa.compute.starts_with(table["topic"], "$")))
         return table.filter(pa.array([self._named(topic) for topic in table["topic"].to_pylist()], pa.bool_()))
 

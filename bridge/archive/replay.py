@@ -1,7 +1,7 @@
-"""Publications of an archive put back, in their order, each once.
+"""Replay of archived publications, in order and exactly once.
 
-How far a replay has come is a record on SYSTEM.MQTT.MAPPING.STATE, saved in the unit of work of the messages that it speaks
-of. A replay that was killed goes on behind the last message that is committed.
+A replay stores its position on SYSTEM.MQTT.MAPPING.STATE, in the unit of work of the messages it covers. A killed replay
+continues after the last committed message.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from bridge.archive.reading import Selection
     from bridge.mq.mqi import Connection
 
-#: Messages, and bytes of their payloads, of a unit of work at most.
+#: Maximum number of messages in a unit of work, and maximum bytes of their payloads.
 UNIT_MESSAGES, UNIT_BYTES = 200, 1024 * 1024
-#: With a rate, units of work are so small that there are about so many a second.
+#: With a rate, the approximate number of units of work per second. Determines their size.
 UNITS_PER_SECOND: Final = 10
 
-#: Why there is no queue of a name; the second, for it cannot be one.
+#: Reasons with which MQOPEN reports a missing queue. The second one means that the name is not valid.
 _NO_QUEUE: Final = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_OBJECT_NAME_ERROR))
 
-#: User property of what is replayed: when the publication came.
+#: User property of replayed messages: the original time of publication.
 _PUBLISHED: Final = "published"
-#: What a row is asked for.
+#: Columns read from the archive.
 COLUMNS: Final = ("publisher", "qos", "retain", "publisher_message_id", "payload", "received", "properties")
 
 
 class NoPayload(Exception):
-    """A row without its payload: the archive was written with `payloads: false`."""
+    """A row without its payload. The archive was written with `payloads: false`."""
 
 
 class _Stop(Exception):
-    """Ends a pause."""
+    """Interrupts a pause."""
 
 
 class Position(msgspec.Struct, omit_defaults=True):
-    """The record of a replay: the time it covers, the number of the last row put, how many were put."""
+    """The stored position of a replay: its time range, the number of the last row put, and the number of rows put."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -61,7 +61,7 @@ class Position(msgspec.Struct, omit_defaults=True):
 
 
 class ReplayDestination(msgspec.Struct, frozen=True):
-    """Where messages go: to a queue, below a topic, or (neither) to the topics that they were published to."""
+    """The destination of replayed messages: a queue, a topic prefix, or (with neither) their original topics."""
 
     queue: str = ""
     prefix: str = ""
@@ -75,7 +75,10 @@ class ReplayDestination(msgspec.Struct, frozen=True):
 
 
 def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) -> MappedMessage:
-    """Return the message that a row becomes: as the bridge made it of the publication, and marked in its usr folder."""
+    """Return the message that the bridge made from the archived publication, with the marks of the replay.
+
+    The marks are in the usr folder. Raises NoPayload.
+    """
     payload = row["payload"]
     if payload is None:
         raise NoPayload
@@ -89,12 +92,12 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
     )
     md = descriptor_with(md, said, row["publisher"])
     header = rfh2_of(
-        row["publisher"] or None,  # no publisher: a mapping may have taken it from an MQ application
+        row["publisher"] or None,  # None if a mapping took the message from an MQ application
         qos,
         row["publisher_message_id"] or 0,
         marked,
         md.CorrelId,
-        # The queue manager does not write this folder of a message that is not published.
+        # The queue manager writes this folder only for published messages.
         mqps=(topic, row["retain"], None) if destination.queue else None,
     )
     retain = destination.retain and row["retain"] and not destination.queue
@@ -107,17 +110,17 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
 
 
 def _marked(pairs: UserProperty, run: str, received: datetime) -> UserProperty:
-    """Return user properties with the marks of a replay behind them, in place of those of an earlier one."""
+    """Return user properties with the marks of a replay appended. They replace the marks of an earlier replay."""
     if any(name == REPLAYED for name, _ in pairs):
         pairs = tuple([pair for pair in pairs if pair[0] not in (REPLAYED, _PUBLISHED)])
     return (*pairs, (REPLAYED, run), (_PUBLISHED, received.astimezone(UTC).isoformat()))
 
 
 class Replay:
-    """One run, on one connection. `run` is its name: the same name goes on where the last run stopped."""
+    """A replay on one connection. A run with the same name continues where the last one stopped."""
 
     def __init__(self, connection: Connection, run: str, destination: ReplayDestination) -> None:
-        """Look for the record of an earlier run. Raises MQError."""
+        """Load the position of an earlier run. Raises MQError."""
         self._connection = connection
         self._producer = MessageProducer(connection)
         self._state = MappingState(connection, f"replay {run}")
@@ -125,16 +128,16 @@ class Replay:
         self.destination = destination
         record = self._state.load()
         self.position = Position() if record is None else msgspec.json.decode(record, type=Position)
-        #: it was asked to stop
+        #: a stop was requested
         self.stopping = False
         self._pausing = False
 
     def forget(self) -> None:
-        """Begin from the start, whatever was put already."""
+        """Restart from the first row, ignoring the stored position."""
         self.position = Position()
 
     def check(self) -> None:
-        """Open the queue that messages go to, and close it. Raises MQError. Topics are opened when their messages are put."""
+        """Check that the destination queue can be opened. Raises MQError. Topics are opened by the first put."""
         if self.destination.queue:
             options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
             self._connection.close(self._connection.open(MQOD(ObjectName=self.destination.queue), options))
@@ -153,10 +156,10 @@ class Replay:
         return True
 
     def put(self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None) -> int:
-        """Put what is selected and was not put yet, until the replay is to stop; return how many messages were put.
+        """Put the selected messages that are not put yet, until a stop is requested. Returns the number of messages put.
 
-        At most `rate` messages a second are put. `tell` is called after each unit of work with its number of messages.
-        Raises MQError, NoPayload.
+        At most `rate` messages per second are put. `tell` is called after each unit of work with its number of messages.
+        Raises MQError and NoPayload.
         """
         limit = UNIT_MESSAGES if rate is None else max(1, min(UNIT_MESSAGES, int(rate / UNITS_PER_SECOND)))
         began, count = time.monotonic(), 0
@@ -175,7 +178,7 @@ class Replay:
         return count
 
     def stop(self) -> None:
-        """End behind the unit of work that is under way. For signal handlers: raises what ends a pause in this thread."""
+        """Stop after the current unit of work. Intended for signal handlers: raises an exception that interrupts a pause."""
         self.stopping = True
         if self._pausing:
             raise _Stop

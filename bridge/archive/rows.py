@@ -1,4 +1,4 @@
-"""Rows of what happened, made in the archive's process out of what the service handed over."""
+"""Conversion of events to rows, in the archive process."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ from bridge.telemetry.subscription import publication_qos, subscription_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqxqh
 
-#: Name of the message property, in the folder usr, by which a message says which replay it comes from.
+#: Message property, in the usr folder, with the name of the replay that put the message.
 REPLAYED = "replayed"
-#: Length of an MQXQH, whose MQMD is of version 1.
+#: Length of an MQXQH, which contains an MQMD of version 1, in bytes.
 _MQXQH: Final = 428
 
 
 class Provenance(NamedTuple):
-    """Where a message comes from: the publication that it was made of, as far as its headers tell, and its publisher."""
+    """The origin of a message: its publisher and publication, as far as the headers contain them."""
 
-    #: the body; all data of a message whose headers cannot be read
+    #: the body, or all data of a message with malformed headers
     payload: bytes
-    #: when it was put, in microseconds since the epoch
+    #: time of the put, in microseconds since the epoch
     put: int
     publisher: str = ""
     publisher_message_id: int = 0
-    #: of the publication, as its publisher sent it; None from an MQ application
+    #: QoS of the publication as sent by its publisher. None: from an MQ application
     qos: int | None = None
     replayed: str | None = None
-    #: it says itself that it comes as a retained publication
+    #: whether the headers mark the message as a retained publication
     retained: bool = False
-    #: what a client of MQTT 5 gets of it
+    #: properties for MQTT 5 clients
     properties: PublishProperties | None = None
-    #: what it was published to
+    #: topic of the publication
     topic: str = ""
 
 
 def provenance_of(message: Message, put: int) -> Provenance:
-    """Return the provenance of a message that was put at a time."""
+    """Return the provenance of a message. `put` is its put time in microseconds since the epoch."""
     try:
         headers = Headers(message, discard_others=True)
     except Unmappable:
@@ -75,9 +75,9 @@ def provenance_of(message: Message, put: int) -> Provenance:
 
 
 def put_time(md: MQMD) -> int:
-    """Return MQMD.PutDate and PutTime in microseconds since the epoch; 0 where they say nothing.
+    """Return MQMD.PutDate and PutTime in microseconds since the epoch, or 0 if they are not set.
 
-    They are in UTC, to hundredths of a second.
+    They are in UTC, with a resolution of hundredths of a second.
     """
     try:
         moment = time.strptime((md.PutDate + md.PutTime[:6]).decode("ascii"), "%Y%m%d%H%M%S")
@@ -87,7 +87,7 @@ def put_time(md: MQMD) -> int:
 
 
 def message_of(source: Source | bytes) -> Message:
-    """Return the message as its publisher had it. Raises MalformedHeader for a transmission that has no MQXQH."""
+    """Return the original message of a source. Raises MalformedHeader for transmission queue data without an MQXQH."""
     if isinstance(source, bytes):
         return Message(decode_mqxqh(source).MsgDesc, source[_MQXQH:])
     md = MQMD(Format=source.Format, Encoding=source.Encoding, CodedCharSetId=source.CodedCharSetId)
@@ -97,21 +97,21 @@ def message_of(source: Source | bytes) -> Message:
 
 
 class Rows:
-    """Makes rows, each with the next number."""
+    """Creates rows with consecutive numbers."""
 
     def __init__(self, numbers: Iterator[int], *, payloads: bool) -> None:
         self._numbers = numbers
         self._payloads = payloads
 
     def published(self, event: Published) -> list[Row]:
-        """Return the rows of publications of one client whose unit of work has ended."""
+        """Return the rows for publications of one client."""
         numbers, payloads, refusals = self._numbers, self._payloads, event.refusals
         now, client_id, user, received = event.now, event.client_id, event.user, event.received
         rows = []
         for index, (topic, payload, qos, message_id, retain, *said) in enumerate(event.publications):
             reason = refusals.get(index) if refusals else None
             outcome = Outcome.PUT if reason is None else Outcome.REFUSED
-            # In the order of COLUMNS. This is one of the two places that make rows by the thousand.
+            # In the order of COLUMNS. Optimized: rows are created here and in `_out` by the thousand.
             rows.append(
                 (
                     next(numbers), Direction.IN, outcome, reason, client_id, user, topic, qos, retain, 0, message_id,
@@ -122,7 +122,7 @@ class Rows:
         return rows
 
     def acknowledged(self, event: Acknowledged) -> list[Row]:
-        """Return the rows of messages that a client has acknowledged."""
+        """Return the rows for messages that a client has acknowledged."""
         now, offset, rows = event.now, event.offset, []
         for one in event.messages:
             provenance = self._provenance(one, now)
@@ -135,7 +135,7 @@ class Rows:
         return rows
 
     def finished(self, event: Finished) -> list[Row]:
-        """Return the rows of messages that a client does not acknowledge: written with QoS 0, or discarded."""
+        """Return the rows for messages that need no acknowledgement: written with QoS 0, or discarded."""
         now, rows = event.now, []
         for one in event.messages:
             if one.reason is not None:
@@ -151,11 +151,11 @@ class Rows:
         return rows
 
     def dead_lettered(self, event: DeadLettered) -> list[Row]:
-        """Return the row of a message for a client that went to the dead-letter queue."""
+        """Return the row for a client's message that was dead-lettered."""
         return [self._undelivered(event.now, event.client_id, "", event.message, Outcome.DEAD_LETTERED)]
 
     def mapped(self, event: Mapped) -> list[Row]:
-        """Return the rows of messages that a mapping took."""
+        """Return the rows for messages that a mapping took."""
         return [self._moved(event, one) for one in event.messages]
 
     def _moved(self, event: Mapped, one: Moved) -> Row:

@@ -1,8 +1,8 @@
-"""The rows of the archive: envelope and outcome of each message, for both directions, and what was subscribed to.
+"""The rows of the archive: metadata and outcome of each message, in both directions, and changes of subscriptions.
 
-One row is written when the fate of a message is known. Messages that a client publishes have direction `in`, messages for a
-client have direction `out`. A message that goes to three clients makes one row `in` and three rows `out`. What a mapping
-takes has direction `mapped`, whatever rows of clients there are beside it.
+A row is written when the outcome of a message is known. Publications of clients have direction `in`, messages for clients
+have direction `out`. A message for three clients has one row `in` and three rows `out`. Messages taken by a mapping have an
+additional row with direction `mapped`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Direction(StrEnum):
-    """What a row is about."""
+    """The subject of a row."""
 
     #: a publication of a client (or its will)
     IN = "in"
@@ -35,46 +35,45 @@ class Direction(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of it. Which outcomes a direction has is said beside each."""
+    """The outcome of a message or event. The comments list the directions that have each outcome."""
 
-    #: in, mapped: the queue manager has committed it
+    #: in, mapped: committed by the queue manager
     PUT = "put"
-    #: in: the queue manager did not take it, or did not commit it; it was not acknowledged. mapped: the broker did not
-    #: take it, at most once
+    #: in: rejected or not committed by the queue manager, and not acknowledged. mapped: rejected by the broker (at most once)
     REFUSED = "refused"
     #: out, mapped: written to the connection with QoS 0
     DELIVERED = "delivered"
-    #: out, mapped: PUBACK or PUBREC came, and is committed
+    #: out, mapped: PUBACK or PUBREC received and committed
     ACKNOWLEDGED = "acknowledged"
     #: out, mapped: moved to the dead-letter queue
     DEAD_LETTERED = "dead-lettered"
-    #: out: it expired, its session ended, or (QoS 0) the client was too slow; mapped: the mapping's filter does not take it,
-    #: it came round, or (QoS 0) the link was lost; `reason` says which
+    #: out: the message expired, its session ended, or (QoS 0) the client was too slow. mapped: the mapping's filter rejected
+    #: the message, it looped, or (QoS 0) the link was lost. `reason` contains the cause
     DISCARDED = "discarded"
-    #: subscription: `topic` is a filter, `qos` what was granted; said again every day, and when the service starts
+    #: subscription: `topic` is the filter, `qos` the granted QoS. Repeated every day and when the service starts
     SUBSCRIBED = "subscribed"
     #: subscription
     UNSUBSCRIBED = "unsubscribed"
-    #: subscription: the session ended, and with it its subscriptions and what waited for it
+    #: subscription: the session ended, with its subscriptions and backlog
     ENDED = "ended"
-    #: subscription: the client got CONNACK 0
+    #: subscription: CONNACK 0 was sent to the client
     CONNECTED = "connected"
-    #: subscription: the connection is gone
+    #: subscription: the connection ended
     DISCONNECTED = "disconnected"
-    #: archive: the service began to write. Without `stopped` before it, what it had in memory then is missing
+    #: archive: the service started to write. Without a preceding `stopped`, the rows in memory at that time are missing
     STARTED = "started"
-    #: archive: the service ended in order; all rows are written
+    #: archive: the service stopped normally, and all rows are written
     STOPPED = "stopped"
-    #: archive: `size` rows did not fit into memory, or could not be written, between `received` and `settled`
+    #: archive: `size` rows between `received` and `settled` did not fit into memory or could not be written
     GAP = "gap"
 
 
-#: `reason` of discarded messages, beside those of `bridge.telemetry.outbox`.
+#: Value of `reason` for discarded messages, besides those in `bridge.telemetry.outbox`.
 SESSION_ENDED: Final = "the session has ended"
 
 
 class Column(NamedTuple):
-    """A column: name, Arrow type by name, whether a row may be without it, and what it means."""
+    """A column: name, name of its Arrow type, whether it may be null, and its meaning."""
 
     name: str
     type: str
@@ -104,12 +103,12 @@ COLUMNS: Final = (
     Column("settled", "time", False, "its outcome was known: committed, acknowledged, written"),
     Column("durable", "bool", True, "subscription: of a durable session"),
     Column("replayed", "string", True, "out, mapped: the run of `mqbridge replay` that it comes from"),
-    # Archives of earlier versions are without the columns from here on: readers have null there.
+    # The following columns are missing in archives of earlier versions, and null for readers.
     Column("destination", "string", True, "mapped: queue or topic that it went to; null where it went nowhere"),
     Column("msg_id", "binary", True, "mapped: MQMD.MsgId of a message that was taken from MQ"),
     Column("properties", "string", True, "in, out, mapped: its properties of MQTT 5, by their names as JSON; null for none"),
 )
-#: Columns that a partition adds, out of the path of the file: date=YYYY-MM-DD, hour=HH of `settled`, UTC.
+#: Partition columns, from the path of the file: date=YYYY-MM-DD, hour=HH of `settled`, in UTC.
 PARTITIONS: Final = ("date", "hour")
 
 NAMES: Final = tuple(column.name for column in COLUMNS)
@@ -127,12 +126,12 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "publisher_message_id": 0,
 }
 
-#: Values in the order of COLUMNS; times are microseconds since the epoch.
+#: Values in the order of COLUMNS. Times are microseconds since the epoch.
 Row = tuple[Any, ...]
 
 
 def row(**values: Any) -> Row:
-    """Return a row of these values; columns not named are empty. Raises KeyError for a column that there is not."""
+    """Return a row with these values. Other columns have their defaults. Raises KeyError for an unknown column."""
     made = [_DEFAULTS.get(name) for name in NAMES]
     for name, value in values.items():
         made[_PLACES[name]] = value
@@ -145,7 +144,7 @@ def payload_hash(payload: bytes) -> int:
 
 
 def arrow_schema() -> pa.Schema:
-    """Return the columns as Arrow has them, their meaning as metadata. Raises ImportError without pyarrow."""
+    """Return the columns as an Arrow schema, with their meaning as metadata. Raises ImportError without pyarrow."""
     import pyarrow as pa
 
     types = {"bool": pa.bool_(), "time": pa.timestamp("us", tz="UTC")}
@@ -163,7 +162,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def json_of(properties: PublishProperties | None) -> str | None:
-    """Return the column `properties`: a JSON object of those that are there, bytes in base64. None for none."""
+    """Return the column `properties`: a JSON object of the set properties, with bytes in base64, or None."""
     if properties is None:
         return None
     there: dict[str, Any] = {
@@ -173,5 +172,5 @@ def json_of(properties: PublishProperties | None) -> str | None:
 
 
 def properties_of(text: str | None) -> PublishProperties | None:
-    """Return the properties in a row. Raises msgspec.DecodeError for what `json_of` has not written."""
+    """Return the properties of a row. Raises msgspec.DecodeError for text that `json_of` has not written."""
     return None if text is None else msgspec.json.decode(text, type=PublishProperties)

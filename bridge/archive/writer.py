@@ -1,4 +1,4 @@
-"""Writes the archive, in a process of its own: makes rows of events, and files of rows."""
+"""The writer of the archive, in its own process: converts events to rows, and writes rows to files."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: File of the directory that the process which writes there has locked.
+#: Lock file of the directory, held by the process that writes there.
 LOCK = ".lock"
-#: Seconds between looks whether another process has let go of the directory.
+#: Seconds between attempts to lock the directory.
 LOOK_INTERVAL = 0.2
-#: Rows, and bytes of their messages, of a row group.
+#: Size of a row group: number of rows, and bytes of their messages.
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 * 1024 * 1024
-#: Rows that are made into Arrow's columns at a time: as rows they take more memory.
+#: Number of rows converted to Arrow columns at a time. Rows need more memory than columns.
 SLICE_ROWS = 2_000
-#: Bytes that a row counts for besides its event.
+#: Memory counted for each row in addition to its event, in bytes.
 ROW_BYTES = 256
-#: Microseconds.
+#: An hour in microseconds.
 HOUR = 3_600_000_000
-#: Seconds between attempts to remove what is older than the retention.
+#: Seconds between removals of expired files.
 RETENTION_INTERVAL = 3600.0
 
 
 class ArchiveError(Exception):
-    """The archive cannot be written; the message says what is missing and what to do."""
+    """The archive cannot be written. The message states the cause and the solution."""
 
 
 def prepare(config: ArchiveConfig) -> IO[bytes]:
-    """Make the directory of the archive; return its lock, open and not taken.
+    """Create the directory of the archive. Returns its lock file, open but not locked.
 
-    Raises ArchiveError when pyarrow is not installed or the directory cannot be written.
+    Raises ArchiveError if pyarrow is not installed or the directory is not writable.
     """
     directory = config.directory
     assert directory is not None
@@ -77,32 +77,34 @@ def prepare(config: ArchiveConfig) -> IO[bytes]:
 
 
 class ArchiveWriter:
-    """Makes rows of events and writes them. Raises what `prepare` raises, and ImportError where pyarrow is broken."""
+    """Converts events to rows and writes them. Raises ArchiveError, and ImportError if pyarrow is broken."""
 
     def __init__(self, config: ArchiveConfig, report: Callable[[int, int], None] = lambda taken, durable: None) -> None:
-        """Prepare to write the archive of a configuration.
+        """Prepare to write the archive.
 
-        `report` is told how many batches of events need no memory any more, and how many are in finished files.
+        `report` is called with the number of event batches no longer held in memory, and the number in finished files.
         """
         self._lock = prepare(config)
         import bridge.archive.parquet as parquet
 
         assert config.directory is not None
-        # The first array makes pyarrow look for pandas: that belongs to the start.
+        # The first array makes pyarrow look for pandas. Do that at start-up.
         parquet.record_batch([])
         self._parquet = parquet
         self.config = config
         self.directory: Path = config.directory
         self._report = report
-        # Numbers begin behind those of every earlier run, as long as no run made a million rows each second of its life.
+        # Numbers are greater than those of earlier runs, unless a run created more than a million rows per second of its
+        # life.
         numbers = itertools.count(now_us())
         self.rows = Rows(numbers, payloads=config.payloads)
         self.open_sessions = OpenSessions(numbers)
         self._numbers = numbers
-        #: batches of events that came; of these, those with all rows in row groups, and in finished files; both as reported
+        #: numbers of event batches: received, with all rows in row groups, and with all rows in finished files. Then the last
+        #: report
         self._event_batches = self._grouped = self._durable = 0
         self._reported = (0, 0)
-        #: rows not yet in a file, the events' bytes that they stand for, and rows that could not be written
+        #: rows not yet in a file, the size of their events in bytes, and the number of rows that could not be written
         self._waiting: list[Row] = []
         self._batches: list[Any] = []
         self._batch_rows = 0
@@ -116,9 +118,9 @@ class ArchiveWriter:
         self._swept = -math.inf
 
     def take_over(self, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until no other process writes to the directory, then remove what one that was killed left half done.
+        """Wait until no other process writes to the directory, then remove the unfinished files of killed processes.
 
-        Return False where `give_up` said so before.
+        Returns False if `give_up` returns True first.
         """
         waits = False
         while True:
@@ -137,7 +139,7 @@ class ArchiveWriter:
         return True
 
     def take(self, events: list[Event], size: int) -> None:
-        """Take a batch that has come: these events, of so many bytes."""
+        """Process a batch of events with a total size of `size` bytes."""
         self._waiting_bytes += size
         for event in events:
             if isinstance(event, SessionSnapshot):
@@ -180,7 +182,7 @@ class ArchiveWriter:
                 return self.open_sessions.follow(event)
 
     def look(self) -> None:
-        """Finish the file, and remove what is old, when it is time."""
+        """Finish the file, and remove expired files, if it is time."""
         if self._unfinished and time.monotonic() - self._file_since >= self.config.roll.time:
             self._finish()
             self._tell()
@@ -189,7 +191,7 @@ class ArchiveWriter:
             self._sweep(timedelta(days=self.config.retention_days))
 
     def due(self) -> float | None:
-        """Return the seconds until `look` has something to do; None: not before something comes."""
+        """Return the seconds until the next call of `look` is due. None: not before the next event."""
         moments = []
         if self._unfinished:
             moments.append(self._file_since + self.config.roll.time)
@@ -198,7 +200,7 @@ class ArchiveWriter:
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def close(self) -> None:
-        """Write what is left, and let the directory go."""
+        """Write the remaining rows, and unlock the directory."""
         self._finish()
         self._tell()
         self._lock.close()
@@ -218,7 +220,7 @@ class ArchiveWriter:
             self._report(*progress)
 
     def _turn(self, now: int) -> None:
-        """Begin another file for rows of another hour, and a day with the sessions open from the day before."""
+        """Start a new file for a new hour. On a new day, repeat the rows of the open sessions."""
         if not self._unfinished:
             self._file_since = time.monotonic()
         hour = now // HOUR
@@ -244,26 +246,26 @@ class ArchiveWriter:
         )  # fmt: skip
 
     def _slice(self) -> None:
-        """Make columns of the rows that wait."""
+        """Convert the waiting rows to columns."""
         rows, self._waiting = self._waiting, []
         if rows:
             self._batches.append(self._parquet.record_batch(rows))
             self._batch_rows += len(rows)
 
     def _group(self) -> None:
-        """Write the rows that wait; where that fails they are missing, and the archive goes on."""
+        """Write the waiting rows as a row group. On an error they are missing, and the archive continues."""
         self._slice()
         batches, self._batches = self._batches, []
         self._waiting_bytes = 0
         held = self._batch_rows + (self._file.rows if self._file is not None else 0)
         self._batch_rows = 0
-        # The batch of events that is being taken has rows to come.
+        # The current batch of events is not counted, because it may have more rows.
         self._grouped = self._event_batches
         try:
             if batches:
                 if self._file is None:
                     assert self._partition is not None
-                    # In the order of the rows, and never the name of a file that is there, should the clock be set back.
+                    # Sorts by row number, and is unique even if the clock is set back.
                     name = f"{batches[0]['sequence'][0].as_py():016d}-{uuid4().hex[:8]}"
                     self._file = self._parquet.ArchiveFile(self._partition, name)
                 self._file.write(batches)
@@ -276,7 +278,7 @@ class ArchiveWriter:
             self._failed(error, held)
 
     def _finished(self) -> None:
-        """Note that a file is finished: what came before is on disk, unless rows are missing that no file tells of yet."""
+        """Update the progress after a file is finished, unless a gap is not recorded yet."""
         if not self._unwritten:
             self._durable = self._event_batches
 
@@ -289,7 +291,7 @@ class ArchiveWriter:
         self._file_since = time.monotonic()
 
     def _finish(self) -> None:
-        """Let readers have what was written so far."""
+        """Finish the current file, so that readers can see its rows."""
         missing = 0
         if self._unwritten and self._partition is not None:
             missing, self._unwritten = self._unwritten, 0
@@ -305,7 +307,7 @@ class ArchiveWriter:
                 self._finished()
             self._file = None
         if self._unwritten and missing:
-            self._unwritten += missing - 1  # the row that was to tell of them is one of those that failed
+            self._unwritten += missing - 1  # the gap row itself is one of the failed rows
 
     def _sweep(self, retention: timedelta) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The bridge's configuration: the YAML file as typed models, and errors that name file, line and what was expected."""
+"""The bridge's configuration: typed models of the YAML file, and error reports with file, line and column."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -87,8 +87,8 @@ __all__ = [
     "load",
 ]
 
-# Each module is imported when a name of it is asked for: to run a bridge takes no YAML and no description of a file, and its
-# archive's process needs one section.
+# Modules are imported on first use of one of their names. A running bridge needs no YAML parser, and the archive process
+# needs only one section.
 _NAMES = {
     "operations": ("AdminConfig", "AuditLogConfig", "LogConfig", "LogFormat", "LogLevel"),
     "description": ("advice", "describe"),
@@ -129,7 +129,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-if not TYPE_CHECKING:  # which would let any name pass
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:

@@ -1,7 +1,6 @@
-"""How clients authenticate: the methods of a channel, and channel authentication records with their patterns.
+"""Client authentication: the methods of a channel, and channel authentication records with their patterns.
 
-The patterns are those of IBM MQ: addresses ("Generic IP addresses") and distinguished names ("IBM MQ rules for SSLPEER
-values").
+The patterns follow IBM MQ: addresses ("Generic IP addresses") and distinguished names ("IBM MQ rules for SSLPEER values").
 """
 
 import ipaddress
@@ -22,16 +21,16 @@ _NUMBERS: Final = {10: re.compile(r"0|[1-9][0-9]{0,2}"), 16: re.compile(r"[0-9A-
 class _Part(NamedTuple):
     low: int
     high: int
-    #: it is for one part or more
+    #: stands for one or more parts
     many: bool = False
 
 
 class AddressPattern:
-    """The addresses of one pattern."""
+    """A pattern of IP addresses."""
 
     def __init__(self, text: str) -> None:
-        """Read a pattern. Raises ValueError, with words for a person."""
-        #: any client, also one that has no address: on a Unix socket
+        """Parse a pattern. Raises ValueError with the expectation as a phrase."""
+        #: matches every client, including clients without an address (on a Unix socket)
         self._is_any = text == "*"
         if mapped := _MAPPED.fullmatch(text):
             text = mapped[1]
@@ -67,7 +66,7 @@ class AddressPattern:
         return _Part(first, last)
 
     def matches(self, address: str) -> bool:
-        """Return whether an IP address is one of these; "" is that of a client on a Unix socket."""
+        """Return whether the pattern matches an IP address. "" is the address of a client on a Unix socket."""
         if self._is_any:
             return True
         try:
@@ -83,7 +82,7 @@ class AddressPattern:
         return self._match(0, numbers)
 
     def _match(self, begin: int, numbers: list[int]) -> bool:
-        """Return whether the parts from one on are for these numbers. It goes as deep as there are parts: eight at most."""
+        """Match the parts from index `begin` against `numbers`. Recursion is limited by the number of parts (eight)."""
         for index in range(begin, len(self._parts)):
             part = self._parts[index]
             if part.many:
@@ -96,7 +95,7 @@ class AddressPattern:
 
     @property
     def specificity(self) -> tuple[int, ...]:
-        """Return a key by which the pattern is the greater that admits fewer addresses, from the first part on."""
+        """A sort key that compares greater for patterns that match fewer addresses, with the first part compared first."""
         if self._is_any:
             return (-0x1_0000,)
         more = self._count - len(self._parts)
@@ -111,12 +110,12 @@ class AddressPattern:
 
 @lru_cache(1_000)
 def address_pattern(text: str) -> AddressPattern:
-    """Return what a pattern stands for. Raises ValueError, with words for a person."""
+    """Parse a pattern (cached). Raises ValueError with the expectation as a phrase."""
     return AddressPattern(text)
 
 
 def _without_double_colon(text: str) -> list[str]:
-    """Return the parts of an IPv6 pattern, those that `::` leaves out among them. Raises ValueError."""
+    """Return the parts of an IPv6 pattern, with `::` expanded. Raises ValueError."""
     left, double, right = text.partition("::")
     if not double:
         return text.split(":")
@@ -129,7 +128,7 @@ def _without_double_colon(text: str) -> list[str]:
     return [*before, *["0"] * missing, *behind]
 
 
-#: Types of attribute that a pattern may ask for, and the other names that each has there or in certificates.
+#: Attribute types that a pattern may contain -> their other names in patterns and certificates.
 ATTRIBUTES: Final = {
     "SERIALNUMBER": (),
     "MAIL": ("E", "EMAILADDRESS"),
@@ -149,13 +148,13 @@ ATTRIBUTES: Final = {
     "DNQ": ("DNQUALIFIER",),
 }
 _NAMES: Final = {other: name for name, others in ATTRIBUTES.items() for other in (name, *others)}
-#: Stands for an asterisk that is one, with a backslash before it; nothing that is read has it.
+#: Represents an escaped asterisk. Does not occur in patterns.
 _ASTERISK: Final = "\0"
 
 
 @lru_cache(1_000)
 def name_pattern(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the attributes that a pattern asks for, each with its value. Raises ValueError, with words for a person."""
+    """Return the attribute types and values of a pattern (cached). Raises ValueError with the expectation as a phrase."""
     found = _read(text)
     if not found:
         raise ValueError("a distinguished name such as CN=pump*,O=Example")
@@ -170,10 +169,10 @@ def name_pattern(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Return whether a distinguished name has what a pattern asks for, in any order.
+    """Return whether a distinguished name has all attributes of a pattern, in any order.
 
-    A value may begin and end with `*`; of an attribute that stands in the pattern several times each has to be there, in
-    their order. A pattern that is none matches nobody.
+    A value of the pattern may start and end with `*`. If an attribute type occurs several times, its values must match in
+    order. An invalid pattern matches no name.
     """
     try:
         wanted = name_pattern(pattern)
@@ -204,9 +203,9 @@ def _value_matches(wanted: str, value: str) -> bool:
 
 
 def _read(name: str) -> list[tuple[str, str]]:
-    """Return the attributes of a distinguished name, of which a comma or a semicolon is between two.
+    """Return the attribute types and values of a distinguished name, which are separated by commas or semicolons.
 
-    In a value they have a backslash before them, or quotes around it. What has no `=` comes with no type.
+    Separators within a value are escaped with a backslash or quotes. A part without `=` has an empty type.
     """
     found: list[tuple[str, str]] = []
     part, quoted, escaped = "", False, False
@@ -238,32 +237,32 @@ _TEXT = values.text(r"[^\x00-\x1f]{1,1024}", "text of 1 to 1024 characters")
 
 
 class AnonymousConfig(Section):
-    """Lets in a client that has presented nothing that another method judges. It acts as nobody, or as `mcauser`."""
+    """Accept clients without credentials. Such a client has no user name, and acts as `mcauser` if that is set."""
 
     method: Literal["anonymous"]
     """`anonymous`."""
 
 
 class PasswordAuthenticationConfig(Section):
-    """User name and password by a file."""
+    """Check the user name and password against a password file."""
 
     method: Literal["password"]
     """`password`."""
     file: FilePath
-    """File with lines `user:HASH`, as `mqbridge passwd` writes them. A change to it needs no restart."""
+    """File with lines `user:HASH`, created by `mqbridge passwd`. Changes take effect without a restart."""
 
 
 class ScramAuthenticationConfig(Section):
-    """SCRAM-SHA-256 (RFC 7677), by which no password travels: clients of MQTT 5 that name it as Authentication Method."""
+    """SCRAM-SHA-256 (RFC 7677), for MQTT 5 clients that name it as Authentication Method. No password is transmitted."""
 
     method: Literal["scram"]
     """`scram`."""
     file: FilePath
-    """The file of `mqbridge passwd`, which has what verifies SCRAM beside each hash."""
+    """File created by `mqbridge passwd`. It contains the SCRAM verifiers next to the hashes."""
 
 
 class CertificateAuthenticationConfig(Section):
-    """The certificate of TLS, or what a proxy says of one."""
+    """Authenticate clients by their TLS certificate, or by the certificate that a proxy reports."""
 
     method: Literal["certificate"]
     """`certificate`."""
@@ -274,29 +273,29 @@ class CertificateAuthenticationConfig(Section):
             "a template of 1 to 200 characters with {CN}, {DN} or {SAN}, such as {CN}",
         ),
     ] = "{CN}"
-    """The user that it makes of the client: {CN} is the Common Name, {DN} the whole distinguished name, {SAN} the first
-    Subject Alternative Name."""
+    """Template of the user name: {CN} is the Common Name, {DN} the whole distinguished name, {SAN} the first Subject
+    Alternative Name."""
 
 
 class JwtAuthenticationConfig(Section):
-    """A JSON Web Token (RFC 7519) in place of a password. The connection ends when it expires."""
+    """A JSON Web Token (RFC 7519) as the password. The bridge closes the connection when the token expires."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {"secret": _FILED, "key": _FILED}
 
     method: Literal["jwt"]
     """`jwt`."""
     key_file: FilePath | None = None
-    """The public key of who issues tokens, PEM (RS256, PS256, ES256, EdDSA)."""
+    """Public key of the token issuer, PEM (RS256, PS256, ES256, EdDSA)."""
     jwks_file: FilePath | None = None
-    """Keys as a JSON Web Key Set (RFC 7517), found by the token's `kid`; in place of `key_file`."""
+    """JSON Web Key Set (RFC 7517) instead of `key_file`. The token's `kid` selects the key."""
     audience: Annotated[str, _TEXT] | None = None
-    """What `aud` has to be; None: a token that has one is refused."""
+    """Required value of `aud`. None: tokens with `aud` are rejected."""
     issuer: Annotated[str, _TEXT] | None = None
-    """What `iss` has to be; None: anything."""
+    """Required value of `iss`. None: any value."""
     user_claim: Annotated[str, _TEXT] = "sub"
-    """The claim that names the user."""
+    """Claim that contains the user name."""
     leeway: Annotated[float, values.duration(0, 600)] = 30.0
-    """Seconds by which clocks may differ."""
+    """Allowed clock difference, in seconds."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -306,44 +305,44 @@ class JwtAuthenticationConfig(Section):
 
 
 class LdapAuthenticationConfig(Section):
-    """User name and password by a bind at a directory (LDAP)."""
+    """Check the user name and password with an LDAP bind."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {"bind_password": _FILED, "password": _FILED}
 
     method: Literal["ldap"]
     """`ldap`."""
     url: Annotated[str, values.url("ldap", "ldaps")]
-    """Where the directory answers, such as ldaps://ldap.example.com."""
+    """URL of the directory server, such as ldaps://ldap.example.com."""
     bind_dn: Annotated[
         str, values.text(r"[^\x00-\x1f]{0,1000}\{user\}[^\x00-\x1f]{0,1000}", "a distinguished name with {user} in it")
     ]
-    """The name to bind as; {user} stands for the MQTT user name, escaped as RFC 4514 wants it."""
+    """Distinguished name for the bind. {user} is the MQTT user name, escaped according to RFC 4514."""
     start_tls: Truth = False
-    """Whether a connection of ldap:// becomes one of TLS before the password is sent."""
+    """Whether to upgrade an ldap:// connection to TLS before sending the password."""
     ca_file: FilePath | None = None
-    """The authorities to trust, PEM; None: those of the machine."""
+    """Certificates of the trusted authorities (PEM). None: the system's."""
     allow_plain: Truth = False
-    """Whether passwords may be sent without TLS to another machine than this one."""
+    """Whether passwords may be sent to another machine without TLS."""
     timeout: Annotated[float, values.duration(0.1, 60)] = 5.0
-    """Seconds that the directory may take."""
+    """Timeout for the directory server, in seconds."""
 
 
 class QueueManagerAuthenticationConfig(Section):
-    """User name and password by the queue manager's own check (MQCSP; CONNAUTH)."""
+    """Let the queue manager check the user name and password (MQCSP, CONNAUTH)."""
 
     method: Literal["queue-manager"]
     """`queue-manager`."""
 
 
 class PluginAuthenticationConfig(Section):
-    """An authenticator that is installed as a Python package: an entry point of the group `mqbridge.authenticators`."""
+    """An authenticator from an installed Python package: an entry point of the group `mqbridge.authenticators`."""
 
     method: Literal["plugin"]
     """`plugin`."""
     name: Annotated[str, _TEXT]
-    """Its name."""
+    """Name of the entry point."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What it is to know."""
+    """Options for the authenticator."""
 
 
 METHODS: dict[str, type[Section]] = {
@@ -356,7 +355,7 @@ METHODS: dict[str, type[Section]] = {
     "queue-manager": QueueManagerAuthenticationConfig,
     "plugin": PluginAuthenticationConfig,
 }
-#: Methods that judge user name and password, of which a channel has one: a password that is wrong for one is wrong.
+#: Methods that check a user name and password. A channel may have one of them, so that a wrong password is final.
 OF_PASSWORDS = frozenset({"password", "jwt", "ldap", "queue-manager"})
 
 
@@ -381,11 +380,11 @@ AuthenticationConfig = Annotated[
         custom_error_context={"expected": values.listing(list(METHODS), "or")},
     ),
 ]
-"""One way to show who a client is."""
+"""An authentication method."""
 
 
 def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
-    """Return methods of which no two judge the same: what is wrong for one is wrong, and falls through to no other.
+    """Return `methods` if no two of them check the same credentials. Credentials that one rejects must not reach another.
 
     Raises ValueError (`values.refusal`).
     """
@@ -410,7 +409,7 @@ _ADDRESS = values.read_by(
 )
 _DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
 
-#: What a record of each type has beside channel, type, description and warn.
+#: Keys of a record by type, besides channel, type, description and warn.
 _OF_MAPS = ("user_source", "mcauser")
 KEYS: dict[str, tuple[str, ...]] = {
     "ADDRESSMAP": ("address", *_OF_MAPS),
@@ -432,29 +431,31 @@ class ChannelAuthenticationConfig(Section):
     """A channel authentication record (MQ: SET CHLAUTH)."""
 
     channel: Annotated[str, _PROFILE] = "*"
-    """The channel that it is for, or those whose names begin so (`PLAIN.*`)."""
+    """Name of the channel, or a prefix with `*` (`PLAIN.*`)."""
     type: Annotated[RecordType, values.choice(RecordType)]
-    """What it goes by: the client's address, its user name, its certificate; or what it keeps out: users, addresses."""
+    """Type of the record. It selects clients by address, user name or certificate, or blocks users or addresses."""
     address: Annotated[str, _ADDRESS] | None = None
-    """The client's IP address, in which a part may be * or a range."""
+    """IP address of the client. Parts may be `*` or a range."""
     client_user: Annotated[str, values.text(r"[!-~]{1,64}", "a user name of 1 to 64 characters without blanks")] | None = None
-    """The user that the client says, or has shown, that it is (MQ: CLNTUSER)."""
+    """User name of the client, authenticated or merely claimed (MQ: CLNTUSER)."""
     ssl_peer: Annotated[str, _DN] | None = None
-    """What the distinguished name of its certificate has to have: attributes in any order, * at the ends of values."""
+    """Pattern for the distinguished name of the client's certificate: attributes in any order, with `*` at either end of a
+    value."""
     ssl_cert_issuer: Annotated[str, _DN] | None = None
-    """The same of who issued that certificate."""
+    """Pattern for the distinguished name of the certificate's issuer."""
     user_source: Annotated[UserSource, values.choice(UserSource)] = "MAP"
-    """MAP: the client acts as `mcauser`; CHANNEL: as the channel has it; NOACCESS: it is refused (MQ: USERSRC)."""
+    """MAP: the client acts as `mcauser`. CHANNEL: the channel determines the user. NOACCESS: the client is rejected (MQ:
+    USERSRC)."""
     mcauser: UserName | None = None
-    """The user that the client acts as."""
+    """MQ user of the matching clients, with user_source MAP."""
     user_list: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name, or *MQADMIN")]] = Field(default=[])
-    """Users that are refused; *MQADMIN stands for those with privileges."""
+    """Blocked users. *MQADMIN stands for all privileged users."""
     address_list: list[Annotated[str, _ADDRESS]] = Field(default=[])
-    """Addresses that are refused, in the form of `address`."""
+    """Blocked addresses, in the form of `address`."""
     warn: Truth = False
-    """Whether a client that it would refuse is let in, and the log says so."""
+    """Whether the bridge accepts the clients that the record would reject, and logs a warning."""
     description: str = ""
-    """What it is for."""
+    """Description of the record."""
 
     @model_validator(mode="before")
     @classmethod
@@ -478,6 +479,6 @@ class ChannelAuthenticationConfig(Section):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return what no two records have in common, as MQ's SET CHLAUTH has it."""
+        """The values that identify a record: no two records may share them (MQ: SET CHLAUTH)."""
         by = (self.address, self.client_user, self.ssl_peer, self.ssl_cert_issuer)
         return (self.channel, self.type, *(one or "" for one in by))

@@ -1,4 +1,4 @@
-"""A configuration in plain words, for `mqbridge check`: what it makes the bridge do."""
+"""Plain-language summary of a configuration, for `mqbridge check`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,7 @@ _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
 
 
 def describe(configuration: Configuration) -> list[str]:
-    """Return a few lines in plain words on what `configuration` makes the bridge do, for `mqbridge check`.
-
-    They never hold a password.
-    """
+    """Return a summary of `configuration`, one statement per line, without passwords."""
     queue_manager, limits = configuration.queue_manager, configuration.limits
     lines = _ibm(queue_manager) if isinstance(queue_manager, IbmQueueManagerConfig) else _embedded(queue_manager)
     lines += [_channel(channel) for channel in configuration.channels] or ["no channel: no MQTT client can connect"]
@@ -72,7 +69,7 @@ def describe(configuration: Configuration) -> list[str]:
 
 
 def advice(configuration: Configuration) -> list[str]:
-    """Return what an administrator may want to change, though it can be as it is, for `mqbridge check`."""
+    """Return recommendations for valid but questionable settings, for `mqbridge check`."""
     return [
         f"channel {channel.name}: clients that come without an identity act as nobody, a user that MQ does not know;"
         " give the channel an mcauser"
@@ -88,7 +85,7 @@ def advice(configuration: Configuration) -> list[str]:
 
 
 def _origin_of_user(channel: ChannelConfig) -> str:
-    """Return which name of a client becomes its MQ user; "" if the configuration shows that the name is short enough.
+    """Return which client name becomes the MQ user, or "" if the configuration guarantees that it is short enough.
 
     Users of password files are checked one by one.
     """
@@ -100,7 +97,7 @@ def _origin_of_user(channel: ChannelConfig) -> str:
 
 
 def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
-    """Return whether channel authentication records map clients of a channel to other users."""
+    """Return whether a channel authentication record maps clients of `channel` to another user."""
     return any(
         record.mcauser is not None and fnmatchcase(channel.name, record.channel)
         for record in configuration.channel_authentication
@@ -108,13 +105,13 @@ def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
 
 
 def _may_be_nobody(channel: ChannelConfig) -> bool:
-    """Return whether clients may come without an identity, and the channel gives them none."""
+    """Return whether clients without an identity may connect to a channel that assigns none."""
     named = channel.use_client_id or channel.mcauser
     return not named and (not channel.authentication or any(one.method == "anonymous" for one in channel.authentication))
 
 
 def _is_open(channel: ChannelConfig) -> bool:
-    """Return whether other machines connect without showing who they are."""
+    """Return whether clients on other machines can connect without authentication."""
     return not channel.authentication and channel.socket is None and not values.is_loopback(channel.address)
 
 
@@ -238,7 +235,7 @@ def _channel(channel: ChannelConfig) -> str:
 
 
 def _record(record: ChannelAuthenticationConfig) -> str:
-    """Return what a channel authentication record says, in the words of MQSC."""
+    """Return a channel authentication record in MQSC notation."""
     whom = {"ADDRESS": record.address, "CLNTUSER": record.client_user, "SSLPEER": record.ssl_peer}
     whom |= {"SSLCERTI": record.ssl_cert_issuer, "USERLIST": ", ".join(record.user_list) or None}
     whom |= {"ADDRLIST": ", ".join(record.address_list) or None}
@@ -249,7 +246,7 @@ def _record(record: ChannelAuthenticationConfig) -> str:
 
 
 def _asked(channel: ChannelConfig) -> str:
-    """Return how clients of a channel show who they are."""
+    """Describe the authentication of a channel's clients."""
     if channel.authentication:
         return f"; they show who they are by {values.listing([one.method for one in channel.authentication], 'or')}"
     return "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD" if _is_open(channel) else ""
@@ -260,7 +257,7 @@ def _endpoint(address: str, port: int) -> str:
 
 
 def describe_link(name: str, link: LinkConfig) -> str:
-    """Return a line on what a link connects to, and how; never a password."""
+    """Describe a link's connection in one line, without its password."""
     path = link.path_of_websocket
     at = values.listing([values.endpoint(*address) for address in link.addresses], "or")
     over = "" if path is None else f" over WebSocket {path}"
@@ -275,7 +272,7 @@ def describe_link(name: str, link: LinkConfig) -> str:
 
 
 def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
-    """Return a line on what a mapping moves from where to where, and below it what is not as by default."""
+    """Describe what a mapping moves, and list the settings that differ from the defaults."""
     state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
     to = _side(mapping.destination).removesuffix(",")
     lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
@@ -353,7 +350,7 @@ def _payload(payload: TextPayload, to_mq: bool) -> str:
 
 
 def _own_attributes(attributes: MessageAttributes | PublicationAttributes) -> list[tuple[str, str]]:
-    """Return the attributes that are not as in the standard profile."""
+    """Return the attributes that differ from the standard profile."""
     standard = type(attributes)()
     names = [name for name in type(attributes).model_fields if getattr(attributes, name) != getattr(standard, name)]
     return [(name, _attribute(name, getattr(attributes, name))) for name in names]
@@ -399,7 +396,7 @@ _PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent a
 
 
 def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
-    """Return a line on what a pipeline reads and writes, and how often, and below it what is not as by default."""
+    """Describe the source, destinations and trigger of a pipeline, and list the settings that differ from the defaults."""
     state = "" if pipeline.enabled else " (not enabled)"
     if pipeline.destination is None:
         to = f"by mapping {pipeline.mapping}"
@@ -424,7 +421,7 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
 
 
 def describe_spark(spark: SparkConfig) -> list[str]:
-    """Return a line on where pipelines run, where that is said, and below it what their tasks use there."""
+    """Describe the Spark settings. Empty if all have their defaults."""
     if spark == SparkConfig():
         return []
     lines = [f"pipelines run on Spark at {spark.master or 'this machine'}"]

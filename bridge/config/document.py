@@ -1,4 +1,4 @@
-"""A configuration file with the mapping and pipeline files that it names: loaded, merged and checked."""
+"""The configuration file and the mapping and pipeline files that it names: loading, merging and validation."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from bridge.config.tls import ClientTlsConfig
 from bridge.config.values import ObjectName, Section, without_empty
 
 Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]
-"""Looks at mappings and links, each right by itself, for what only their meaning shows (`bridge.mapping.rules.check`)."""
+"""Semantic check of valid mappings and links (`bridge.mapping.rules.check`)."""
 
 SUFFIXES = (".yaml", ".yml")
-"""What the names of mapping files in a directory end with."""
+"""Suffixes of mapping files in a directory."""
 
 _LINK_FILES = [name for name in LinkConfig.model_fields if name.endswith("_file")]
 _TLS_FILES = [name for name in ClientTlsConfig.model_fields if name.endswith("_file")]
 
 
-#: Sections that may be a list of files; what each holds, in words.
+#: Sections that may be a list of files -> singular noun for error messages.
 _LISTED = {"mappings": "mapping", "pipelines": "pipeline"}
 _NOT_HERE = "the standard profile as it is shipped, because it cannot be set (write attributes: in a mapping instead)"
 
 
 def load(path: Path, examine: Examine | None = None) -> Configuration:
-    """Read the configuration in the YAML file `path`.
+    """Load the configuration from the YAML file `path`.
 
-    What the file leaves out has its default, an empty file all of them. Relative paths written in the file count from
-    its directory. Raises ConfigurationError with all problems of the file, and of the mapping files that it names, in
-    the order of their lines. After a syntax error nothing further can be told of that file, so it is then its last.
+    Missing keys have their defaults. An empty file is valid. Relative paths in the file are relative to its directory. Raises
+    ConfigurationError with all problems of the file and of the mapping files that it names, in line order. A syntax error
+    hides later problems of the same file.
     """
     collection = Collection(path)
     problems = list(collection.problems)
@@ -66,7 +66,7 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
         problems += [_value_problem(collection, detail) for detail in details if detail["type"] != "clash"]
         parts = RightParts(collection.values, context)
         mappings, links = parts.mappings, parts.links
-        # pydantic looks for clashes only when every value is right by itself; the writer of the file wants to know now.
+        # pydantic checks for clashes only if every value is valid. Report them now as well.
         found = clashes(parts.configuration, parts.wrong)
     if examine is not None:
         found += examine(mappings, links)
@@ -82,14 +82,14 @@ def _value_problem(collection: Collection, detail: ErrorDetails) -> Problem:
     return tell(location, expectation(detail, Configuration))
 
 
-#: The sections that say how to reach a running bridge and its queue manager.
+#: The sections that are needed to reach a running bridge and its queue manager.
 _CONNECTION_SECTIONS = ("queue_manager", "control_socket", "transmission_queue")
 
 
 def load_connection(path: Path) -> Configuration:
-    """Read only the sections that say how to reach a running bridge and its queue manager; the rest has its defaults.
+    """Load only the sections that are needed to reach a running bridge and its queue manager.
 
-    Mistakes in other sections do not matter, not even of syntax. Raises ConfigurationError.
+    All other sections have their defaults, and mistakes in them are ignored, even of syntax. Raises ConfigurationError.
     """
     source = Source(path, _CONNECTION_SECTIONS)
     if source.problems:
@@ -102,13 +102,13 @@ def load_connection(path: Path) -> Configuration:
 
 
 class RightParts:
-    """The parts of a file that are right by themselves, whatever else is wrong: to look for clashes between them."""
+    """The valid parts of an otherwise invalid file, for clash detection."""
 
     def __init__(self, data: Mapping[str, Any], context: Mapping[str, Any]) -> None:
         self._data, self._context = data, context
-        #: names by section that the file has, and `configuration` has not
+        #: Section -> names in the file that `configuration` lacks.
         self.wrong: dict[str, set[str]] = {}
-        #: mappings and links in which nothing is wrong
+        #: Mappings and links without any mistake.
         self.mappings: dict[str, AnyMapping] = {}
         self.links: dict[str, LinkConfig] = {}
         sections = [
@@ -121,7 +121,7 @@ class RightParts:
         ]
         if isinstance(channels := data.get("channels"), list):
             sections.append({"channels": [self._channel(value, index) for index, value in enumerate(channels)]})
-        #: what is wrong has its default in it, or stands in nobody's way
+        #: Invalid parts are replaced by defaults, or by placeholders that clash with nothing.
         self.configuration = Configuration.model_construct(
             **{name: value for section in sections for name, value in section.items()}
         )
@@ -131,14 +131,14 @@ class RightParts:
         return {name: found[0]} if value is not None and (found := self._right(kind, value)) else {}
 
     def _named(self, section: str, kind: Any, faultless: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts of a section by name, and add those in which nothing is wrong to `faultless`."""
+        """Return the parts of a section by name, and add those without mistakes to `faultless`."""
         listed, found = self._data.get(section), {}
         wrong = self.wrong.setdefault(section, set())
         for name, value in listed.items() if isinstance(listed, dict) else ():
             right = self._right(kind, value, name)
             if right is not None and not right[1]:
                 faultless[name] = right[0]
-            # A mapping that is perhaps not enabled may take nothing from others; of a link every key decides.
+            # A mapping may be disabled, and then claims nothing. Every key of a link matters.
             if right is None or "enabled" in right[1] or (right[1] and section == "links"):
                 wrong.add(name)
             else:
@@ -146,7 +146,7 @@ class RightParts:
         return found
 
     def _channel(self, value: Any, index: int) -> ChannelConfig:
-        """Return a channel, or in its place one that has no name and no port."""
+        """Return a channel, with a placeholder for an invalid name and port 0 for an invalid address or port."""
         right = self._right(ChannelConfig, value)
         channel, wrong = right if right is not None else (ChannelConfig(), {"name", "port"})
         assert isinstance(channel, ChannelConfig)
@@ -162,9 +162,9 @@ class RightParts:
         return found
 
     def _right(self, kind: Any, value: Any, name: str | None = None) -> tuple[Any, set[str]] | None:
-        """Return what is right of a value, and its keys of which the values are not; None if nothing remains of it.
+        """Return the valid part of a value, and its invalid keys. None if nothing valid remains.
 
-        With a `name`, `kind` is that of the whole section in which the value has this name.
+        If `name` is given, `kind` is the type of the section that contains the value under this name.
         """
         written, depth = (value, 0) if name is None else ({name: value}, 1)
         try:
@@ -182,19 +182,19 @@ class RightParts:
 
 
 class Collection:
-    """The values of a configuration file, with what stands in the files that it names under `mappings` and `pipelines`.
+    """The values of a configuration file, merged with the files named under `mappings` and `pipelines`.
 
-    Raises ConfigurationError if a file cannot be read, or if it is no YAML.
+    Raises ConfigurationError if the configuration file cannot be read or is not YAML.
     """
 
     def __init__(self, file: Path) -> None:
         self._main = Source(file)
         self.values: dict[str, Any] = dict(self._main.values)
-        """The whole configuration; mappings and links of all files by name."""
+        """The whole configuration, with the mappings, pipelines and links of all files."""
         self.problems: list[Problem] = list(self._main.problems)
-        """Mistakes that the values do not show: duplicate names, paths that lead nowhere."""
+        """Mistakes that are not visible in the values: duplicate names, paths that do not exist, unreadable files."""
         self._files = [self._main.file]
-        # Where a mapping or link (the first two steps of a location) stands: the file, and its way in there.
+        # (section, name) of a mapping, pipeline or link -> the file that contains it, and its location there.
         self._places: dict[Location, tuple[Source, Location]] = {}
         lists = {section: listed for section in _LISTED if isinstance(listed := self._main.values.get(section), list)}
         if lists:
@@ -211,30 +211,30 @@ class Collection:
                 self._add_item((section, index), item)
 
     def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
-        """Return the problem that `expected` should stand at `location` of the values, with its place in its file."""
+        """Return a problem at `location` of the merged values, with its position in its file."""
         source, written = self._written(location)
         return source.problem(written, expected, found)
 
     def key_problem(self, location: Location, expected: str) -> Problem:
-        """Return the problem that the key at `location` of the values, rather than its value, is wrong."""
+        """Return a problem with the key at `location` of the merged values, rather than its value."""
         source, written = self._written(location)
         return source.key_problem(written, expected)
 
     def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
-        """Return the problem that stands at a character of the text at `location`.
+        """Return a problem with one character of the text at `location`.
 
-        `position` counts from 0, in the text as it is when read.
+        `position` is an index, from 0, into the parsed text.
         """
         source, written = self._written(location)
         return source.text_problem(written, position, expected, found)
 
     def clash_problem(self, clash: Clash) -> Problem:
-        """Return the problem that two parts of the values clash, with its place in its file."""
+        """Return the problem for a clash, with its position in its file."""
         problem = self.problem(clash.location, clash.expected, clash.found)
         return replace(problem, found=f"{problem.found} again, {clash.again}") if clash.again else problem
 
     def in_order(self, problems: list[Problem]) -> list[Problem]:
-        """Return `problems` file by file, as the files were read, and those of each file in the order of its lines."""
+        """Sort `problems` by file, in reading order, then by position."""
         order = {file: index for index, file in enumerate(self._files)}
         return sorted(problems, key=lambda one: (order.get(one.file, len(order)), one.line or 0, one.column or 0))
 
@@ -243,7 +243,7 @@ class Collection:
         return source, (*way, *location[2:])
 
     def _add_item(self, location: Location, item: Any) -> None:
-        """Add an item of the list under `mappings` or `pipelines`: a path, or mappings or pipelines by name."""
+        """Add an item of the list under `mappings` or `pipelines`: a path, or entries by name."""
         section = str(location[0])
         word = _LISTED[section]
         if isinstance(item, dict):
@@ -284,10 +284,10 @@ class Collection:
                 self._tell(source, (key,), "a mapping (lines of 'key: value')")
 
     def _merge(self, section: str, added: dict[str, Any], source: Source, location: Location) -> None:
-        """Add what stands by name at `location` of a file to `section` of the whole."""
+        """Merge the named entries at `location` of a file into `section`."""
         whole = self.values.get(section)
         if whole is not None and not isinstance(whole, dict):
-            return  # that is wrong itself, and the first to mend
+            return  # the section itself is invalid, which is reported elsewhere
         merged = dict(whole or {})
         for name, value in added.items():
             place: Location = (section, name)
@@ -310,7 +310,7 @@ class Collection:
 
 
 def _files_at(path: Path) -> Iterator[Path]:
-    """Yield the mapping or pipeline files that a path names: the file itself, or those of a directory in order of names."""
+    """Yield the files that a path names: the file itself, or the mapping files of a directory, sorted by name."""
     if not path.is_dir():
         yield from [path] if path.exists() else []
         return
@@ -324,7 +324,7 @@ def _as_it_is(value: Any, directory: Path) -> Any:
 
 
 def _pipeline_from(pipeline: Any, directory: Path) -> Any:
-    """Return a pipeline with its paths counted from `directory`, that of the file that the pipeline stands in."""
+    """Return a pipeline with its relative paths resolved against `directory`, that of the file that contains it."""
     if not isinstance(pipeline, Mapping):
         return pipeline
     based = _based(pipeline, ["checkpoint"], directory)
@@ -337,7 +337,7 @@ def _pipeline_from(pipeline: Any, directory: Path) -> Any:
 
 
 def _link_from(link: Any, directory: Path) -> Any:
-    """Return a link with its paths counted from `directory`, that of the mapping file that the link stands in."""
+    """Return a link with its relative paths resolved against `directory`, that of the file that contains it."""
     if not isinstance(link, Mapping):
         return link
     based = _based(link, _LINK_FILES, directory)
@@ -347,7 +347,7 @@ def _link_from(link: Any, directory: Path) -> Any:
 
 
 def _based(section: Mapping[str, Any], keys: list[str], directory: Path) -> dict[str, Any]:
-    # What is no path, but a URI, is refused where it is read.
+    # URIs are left alone: validation rejects them.
     paths = {key: one for key in keys if isinstance(one := section.get(key), str) and one and "://" not in one}
     return {**section, **{key: str(directory / path) for key, path in paths.items()}}
 
@@ -356,16 +356,16 @@ _FROM_DIRECTORY = {"links": _link_from, "pipelines": _pipeline_from}
 
 
 class StandardProfile(Section):
-    """The attributes of mappings that write none, in both directions."""
+    """The default attributes of mappings, in both directions."""
 
     to_mq: MessageAttributes = Field(default_factory=MessageAttributes)
-    """Integration tables 1 to 3: the MQ message of a publication."""
+    """Integration tables 1 to 3: from a publication to an MQ message."""
     to_mqtt: PublicationAttributes = Field(default_factory=PublicationAttributes)
-    """Integration tables 4 and 5: the publication of an MQ message."""
+    """Integration tables 4 and 5: from an MQ message to a publication."""
 
 
 def is_standard(stated: object) -> bool:
-    """Return whether `stated`, plain values of a file, is the standard profile."""
+    """Return whether `stated`, unvalidated values, equals the standard profile."""
     try:
         return StandardProfile.model_validate(stated) == StandardProfile()
     except ValidationError:
@@ -373,16 +373,16 @@ def is_standard(stated: object) -> bool:
 
 
 class MappingFile(Section):
-    """A mapping or pipeline file: what it may hold. Its values are checked as part of the configuration."""
+    """The structure of a mapping or pipeline file. Its values are validated as part of the configuration."""
 
     mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
-    """Mappings by name, as in the configuration file. (A list of further files has no place here.)"""
+    """Mappings by name, as in the configuration file. Unlike there, a list of files is not allowed."""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
     """Links by name, as in the configuration file."""
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name, as in the configuration file."""
     standard: StandardProfile | None = None
-    """The standard profile, stated as `mappings/standard.yaml` does: it cannot be set."""
+    """The standard profile, as in `mappings/standard.yaml`. It documents the defaults and cannot be changed."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""The configuration file as JSON Schema (draft 2020-12), for editors that complete and check YAML."""
+"""The JSON Schema of the configuration file (draft 2020-12), for YAML completion and validation in editors."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ from bridge.config.mapping import PayloadType, TextPayload
 from bridge.config.models import Configuration
 from bridge.config.values import Section
 
-# How a value that is one of several kinds tells which: tags of the kinds -> (the condition of the first, the others').
+# Tags of a union -> the tag with the condition, and the condition that selects it.
 _CONDITIONS: dict[frozenset[str], tuple[str, JsonSchemaValue]] = {
     frozenset({"embedded", "ibm"}): ("ibm", {"required": ["type"], "properties": {"type": {"const": "ibm"}}}),
     frozenset({"to-mq", "to-mqtt"}): ("to-mq", {"properties": {"from": {"required": ["mqtt"]}}, "required": ["from"]}),
@@ -27,13 +27,13 @@ _NOTHING = {"type": "null"}
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of the configuration file.
 
-    The schema cannot tell what only the meaning shows, such as a link that does not exist.
+    The schema cannot express semantic checks, such as references to links that do not exist.
     """
     return _schema(Configuration, "Configuration of mqbridge")
 
 
 def mapping_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a mapping file, which the configuration names under `mappings`."""
+    """Return the JSON Schema of the mapping files named under `mappings`."""
     return _schema(MappingFile, "Mappings of mqbridge")
 
 
@@ -43,7 +43,7 @@ def _schema(model: type[Section], title: str) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """pydantic's generator, with what the models say in words or accept in their own validators."""
+    """pydantic's generator, extended with the descriptions and custom validators of the models."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)
@@ -58,7 +58,7 @@ class _Generator(GenerateJsonSchema):
                 described = {"anyOf": [described, _NOTHING]}
             made["properties"][key] = {**described, "description": docstrings[name]} if name in docstrings else described
         if model is Configuration:
-            kinds = made["properties"]["mappings"]["anyOf"]  # by name, or nothing
+            kinds = made["properties"]["mappings"]["anyOf"]  # by name, or null
             kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
         if model is TextPayload:
             return {"anyOf": [{"enum": list(get_args(PayloadType))}, made]}
@@ -70,7 +70,7 @@ class _Generator(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         made = super().default_schema(schema)
-        if made.get("default", ...) is None:  # an editor would write it out, to no purpose
+        if made.get("default", ...) is None:  # editors would insert it
             del made["default"]
         return made
 
@@ -79,7 +79,7 @@ class _Generator(GenerateJsonSchema):
         return {"type": "object", "propertyNames": made["keys_schema"], "additionalProperties": made["values_schema"]}
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
-        # Not oneOf: an editor then says of a mistake only that neither fits.
+        # Not oneOf: editors would then only report that no alternative matches.
         made = {str(tag): self.generate_inner(choice) for tag, choice in schema["choices"].items()}
         if frozenset(made) not in _CONDITIONS:
             kinds = [{"if": {"properties": {"method": {"const": tag}}}, "then": kind} for tag, kind in made.items()]
@@ -90,7 +90,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _may_be_empty(model: type[Section], key: str) -> bool:
-    """Return whether a heading with nothing below it is accepted, though nothing is not a value of its kind."""
+    """Return whether an empty heading (null) is accepted, although null is not a value of the field's type."""
     try:
         model.model_validate({key: None})
     except ValidationError as error:
@@ -99,7 +99,7 @@ def _may_be_empty(model: type[Section], key: str) -> bool:
 
 
 def _docstrings(model: type[Section]) -> dict[str, str]:
-    """Return by name the text that stands below each attribute of `model` in its source, as one line."""
+    """Return the docstring below each attribute in the source of `model`, by attribute name, as one line."""
     found: dict[str, str] = {}
     for owner in reversed([one for one in model.__mro__ if issubclass(one, Section)]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body

@@ -1,4 +1,4 @@
-"""Links: connections to MQTT brokers that somebody else runs (Mosquitto, HiveMQ, EMQX, AWS IoT ...)."""
+"""Links: connections to external MQTT brokers (Mosquitto, HiveMQ, EMQX, AWS IoT and others)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -16,23 +16,23 @@ LinkSession = Literal["durable", "clean"]
 LinkTransport = Literal["tcp", "websocket"]
 
 MAPPING_PLACE = "{mapping}"
-"""What stands for the name of a mapping in a link's client identifier."""
+"""Placeholder for the name of the mapping in a link's client identifier."""
 BRIDGE_PLACE = "{bridge}"
-"""What stands for the queue manager, by a digest of its identifier (QMID), in a link's client identifier."""
+"""Placeholder for a digest of the queue manager's identifier (QMID) in a link's client identifier."""
 DEFAULT_CLIENT_ID = f"mqbridge-{BRIDGE_PLACE}-{MAPPING_PLACE}"
 
 
 def client_id_of(client_id: str, mapping: str, bridge: str) -> str:
     """Return a link's client identifier for a mapping, or for a session of a pipeline.
 
-    A blank `bridge` leaves `{bridge}` out: so the default was in releases that did not have it.
+    An empty `bridge` removes `{bridge}`, as in the default of releases that did not have it.
     """
     place, value = (BRIDGE_PLACE, bridge) if bridge else (f"{BRIDGE_PLACE}-", "")
     return client_id.replace(place, value).replace(BRIDGE_PLACE, bridge).replace(MAPPING_PLACE, mapping)
 
 
 def broker_host(host: str) -> str:
-    """Return one name for each host: loopback addresses are `localhost`."""
+    """Return a normalized host name: lower case, with `localhost` for loopback addresses."""
     name = host.lower()
     return "localhost" if name in _LOOPBACK else name
 
@@ -41,12 +41,12 @@ class LinkTlsConfig(ClientTlsConfig):
     """TLS of a link."""
 
     alpn: list[Annotated[str, values.text(r"[!-~]{1,255}", "an ALPN protocol name such as mqtt")]] = Field(default=[])
-    """Protocol names to offer (ALPN, RFC 7301), the preferred one first. AWS IoT, for example, speaks MQTT on port 443 to
+    """Protocol names to offer (ALPN, RFC 7301), in order of preference. AWS IoT, for example, accepts MQTT on port 443 from
     clients that offer `mqtt` or `x-amzn-mqtt-ca`."""
 
 
 class LinkConfig(Section):
-    """A connection to an MQTT broker. Each mapping that uses it has a connection, and a session, of its own."""
+    """A connection to an MQTT broker. Each mapping that uses the link has its own connection and session."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
@@ -54,75 +54,77 @@ class LinkConfig(Section):
     }
 
     host: Address
-    """Host name or address of the broker."""
-    # Before `port`, whose default depends on it.
+    """Host name or IP address of the broker."""
+    # Precedes `port`, whose default depends on it.
     tls: LinkTlsConfig | None = None
-    """TLS; None: none."""
+    """TLS settings. None: no TLS."""
     transport: Annotated[LinkTransport, values.choice(LinkTransport)] = "tcp"
-    """`websocket`: MQTT in binary frames of a WebSocket (MQTT 3.1.1, section 6)."""
+    """Transport protocol. `websocket`: MQTT in binary WebSocket frames (MQTT 3.1.1, section 6)."""
     websocket_path: Annotated[str, values.text(r"/[!\"$-~]{0,1000}", "a path that begins with /, without #")] | None = None
-    """The path, and query if any, of the WebSocket's URL; None: /mqtt."""
+    """Path, and optional query, of the WebSocket URL. None: /mqtt."""
     port: Annotated[int, values.integer(1, 65535)] | None = None
-    """TCP port of the broker; None: 1883, or 8883 with TLS; 80, or 443 with TLS, for a WebSocket."""
+    """TCP port of the broker. None: 1883, or 8883 with TLS. For a WebSocket: 80, or 443 with TLS."""
     failover: list[Annotated[str, values.host_and_port()]] = Field(default=[])
-    """Further addresses of the same broker, `host:port`, tried in turn when `host` cannot be reached or refuses. They have to
-    share its sessions, as the nodes of a cluster do: what waits in a session at another broker is not found."""
+    """Further addresses of the same broker, `host:port`, tried in turn if `host` is unreachable or rejects the connection.
+    They must share sessions, as the nodes of a cluster do. Otherwise, messages stored in a session on one node are not
+    delivered by another."""
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
-    """MQTT version. 3.1.1 carries no properties: neither the hop mark, nor expiry, nor user properties."""
+    """MQTT version. 3.1.1 has no properties, so the hop mark, expiry and user properties are not sent."""
     client_id: Annotated[
         str, values.text(
             r"(?:[^\x00-\x1f{}]|\{mapping\}|\{bridge\}){1,200}",
             f"a client identifier of 1 to 200 characters, with braces in {MAPPING_PLACE} and {BRIDGE_PLACE} alone",
         ),
     ] = DEFAULT_CLIENT_ID
-    """Client identifier. `{mapping}` is the name of the mapping; without it, only one mapping may use the link. `{bridge}` is
-    8 hexadecimal digits that differ for each queue manager, so that several bridges can use one broker."""
+    """Client identifier. `{mapping}` is the name of the mapping. Without it, only one mapping may use the link. `{bridge}` is
+    8 hexadecimal digits that differ for each queue manager, so that several bridges can use the same broker."""
     session: Annotated[LinkSession, values.choice(LinkSession)] = "durable"
-    """`durable`: the broker keeps what comes while the bridge is away. Guarantee exactly-once needs it."""
+    """Session type. `durable`: the broker stores messages while the bridge is disconnected. Required for guarantee
+    exactly-once."""
     user: Annotated[str, values.text(r"[^\x00-\x1f]{1,1024}", "a user name")] | None = None
     """MQTT user name."""
     password_file: FilePath | None = None
-    """File whose first line is the password."""
+    """File whose first line is the password. Takes precedence over `password_variable`."""
     password_variable: Annotated[
         str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
     ] | None = None
-    """Environment variable that has the password; `password_file` wins over it."""
+    """Environment variable that contains the password. Ignored if `password_file` is set."""
     keep_alive: Annotated[float, values.duration(1, 65535)] = 60.0
-    """Seconds: the longest silence on the connection (MQTT 3.1.1, section 3.1.2.10)."""
+    """Keep-alive in seconds: the maximum interval between packets from the bridge (MQTT 3.1.1, section 3.1.2.10)."""
     in_flight: Annotated[int, values.integer(1, 65535)] = 1000
-    """Publications sent to the broker, or taken from it, and not yet acknowledged, for each mapping."""
+    """Maximum number of unacknowledged publications to the broker, and from it, for each mapping."""
 
     trusted: Truth = True
-    """Whether user properties `mqbridge-clientId` and `mqbridge-hops` of what comes from the broker are believed. Who may
-    publish there can write them: with `false` they are passed over, and loops over the broker are not cut."""
+    """Whether to trust the user properties `mqbridge-clientId` and `mqbridge-hops` of publications from the broker. Every
+    publisher at the broker can set them. If false, the bridge ignores them and cannot detect loops through the broker."""
     maximum_qos: Annotated[int, values.integer(0, 2)] = 2
-    """The highest QoS that the broker takes. One of MQTT 5 says so itself; others close the connection at a higher one."""
+    """Highest QoS that the broker supports. MQTT 5 brokers announce it. Others close the connection if it is exceeded."""
     retain: Truth = True
-    """Whether the broker takes retained publications. One of MQTT 5 says so itself."""
+    """Whether the broker supports retained publications. MQTT 5 brokers announce it."""
     maximum_packet_size: Annotated[int, values.size(64, 268_435_460)] = 268_435_460
-    """Longest packet that the broker takes, in bytes. One of MQTT 5 says so itself."""
+    """Maximum size of a packet that the broker accepts, in bytes. MQTT 5 brokers announce it."""
 
     @property
     def broker_port(self) -> int:
-        """Return `port`, or the default port of the transport, with or without TLS."""
+        """The configured `port`, or the default port for the transport and TLS."""
         if self.transport == "websocket":
             return self.port or (443 if self.tls is not None else 80)
         return self.port or (8883 if self.tls is not None else 1883)
 
     @property
     def path_of_websocket(self) -> str | None:
-        """Return the path of the WebSocket's URL; None for a link without WebSocket."""
+        """Path of the WebSocket URL. None for a link without WebSocket."""
         return (self.websocket_path or "/mqtt") if self.transport == "websocket" else None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Return host and port of each address of the broker, in the order in which they are tried."""
+        """Host and port of each broker address, in the order in which they are tried."""
         return [(self.host, self.broker_port), *map(values.host_and_port_of, self.failover)]
 
     @model_validator(mode="before")
     @classmethod
     def _empty_section(cls, data: Any) -> Any:
-        # `tls:` with nothing below it asks for TLS as it is by default, not for none.
+        # An empty `tls:` means TLS with its defaults, not no TLS.
         return {**data, "tls": {}} if isinstance(data, Mapping) and "tls" in data and data["tls"] is None else data
 
     @model_validator(mode="after")
@@ -132,7 +134,7 @@ class LinkConfig(Section):
         return self
 
 
-# The two words name places of their own: the bridge's own clients, and queues.
+# local and queue are reserved: they denote the bridge's own clients, and queues.
 LinkName = Annotated[
     str,
     values.text(
@@ -141,7 +143,7 @@ LinkName = Annotated[
     ),
 ]
 LOCAL = "local"
-"""In place of a link's name: the bridge's own MQTT clients."""
+"""In place of a link name: the bridge's own MQTT clients."""
 
 LinkReference = Annotated[str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}", "the name of a link, or local")]
 """The link that a mapping uses."""

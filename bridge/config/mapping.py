@@ -1,7 +1,7 @@
 """Mappings: YAML rules that move messages between MQ queues or topics and MQTT topics.
 
-Both directions have one shape: `from`, `to`, and what happens in between. Which side is MQTT decides which attributes a
-mapping has. What is left out is as the standard profile says (integration tables; `mappings/standard.yaml`).
+A mapping has `from`, `to` and attributes. Its attributes depend on which side is MQTT. Missing keys have the values of the
+standard profile (integration tables, `mappings/standard.yaml`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,41 +31,41 @@ ExpiryWord = Literal["unlimited", "as-published"]
 
 _TEMPLATE = values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.{line|upper}")
 TemplateText = Annotated[str, _TEMPLATE]
-"""A template; `bridge.mapping.rules.template` reads it, and says what is wrong with it."""
+"""A template, parsed and validated by `bridge.mapping.rules.template`."""
 Check = Literal[
     "queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "MsgId", "CorrelId",
     "UserIdentifier", "Correlation Data", "Content Type", "User Property", "text",
 ]  # fmt: skip
-"""What a template has to come out as; `bridge.mapping.rules.attributes` has the functions."""
+"""The required type of a template's result. `bridge.mapping.rules.attributes` implements the checks."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What an attribute of a mapping sets, and what its templates have to come out as.
+    """The field that a mapping attribute sets, and the check for its templates.
 
-    Each attribute below has one. Together they are the table of attributes: what a rule parses and checks, which fields
-    it uses (the rule cache relies on it), the JSON Schema and the reference page follow from it.
+    Each attribute below has a target. Several things are derived from this table: parsing and checks of rules, the fields
+    that a rule uses (for the rule cache), the JSON Schema and the reference page.
     """
 
     part: Literal["object", "MQMD", "options", "RFH2", "usr", "publication", "payload"]
-    """The part of the message: `object` is the MQOD, `options` are the MQPMO, `usr` are message or User Properties."""
+    """Part of the message: `object` is the MQOD, `options` the MQPMO, and `usr` message properties or User Properties."""
     field: str = ""
-    """The field of it; "" for the part as a whole."""
+    """Field of the part. "" for the whole part."""
     check: Check | None = None
-    """None: the attribute is a literal, which its model checks."""
+    """None: the attribute is a literal, validated by its model."""
 
 
 Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")], TemplateText]
-"""Name of a property -> template of its value."""
+"""Property name -> template of its value."""
 
 STANDARD_PERSISTENCE: dict[Literal["0", "1", "2"], PersistenceWord] = {
     "0": "not-persistent",
     "1": "persistent",
     "2": "persistent",
 }
-"""MQMD.Persistence of a publication by its QoS (integration tables, "Persistence")."""
+"""MQMD.Persistence by QoS of the publication (integration tables, "Persistence")."""
 STANDARD_QOS: dict[Literal["persistent", "not-persistent"], int] = {"persistent": 2, "not-persistent": 0}
-"""QoS of a message by MQMD.Persistence (integration tables, "QoS")."""
+"""QoS by MQMD.Persistence of the message (integration tables, "QoS")."""
 
 _QOS = values.integer(0, 2)
 _PERSISTENCE = values.choice(PersistenceWord)
@@ -76,7 +76,7 @@ def _one_or_each(data: Any) -> str:
 
 
 class MessageAttributes(Section):
-    """What the MQ message of a publication is like."""
+    """Attributes of the MQ message made from a publication."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "qos": "no qos, because the message of a publication has none (write persistence:, which may say it for each QoS)",
@@ -102,7 +102,7 @@ class MessageAttributes(Section):
         Discriminator(_one_or_each),
         Target("MQMD", "Persistence"),
     ] = Field(default_factory=STANDARD_PERSISTENCE.copy)
-    """MQMD.Persistence: one for all, or by QoS; a QoS that is left out has the one of the standard profile."""
+    """MQMD.Persistence: one value, or values by QoS. A missing QoS has the value of the standard profile."""
     priority: Annotated[
         int | Literal["as-queue"],
         values.one_of(values.integer(0, 9), values.choice(Literal["as-queue"])),
@@ -114,31 +114,31 @@ class MessageAttributes(Section):
         values.one_of(values.duration(0.1, 100_000_000), values.choice(ExpiryWord)),
         Target("MQMD", "Expiry"),
     ] = "as-published"
-    """MQMD.Expiry in seconds; `as-published` is the Message Expiry Interval of MQTT 5, and unlimited without one."""
+    """MQMD.Expiry in seconds. `as-published`: the Message Expiry Interval of MQTT 5, or unlimited if there is none."""
     retained: Annotated[Retained, values.choice(Retained), Target("options", "MQPMO_RETAIN")] = "as-published"
-    """Whether the message is put as a retained publication (MQPMO_RETAIN; for a queue, mqps.Ret)."""
+    """Whether the message is put as a retained publication (MQPMO_RETAIN, or mqps.Ret for a queue)."""
     format: Annotated[
         str, values.text(r"[ -~]{1,8}", "none, string or an MQ format of 1 to 8 characters"), Target("RFH2", "Format")
     ] = "none"
-    """Format of the body: `none` (MQFMT_NONE), `string` (MQFMT_STRING), or a format's own name."""
+    """Format of the body: `none` (MQFMT_NONE), `string` (MQFMT_STRING), or the name of another format."""
     rfh2: Annotated[Truth, Target("RFH2")] = True
-    """Whether an RFH2 stands before the body. Without, the same travels as message properties."""
+    """Whether an RFH2 header precedes the body. If false, message properties carry the same information."""
     msg_id: Annotated[TemplateText | None, Target("MQMD", "MsgId", "MsgId")] = None
-    """Template of MQMD.MsgId: 48 hexadecimal digits, or text of at most 24 bytes; None: the queue manager makes one."""
+    """Template of MQMD.MsgId: 48 hexadecimal digits, or text of at most 24 bytes. None: generated by the queue manager."""
     correl_id: Annotated[TemplateText | None, Target("MQMD", "CorrelId", "CorrelId")] = None
-    """Template of MQMD.CorrelId, as MsgId; None: the Correlation Data of MQTT 5 where there are any."""
+    """Template of MQMD.CorrelId, in the format of `msg_id`. None: the Correlation Data of MQTT 5, if any."""
     reply_to_queue: Annotated[TemplateText | None, Target("MQMD", "ReplyToQ", "reply queue")] = None
-    """Template of MQMD.ReplyToQ; with one the message is a request (MQMT_REQUEST)."""
+    """Template of MQMD.ReplyToQ. If set, the message is a request (MQMT_REQUEST)."""
     reply_to_queue_manager: Annotated[TemplateText | None, Target("MQMD", "ReplyToQMgr", "reply queue manager")] = None
     """Template of MQMD.ReplyToQMgr."""
     user_identifier: Annotated[TemplateText | None, Target("MQMD", "UserIdentifier", "UserIdentifier")] = None
-    """Template of MQMD.UserIdentifier; None: the client's identity (from a link: the bridge's own)."""
+    """Template of MQMD.UserIdentifier. None: the client's user (for a link, the bridge's own)."""
     properties: Annotated[Properties, Target("usr", check="text")] = Field(default_factory=dict)
-    """More message properties: name in the usr folder -> template."""
+    """Additional message properties: name in the usr folder -> template."""
 
 
 class PublicationAttributes(Section):
-    """What the MQTT publication of a message is like."""
+    """Attributes of the MQTT publication made from a message."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "persistence": "no persistence, because a publication has none (write qos:, which may say it for persistent and"
@@ -171,24 +171,24 @@ class PublicationAttributes(Section):
         Discriminator(_one_or_each),
         Target("publication", "qos"),
     ] = Field(default_factory=STANDARD_QOS.copy)
-    """QoS: one for all, or by MQMD.Persistence (what is left out is as in the standard profile). A message that a client
-    published keeps its own (mqtt.qos)."""
+    """QoS: one value, or values by MQMD.Persistence. A missing value is that of the standard profile. With values by
+    persistence, messages published by an MQTT client keep their own QoS (mqtt.qos)."""
     retained: Annotated[Retained, values.choice(Retained), Target("publication", "retain")] = "as-published"
-    """Whether it is published with RETAIN."""
+    """Whether the publication has the RETAIN flag."""
     expiry: Annotated[
         float | ExpiryWord,
         values.one_of(values.duration(1, 100_000_000), values.choice(ExpiryWord)),
         Target("publication", "expiry"),
     ] = "as-published"
-    """Message Expiry Interval (MQTT 5) in seconds; `as-published` is what is left of MQMD.Expiry."""
+    """Message Expiry Interval (MQTT 5) in seconds. `as-published`: the remaining MQMD.Expiry."""
     response_topic: Annotated[TemplateText | None, Target("publication", "response_topic", "topic name")] = None
     """Template of the Response Topic (MQTT 5)."""
     correlation_data: Annotated[TemplateText | None, Target("publication", "correlation_data", "Correlation Data")] = None
-    """Template of the Correlation Data (MQTT 5); None: MQMD.CorrelId where it is not zeros."""
+    """Template of the Correlation Data (MQTT 5). None: MQMD.CorrelId, unless it is zero."""
     content_type: Annotated[TemplateText | None, Target("publication", "content_type", "Content Type")] = None
     """Template of the Content Type (MQTT 5)."""
     properties: Annotated[Properties, Target("usr", check="User Property")] = Field(default_factory=dict)
-    """More user properties (MQTT 5; usr folder for local clients): name -> template."""
+    """Additional user properties (MQTT 5, or the usr folder for local clients): name -> template."""
 
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
@@ -200,7 +200,7 @@ Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
 ]
 TopicFilterText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
-"""A topic filter with captures; `bridge.mapping.rules.topic_pattern` reads it."""
+"""A topic filter with captures, parsed by `bridge.mapping.rules.topic_pattern`."""
 _ONE_SIDE = "exactly one of queue: and topic:"
 _ONE_SIDE_SCHEMA = ConfigDict(
     json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}
@@ -212,18 +212,19 @@ _NO_LINK = "no link, because this side is the queue manager (a link belongs to t
 
 
 class MqttSource(Section):
-    """Where a mapping to MQ takes publications from."""
+    """The MQTT topics whose publications a mapping takes."""
 
     REFUSED: ClassVar[Mapping[str, str]] = _MQTT_SIDE
 
     mqtt: TopicFilterText
-    """Topic filter; `{name}` is a `+`, `{name...}` a `#` of one or more levels, that can be named in `to`."""
+    """Topic filter with captures, which templates can use. `{name}` matches one level like `+`. `{name...}` matches one or
+    more levels at the end."""
     link: LinkReference = LOCAL
-    """The link to the broker; `local` are the bridge's own clients (and whoever else publishes to MQ topics)."""
+    """Link to the broker. `local`: the bridge's own clients, and all other publishers to MQ topics."""
 
 
 class MqSource(Section):
-    """Where a mapping to MQTT takes messages from: a queue, or a topic and its subtree."""
+    """The queue, or the topic and its subtopics, whose messages a mapping to MQTT takes."""
 
     model_config = _ONE_SIDE_SCHEMA
 
@@ -233,12 +234,12 @@ class MqSource(Section):
     }
 
     queue: ObjectName | None = None
-    """Name of a queue. It is opened for exclusive input: nobody else takes messages from it meanwhile."""
+    """Name of a queue. The mapping opens it for exclusive input, so no other application can get messages from it."""
     topic: TopicFilterText | None = None
     """Topic filter with captures, as for MQTT."""
     requests_queue: ObjectName | None = None
-    """For answers: where their requests are kept, the `requests_queue` of the mapping that put them. By its CorrelId an
-    answer takes from there the Response Topic and the Correlation Data of its request."""
+    """For answers: the `requests_queue` of the mapping that put the requests. An answer gets the Response Topic and
+    Correlation Data of the stored request that its CorrelId identifies."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -250,22 +251,23 @@ class MqSource(Section):
 
 
 class MqDestination(Section):
-    """Where a mapping puts messages to."""
+    """The queue or topic to which a mapping puts messages."""
 
     model_config = _ONE_SIDE_SCHEMA
 
     REFUSED: ClassVar[Mapping[str, str]] = {"link": _NO_LINK}
 
     queue: Annotated[TemplateText | None, Target("object", "ObjectName", "queue")] = None
-    """Template of the name of a queue."""
+    """Template of a queue name."""
     queue_manager: Annotated[TemplateText | None, Target("object", "ObjectQMgrName", "queue manager")] = None
-    """Template of the name of its queue manager (ObjectQMgrName); None: this one. A client identifier is one, too."""
+    """Template of the queue manager name (ObjectQMgrName). None: the bridge's queue manager. A client identifier is valid,
+    too."""
     topic: Annotated[TemplateText | None, Target("object", "ObjectString", "topic string")] = None
     """Template of a topic string."""
     requests_queue: ObjectName | None = None
-    """For requests, which are publications with a Response Topic (MQTT 5): the queue that keeps that and the Correlation
-    Data until the answer comes, or until the request has expired. Without a Response Topic there is nobody to answer to:
-    the message is no request, and has no ReplyToQ."""
+    """For requests, which are publications with a Response Topic (MQTT 5): the queue that stores their Response Topic and
+    Correlation Data until the answer arrives or the request expires. Publications without a Response Topic are put as
+    ordinary messages, without ReplyToQ."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -279,32 +281,34 @@ class MqDestination(Section):
 
 
 class MqttDestination(Section):
-    """Where a mapping publishes to."""
+    """The MQTT topic to which a mapping publishes."""
 
     REFUSED: ClassVar[Mapping[str, str]] = _MQTT_SIDE
 
     mqtt: Annotated[TemplateText, Target("publication", "topic", "topic name")]
     """Template of a topic name."""
     link: LinkReference = LOCAL
-    """The link to the broker; `local` are the bridge's own clients."""
+    """Link to the broker. `local`: the bridge's own clients."""
 
 
 class TextPayload(Section):
-    """`payload` in its long form: what the body is, and in which coded character set MQ has it."""
+    """`payload` in its long form: the type of the body, and its character set in MQ."""
 
     type: Annotated[
         PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")
     ] = "bytes"
-    """`bytes` as they are; `text` between UTF-8 (MQTT) and a CCSID (MQ); `json` as text, which has to be JSON."""
+    """`bytes`: no conversion. `text`: converted between UTF-8 (MQTT) and a CCSID (MQ). `json`: text that must be valid
+    JSON."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
-    """CCSID of the text on the MQ side. To MQ None is 1208 (UTF-8); from MQ None is what the message itself says."""
+    """CCSID of the text in MQ. None: 1208 (UTF-8) for a mapping to MQ, and the CCSID of the message for a mapping to MQTT."""
     object: Annotated[dict[str, TemplateText], Target("payload", check="text")] = Field(default_factory=dict)
-    """Only with `json`, to MQTT: the members of the JSON object to publish; `{text}` is the message's text."""
+    """Only with `json`, in a mapping to MQTT: the members of the published JSON object. `{text}` is the text of the
+    message."""
 
     @model_validator(mode="before")
     @classmethod
     def _word(cls, data: Any) -> Any:
-        if isinstance(data, str | int | float):  # `payload: text`; the choice of words refuses numbers
+        if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
         return without_empty(data, "object")
 
@@ -318,11 +322,11 @@ class TextPayload(Section):
 
 
 FilterValue = str | int | float | bool | None | list[str | int | float | bool]
-"""What a property has to be for a filter: this value, one of these, or (None) absent."""
+"""The required value of a property: this value, one of these, or None if it must be absent."""
 
 
 def _several_qos() -> values.Kind:
-    """Make the kind that accepts one QoS, or a list of several, and returns a list."""
+    """Accept one QoS or a list of several, and return a list."""
 
     def check(value: object) -> list[int]:
         listed: list[Any] = value if isinstance(value, list) else [value]
@@ -338,7 +342,7 @@ def _several_qos() -> values.Kind:
 
 
 def _filter_value() -> values.Kind:
-    """Make the kind that accepts text, a number or a truth value, a list of these, or nothing."""
+    """Accept text, a number or a Boolean, a list of these, or None."""
 
     def check(value: object) -> object:
         listed = value if isinstance(value, list) else [value]
@@ -353,24 +357,25 @@ def _filter_value() -> values.Kind:
 
 
 class FilterConfig(Section):
-    """Which messages a mapping takes: those of which all that is written here is true. Of a topic the others pass it by."""
+    """The messages that a mapping accepts: those that meet all conditions. Other messages of a topic are ignored."""
 
     qos: Annotated[list[int], _several_qos()] | None = None
-    """The QoS of the publication: one of these. (From MQ: what its persistence or mqtt folder makes of it.)"""
+    """Accepted QoS of the publication. For a message from MQ, the QoS results from its persistence or mqtt folder."""
     retained: Truth | None = None
-    """Whether it is retained."""
+    """Whether the message must be retained (true) or must not be (false)."""
     min_size: Annotated[int, values.size(0, values.GIB)] | None = None
-    """Bytes of payload, at least."""
+    """Minimum size of the payload in bytes."""
     max_size: Annotated[int, values.size(0, values.GIB)] | None = None
-    """Bytes of payload, at most."""
+    """Maximum size of the payload in bytes."""
     properties: dict[str, Annotated[FilterValue, _filter_value()]] = Field(default_factory=dict)
-    """Property or MQMD field -> the value that it has, a list of those that it may have, or null: it is not there."""
+    """Name of a property or MQMD field -> its required value, a list of allowed values, or null if it must be absent."""
     json_path: Annotated[
         str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")
     ] | None = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
     others: Annotated[Others, values.choice(Others)] = "dead-letter"
-    """What becomes of messages of a queue that the filter does not take. (Of a topic or broker they are nobody's loss.)"""
+    """What happens to messages of a queue that the filter rejects. Rejected messages of a topic or broker are always
+    ignored."""
 
     @model_validator(mode="before")
     @classmethod
@@ -385,18 +390,18 @@ class FilterConfig(Section):
 
 
 class MappingBatchConfig(Section):
-    """What one unit of work of a mapping holds at most."""
+    """Limits of one unit of work of a mapping."""
 
     messages: Annotated[int, values.integer(1, 5000)] = 500
-    """Messages."""
+    """Number of messages."""
     size: Annotated[int, values.size(1, 100 * values.MIB)] = 5 * values.MIB
-    """Bytes of their payloads."""
+    """Total size of their payloads, in bytes."""
     time: Annotated[float, values.duration(0, 10)] = 0.01
-    """Seconds from the first message on until it is committed at the latest, while more could come."""
+    """Maximum seconds from the first message to the commit, while more messages may arrive."""
 
 
 class MappingConfig(Section):
-    """What mappings of both directions have in common."""
+    """The options of mappings in both directions."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         key: f"a key of a mapping ({key}: belongs under attributes:)"
@@ -404,20 +409,21 @@ class MappingConfig(Section):
     }
 
     enabled: Truth = True
-    """false: it takes nothing; what comes for it waits (on its queue, its subscription, in its session at the broker)."""
+    """Whether the mapping runs. If false, its messages wait (on its queue, on its subscription, or in its session at the
+    broker)."""
     guarantee: Annotated[Guarantee, values.choice(Guarantee)] = "at-least-once"
-    """How often a message arrives, whatever breaks."""
+    """Delivery guarantee."""
     filter: FilterConfig = Field(default_factory=FilterConfig)
-    """Which messages it takes; without one all."""
+    """Conditions for the messages that the mapping accepts. Default: all messages."""
     payload: TextPayload = Field(default_factory=TextPayload)
-    """What the body is: `bytes`, `text` or `json`, or a mapping that says more."""
+    """Type of the payload: `bytes`, `text` or `json`, or a mapping with more options."""
     batch: MappingBatchConfig = Field(default_factory=MappingBatchConfig)
-    """What one unit of work holds at most."""
+    """Limits of one unit of work."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
-    """How often a message that its destination does not take is backed out before it goes to the dead-letter queue."""
+    """Number of backouts of a message that its destination rejects, before the message goes to the dead-letter queue."""
     otherwise: list[Name] = Field(default_factory=list)
-    """Names of mappings of the same source: this mapping takes the messages that none of their filters accepts. Without a
-    mapping that takes them, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
+    """Names of mappings with the same source. This mapping takes the messages that none of their filters accepts. Without
+    such a mapping, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
@@ -436,21 +442,21 @@ class MappingConfig(Section):
 
 
 class ToMqMapping(MappingConfig):
-    """Publications of MQTT clients, or of a broker, to a queue or topic."""
+    """A mapping of publications of MQTT clients, or of a broker, to a queue or topic."""
 
     source: MqttSource = Field(alias="from")
-    """The MQTT topics that it takes publications from."""
+    """The MQTT topics whose publications the mapping takes."""
     destination: MqDestination = Field(alias="to")
-    """The queue or topic that it puts messages to."""
+    """The queue or topic to which the mapping puts messages."""
     attributes: MessageAttributes = Field(default_factory=MessageAttributes)
-    """What the messages are like; what is left out is as in the standard profile."""
+    """Attributes of the messages. Missing keys have the values of the standard profile."""
     order: Annotated[Order, values.choice(Order)] = "destination"
-    """What a full or put-disabled destination queue holds up: `destination` its own messages only, `strict` all messages of
-    the mapping. From a link, to a topic, and with `requests_queue`, the order is always strict."""
+    """What a full or put-disabled destination queue blocks: only its own messages (`destination`), or all messages of the
+    mapping (`strict`). The order is always strict for a link, for a topic, and with `requests_queue`."""
 
     @property
     def passes_blocked_queues(self) -> bool:
-        """Whether messages for other queues go on while a destination queue accepts none."""
+        """Whether messages for other queues continue while a destination queue is blocked."""
         return self.order == "destination" and self._strict_because is None
 
     @property
@@ -488,14 +494,14 @@ class ToMqMapping(MappingConfig):
 
 
 class ToMqttMapping(MappingConfig):
-    """Messages of a queue or topic to MQTT topics."""
+    """A mapping of messages of a queue or topic to MQTT topics."""
 
     source: MqSource = Field(alias="from")
-    """The queue or topic that it takes messages from."""
+    """The queue or topic whose messages the mapping takes."""
     destination: MqttDestination = Field(alias="to")
-    """The MQTT topic that it publishes to."""
+    """The MQTT topic to which the mapping publishes."""
     attributes: PublicationAttributes = Field(default_factory=PublicationAttributes)
-    """What the publications are like; what is left out is as in the standard profile."""
+    """Attributes of the publications. Missing keys have the values of the standard profile."""
 
     @model_validator(mode="after")
     def _otherwise_of_topic(self) -> Self:
@@ -540,24 +546,24 @@ AnyMapping = Annotated[
     Discriminator(_direction),
     BeforeValidator(_one_side_mqtt),
 ]
-"""A mapping; which side has `mqtt` says in which direction."""
+"""A mapping. The side with `mqtt` determines its direction."""
 
 
 class Attribute(NamedTuple):
-    """An attribute that mappings of one direction have."""
+    """An attribute of the mappings of one direction."""
 
     keys: tuple[str, str]
-    """Its keys in a mapping: `("attributes", "msg_id")`."""
+    """Path in the mapping, such as `("attributes", "msg_id")`."""
     target: Target
     is_template: bool
-    """Whether it is a template, or templates by name; else it is a literal."""
+    """Whether the attribute is a template, or a set of templates by name, rather than a literal."""
 
 
 @cache
 def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[Attribute, ...]:
-    """Return the table of the attributes of a direction, as the models have it.
+    """Return the attributes of a direction, as declared by the models.
 
-    Raises TypeError for a template whose target, or whose check, is missing.
+    Raises TypeError for a template without a target that has a check.
     """
     found = []
     for section in ("destination", "attributes", "payload"):
@@ -574,12 +580,12 @@ def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[A
 
 
 def _has_template(kind: object) -> bool:
-    """Return whether a template is part of a type, or among several types."""
+    """Return whether a type is or contains a template."""
     return kind is _TEMPLATE or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
 
 
 def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[str, ...], Attribute, str]]:
-    """Yield the place of each template in a mapping, such as `("to", "queue")`, its attribute, and its text."""
+    """Yield the path of each template in a mapping, such as `("to", "queue")`, with its attribute and text."""
     for attribute in attributes_of(type(mapping)):
         if not attribute.is_template:
             continue

@@ -1,8 +1,8 @@
-"""The YAML file as typed models: what an operator may set, with meaning, unit, range and default.
+"""Typed models of the YAML file: the options with their meaning, unit, range and default.
 
-`Configuration()` is the configuration of an empty file. The models hold values only: they open no file, resolve no name
-and bind no port. Constructing one with a wrong value raises `pydantic.ValidationError`, whose message says what was
-expected; `bridge.config.load` raises `ConfigurationError` instead, with the place in the file.
+`Configuration()` is the configuration of an empty file. The models only hold values: they open no file, resolve no name and
+bind no port. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
+`bridge.config.load` raises `ConfigurationError` instead, with the position in the file.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -47,77 +47,82 @@ WhenFull = Literal["refuse", "drop-oldest", "dead-letter"]
 
 
 class LimitsConfig(Section):
-    """What one client, one user, one network and all clients together may use, and how long the bridge waits."""
+    """Limits per client, per user, per network and for all clients together, and timeouts."""
 
     in_flight: Annotated[int, values.integer(1, 65535)] = 20
-    """Messages sent to one client and not yet acknowledged by it (65535 packet identifiers are all MQTT has)."""
+    """Maximum number of unacknowledged messages sent to one client (MQTT has 65535 packet identifiers)."""
     pending_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
-    """Bytes written to one client's connection that it has not read; above this the bridge stops sending to it, and
-    QoS 0 publications for it are dropped."""
+    """Maximum number of bytes written to one client's connection that the client has not read. Above this limit, the bridge
+    stops sending to the client and drops its QoS 0 publications."""
     pending_publication_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
-    """Bytes of the requests of one client that the queue manager has not answered yet. A publication counts its payload,
-    1 KiB, and 256 bytes per delivery, a topic filter 1 KiB. Above this limit the bridge stops reading from the client."""
+    """Maximum number of bytes in the requests of one client that the queue manager has not answered yet. A publication counts
+    as its payload, 1 KiB, and 256 bytes per delivery, a topic filter as 1 KiB. Above this limit, the bridge stops reading
+    from the client."""
     unreleased: Annotated[int, values.integer(1, 65535)] = 1000
-    """QoS 2 publications of one client that it has not released by PUBREL; one that has more is disconnected."""
+    """Maximum number of QoS 2 publications of one client for which it has not sent PUBREL. A client that exceeds it is
+    disconnected."""
     subscribe_filters: Annotated[int, values.integer(1, 65535)] = 1000
-    """Topic filters in one SUBSCRIBE; those behind them are refused (SUBACK 0x80)."""
+    """Maximum number of topic filters in one SUBSCRIBE. Further filters are rejected (SUBACK 0x80)."""
     subscriptions: Annotated[int, values.integer(1, 1_000_000)] = 5000
-    """Subscriptions of one client, with 10 topic levels each on average. More are rejected (SUBACK 0x97, or 0x80 before
-    MQTT 5)."""
+    """Maximum number of subscriptions of one client, with 10 topic levels each on average. More are rejected (SUBACK 0x97, or
+    0x80 before MQTT 5)."""
     subscriptions_per_user: Annotated[int, values.integer(1, 100_000_000)] = 100_000
-    """Subscriptions of all clients of one authenticated user. More are rejected (SUBACK 0x97, or 0x80 before MQTT 5)."""
+    """Maximum number of subscriptions of all clients of one authenticated user. More are rejected (SUBACK 0x97, or 0x80
+    before MQTT 5)."""
     subscriptions_total: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
-    """Subscriptions of all clients together. More are rejected in the same way."""
+    """Maximum number of subscriptions of all clients together. More are rejected in the same way."""
     request_bytes: Annotated[int, values.size(0, values.GIB)] = 262_144
-    """What the requests of one client of MQTT 5 take that wait for answers from MQ, about 200 bytes each beside Response
-    Topic and Correlation Data, as far as the MQMD cannot hold these; the oldest ones make room. An answer to one of those
-    goes to the dead-letter queue (MQRC_UNKNOWN_OBJECT_NAME)."""
+    """Maximum number of bytes for the requests of one MQTT 5 client that wait for answers from MQ: about 200 bytes for each
+    request, plus the parts of its Response Topic and Correlation Data that do not fit into the MQMD. Above this limit, the
+    oldest requests are discarded. Their answers go to the dead-letter queue (MQRC_UNKNOWN_OBJECT_NAME)."""
     sessions: Annotated[int, values.integer(1, 100_000_000)] = 100_000
-    """Sessions, of clients that are connected and of those that are away. A client that would begin one more is rejected
+    """Maximum number of sessions, of connected and of disconnected clients. A client that would start one more is rejected
     (CONNACK 3, or 0x97 in MQTT 5). A client that already has a session is always accepted."""
     sessions_per_user: Annotated[int, values.integer(1, 100_000_000)] = 10_000
-    """Sessions of one authenticated user. A client that would begin one more is rejected in the same way."""
+    """Maximum number of sessions of one authenticated user. A client that would start one more is rejected in the same
+    way."""
     sessions_per_network: Annotated[int, values.integer(1, 100_000_000)] = 20_000
-    """Sessions begun from one network: an IPv4 address, or a /64 of IPv6. A client that would begin one more is rejected in
-    the same way. Clients of Unix sockets are not counted."""
+    """Maximum number of sessions started from one network: an IPv4 address, or an IPv6 /64. A client that would start one
+    more is rejected in the same way. Clients of Unix sockets are not counted."""
     waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
-    """Bytes of the messages that wait for one client that is away or does not acknowledge, or for one shared subscription.
-    Each message counts with its data and 512 bytes."""
+    """Maximum number of bytes in the backlog of one client that is away or does not acknowledge, or of one shared
+    subscription. Each message counts as its data and 512 bytes."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
     """What happens to messages beyond `waiting_bytes`. `dead-letter`: new messages go to the dead-letter queue
     (MQRC_Q_SPACE_NOT_AVAILABLE). `drop-oldest`: the oldest messages are dropped, and the log reports how many. `refuse`:
     publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), for other subscribers too. Only
-    the embedded queue manager can do this. Messages that an application puts straight to the client are always accepted."""
+    the embedded queue manager supports `refuse`. Messages that an application puts directly to the client are always
+    accepted."""
     waiting_total: Annotated[int, values.size(1024, 1024 * values.GIB)] = 256 * values.MIB
-    """Bytes of the messages that wait for all clients together, counted in the same way. Above this limit, publications for
-    clients with more than an equal share of it are rejected as with `waiting_full: refuse`. Clients that keep up are not
-    affected. Embedded queue manager only."""
+    """Maximum number of bytes in the backlogs of all clients together, counted in the same way. Above this limit,
+    publications for clients with more than an equal share of it are rejected as with `waiting_full: refuse`. Clients that
+    keep up are not affected. Embedded queue manager only."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
-    """Bytes of the retained publications of one MQ user, or of one client identifier if there is no MQ user. Each counts
-    with its topic string, payload, properties and 512 bytes. More are rejected (MQRC_Q_SPACE_NOT_AVAILABLE). Embedded queue
-    manager only."""
+    """Maximum number of bytes in the retained publications of one MQ user, or of one client identifier if there is no MQ
+    user. Each counts as its topic string, payload, properties and 512 bytes. More are rejected (MQRC_Q_SPACE_NOT_AVAILABLE).
+    Embedded queue manager only."""
     retained_total: Annotated[int, values.size(1024, 1024 * values.GIB)] = 512 * values.MIB
-    """Bytes of the retained publications of all clients together, counted and rejected in the same way. Embedded queue
-    manager only."""
+    """Maximum number of bytes in the retained publications of all clients together, counted and rejected in the same way.
+    Embedded queue manager only."""
     memory_watermark: Annotated[str | int, values.share_or_size(values.MIB, 1024 * values.GIB)] | None = "70%"
-    """Memory use of the process above which new messages are rejected (MQRC_STORAGE_NOT_AVAILABLE, 0x97), while waiting ones
-    are delivered: a percentage of the available memory, or a size. The available memory is the machine's, or the lowest limit
-    of the process's cgroups (of a container, say). None: no watermark."""
+    """Memory use of the process above which new messages are rejected (MQRC_STORAGE_NOT_AVAILABLE, 0x97), while waiting
+    messages are still delivered: a percentage of the available memory, or a size. The available memory is the machine's, or
+    the lowest limit of the process's cgroups (for example of a container). None: no watermark."""
     retry_interval: Annotated[float, values.duration(0.001)] = 20.0
-    """Seconds until an unacknowledged message is sent again to a connected MQTT 3.1 (`MQIsdp`) client. Clients of 3.1.1
-    get theirs again after they reconnect (MQTT 3.1.1, section 4.4)."""
+    """Seconds after which an unacknowledged message is sent again to a connected MQTT 3.1 (`MQIsdp`) client. The bridge sends
+    unacknowledged messages to MQTT 3.1.1 clients again after they reconnect (MQTT 3.1.1, section 4.4)."""
     shutdown_timeout: Annotated[float, values.duration(0)] = 10.0
-    """Seconds that a stopping bridge waits for what is under way."""
+    """Seconds that a stopping bridge waits for work in progress."""
 
 
 class PasswordCacheConfig(Section):
-    """The cache of verified passwords, with which a fleet reconnects quickly after a restart."""
+    """The cache of verified passwords. It lets many clients reconnect quickly after a restart."""
 
     enabled: Truth = True
     """Whether verified passwords of a password file are kept across restarts. `false`: in memory only."""
     file: FilePath | None = None
-    """The file, which the bridge creates with mode 0600. None: `verified-passwords` in the data directory of the embedded
-    queue manager, and none (in memory only) for a queue manager of IBM MQ."""
+    """Path of the cache, which the bridge creates with mode 0600. None: `verified-passwords` in the data directory of the
+    embedded queue manager, and in memory only for a queue manager of IBM MQ."""
 
 
 class Configuration(Section):
@@ -126,31 +131,31 @@ class Configuration(Section):
     queue_manager: QueueManagerConfig = Field(default_factory=EmbeddedQueueManagerConfig)
     """The queue manager that the bridge serves."""
     channels: list[ChannelConfig] = Field(default_factory=lambda: [ChannelConfig()])
-    """The telemetry channels. By default there is one, PLAIN.MQTT; with an empty list no MQTT client can connect."""
+    """The telemetry channels. The default is one channel, PLAIN.MQTT. With an empty list, no MQTT client can connect."""
     channel_authentication: list[ChannelAuthenticationConfig] = Field(default=[])
-    """Who may connect by which channel, and as whom, as MQ's SET CHLAUTH says it. Beside these the record holds that IBM MQ
-    ships with: no client is a privileged user (BLOCKUSER, *MQADMIN, for all channels)."""
+    """Channel authentication records (MQ: SET CHLAUTH): which clients may connect via which channel, and as which user. The
+    default record of IBM MQ always applies as well: it blocks privileged users (BLOCKUSER, *MQADMIN) on all channels."""
     transmission_queue: ObjectName = DEFAULT_TRANSMISSION_QUEUE
-    """The queue where messages for MQTT clients wait: the queue manager's default transmission queue (DEFXMITQ)."""
+    """Queue for messages that wait for MQTT clients: the queue manager's default transmission queue (DEFXMITQ)."""
     links: dict[LinkName, LinkConfig] = Field(default_factory=dict)
-    """Connections to MQTT brokers that somebody else runs, by name."""
+    """Connections to external MQTT brokers, by name."""
     mappings: dict[Name, AnyMapping] = Field(default_factory=dict)
-    """The mappings by name. A file may name mapping files, or directories of such, instead."""
+    """Mappings by name, or a list of mapping files or directories of such files."""
     pipelines: dict[PipelineName, PipelineConfig] = Field(default_factory=dict)
-    """The pipelines by name, which `mqbridge pipeline run` runs on Spark. Files may be named instead, as for mappings."""
+    """Pipelines by name, which `mqbridge pipeline run` runs on Spark, or a list of files, as for mappings."""
     spark: SparkConfig = Field(default_factory=SparkConfig)
-    """Spark, on which the pipelines run."""
+    """The Spark that runs the pipelines."""
     control_socket: FilePath | None = None
-    """Unix socket by which commands of `mqbridge` reach the running bridge; None: `control.sock` in the data directory of the
-    embedded queue manager, and none for a queue manager of IBM MQ."""
+    """Unix socket for commands of `mqbridge` to the running bridge. None: `control.sock` in the data directory of the
+    embedded queue manager, and no socket for a queue manager of IBM MQ."""
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
-    """What one client, one user, one network and all clients together may use, and how long the bridge waits."""
+    """Limits per client, per user, per network and for all clients together, and timeouts."""
     password_cache: PasswordCacheConfig = Field(default_factory=PasswordCacheConfig)
     """The cache of verified passwords."""
     archive: ArchiveConfig = Field(default_factory=ArchiveConfig)
-    """The archive of what passes."""
+    """The archive of messages."""
     log: LogConfig = Field(default_factory=LogConfig)
-    """The log, which goes to standard error."""
+    """The log, written to standard error."""
     audit_log: AuditLogConfig = Field(default_factory=AuditLogConfig)
     """The audit log."""
     admin: AdminConfig = Field(default_factory=AdminConfig)
@@ -160,14 +165,14 @@ class Configuration(Section):
 
     @property
     def control_socket_path(self) -> Path | None:
-        """Return the path of the control socket; None where there is none."""
+        """Path of the control socket. None: no control socket."""
         if self.control_socket is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
             return self.queue_manager.data_directory / CONTROL_SOCKET
         return self.control_socket
 
     @property
     def password_cache_path(self) -> Path | None:
-        """Return the path of the password cache; None if verified passwords are cached in memory only."""
+        """Path of the password cache. None: verified passwords are cached in memory only."""
         if not self.password_cache.enabled:
             return None
         if self.password_cache.file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
@@ -176,7 +181,7 @@ class Configuration(Section):
 
     @property
     def token_file_path(self) -> Path | None:
-        """Return the path of the token file of the admin port; None where there is none."""
+        """Path of the token file of the admin port. None: no token file."""
         if self.admin.token_file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
             return self.queue_manager.data_directory / TOKEN_FILE
         return self.admin.token_file
@@ -206,7 +211,7 @@ def default_configuration() -> Configuration:
 # Clashes ---------------------------------------------------------------------------------------------------------------
 
 Names = Mapping[str, Collection[str]]
-"""Section -> names that the file has in it, also of parts that are wrong by themselves."""
+"""Section -> names that the file has in it, including those of invalid parts."""
 
 _FREE = "an address and port where nothing else in this file listens"
 _OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
@@ -215,11 +220,11 @@ _WRITTEN = {"to": "destination", "late": "late", "dead_letters": "dead_letters"}
 
 
 def clashes(configuration: Configuration, wrong: Names | None = None) -> list[Clash]:
-    """Return the clashes between parts of a configuration that are right by themselves.
+    """Return the conflicts between valid parts of a configuration.
 
-    They are the channels that share a name, the listeners that share address and port, and the mappings and pipelines
-    that do not go with each other, their link or queue manager. `wrong` are the names of parts that the configuration
-    lacks because they are wrong by themselves: a reference to one of these is no clash.
+    These are channels with the same name, listeners with the same address and port, and mappings and pipelines that conflict
+    with each other, their link or the queue manager. `wrong` contains the names of invalid parts, which the configuration
+    lacks. A reference to one of them is not a clash.
     """
     wrong = wrong or {}
     return [
@@ -264,7 +269,7 @@ def _limit_clashes(configuration: Configuration) -> Iterator[Clash]:
 
 
 def _record_clashes(configuration: Configuration) -> Iterator[Clash]:
-    """Yield the channel authentication records that are for the same clients as another."""
+    """Yield a clash for each channel authentication record that selects the same clients as an earlier one."""
     seen: dict[tuple[str, ...], int] = {}
     for index, record in enumerate(configuration.channel_authentication):
         if seen.setdefault(record.key, index) != index:
@@ -301,7 +306,7 @@ def _unknown_link(place: Location, name: str, links: Mapping[str, LinkConfig], w
 
 
 def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> Iterator[Clash]:
-    """Yield a clash for each thing that a mapping asks for and its link cannot do."""
+    """Yield a clash for each requirement of a mapping that its link does not meet."""
     place: Location = ("mappings", name)
     if mapping.guarantee == "exactly-once" and link.session != "durable":
         yield Clash(
@@ -319,10 +324,10 @@ def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> 
 
 
 def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
-    """Yield the clashes of mappings that name a queue which is not for them.
+    """Yield a clash for each mapping that uses a reserved or already used queue.
 
-    The queues that the bridge keeps for itself are for no mapping; and only one enabled mapping takes from a queue, for
-    the queue is opened for exclusive input.
+    Mappings cannot use the bridge's own queues. Only one enabled mapping can take from a queue, because it opens the queue
+    for exclusive input.
     """
     own = {
         STATE_QUEUE: "where it keeps the sessions of its clients",
@@ -332,7 +337,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     takers: dict[str, str] = {}
     for name, mapping in configuration.mappings.items():
         side, end = ("to", mapping.destination) if isinstance(mapping, ToMqMapping) else ("from", mapping.source)
-        # A queue of that name at another queue manager is not the bridge's.
+        # A queue with that name at another queue manager is not the bridge's.
         if getattr(end, "queue_manager", None) is None:
             for key in ("queue", "requests_queue"):
                 if (queue := getattr(end, key)) in own:
@@ -349,7 +354,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
 
 
 def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
-    """Yield the names below `otherwise` that are not names of mappings of the same source."""
+    """Yield a clash for each name in `otherwise` that is not a mapping with the same source and without `otherwise`."""
     mappings = configuration.mappings
     for name, mapping in mappings.items():
         for index, other in enumerate(mapping.otherwise):
@@ -374,8 +379,8 @@ def _source_kind(mapping: AnyMapping) -> tuple[str, str | None]:
 def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
     """Yield the clashes of pipelines with the rest of the file.
 
-    Such a pipeline names a link or mapping that does not exist or does not fit, shares a session or a directory, or has no
-    directory for its checkpoint.
+    A pipeline clashes if it names a missing or unsuitable link or mapping, shares a session or a checkpoint directory, or has
+    no checkpoint directory.
     """
     links, on_ibm = configuration.links, configuration.queue_manager.type == "ibm"
     directories: dict[Path, str] = {}
@@ -405,14 +410,14 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
 
 
 def _destinations(pipeline: PipelineConfig) -> dict[str, Destination]:
-    """Return the sections that say where a pipeline writes, by key."""
+    """Return the destination sections of a pipeline, by key."""
     return {key: section for key, name in _WRITTEN.items() if (section := getattr(pipeline, name)) is not None}
 
 
 def _session_clashes(
     links: Mapping[str, LinkConfig], name: str, source: PipelineSource, sessions: dict[tuple[str, int, str], str]
 ) -> Iterator[Clash]:
-    """Yield a clash if another pipeline has the session at the broker that this one names; `sessions` grows."""
+    """Yield a clash if another pipeline uses the same session at the broker. Adds this pipeline's session to `sessions`."""
     key = next((key for key in source.options if key.replace("_", "").lower() == "clientid"), None)
     if key is None or source.mqtt is None or source.link not in links or MAPPING_PLACE in source.options[key]:
         return
@@ -426,7 +431,7 @@ def _session_clashes(
 def _mapping_clashes(
     configuration: Configuration, name: str, pipeline: PipelineConfig, used: str, wrong: Names
 ) -> Iterator[Clash]:
-    """Yield a clash for each thing that is wrong with the mapping that a pipeline uses."""
+    """Yield the clashes of a pipeline with the mapping `used`."""
     mappings, place = configuration.mappings, ("pipelines", name, "mapping")
     if used not in mappings:
         if used not in wrong.get("mappings", ()):
@@ -450,20 +455,20 @@ def _mapping_clashes(
 
 
 def _dead_letters_others(mapping: ToMqttMapping) -> bool:
-    """Return whether a mapping has a filter, and dead-letters what that does not take."""
+    """Return whether a mapping dead-letters the messages that its filter rejects."""
     return mapping.filter.others != "discard" and mapping.filter != FilterConfig(others=mapping.filter.others)
 
 
 def _session(link: LinkConfig, client_id: str, user: str) -> tuple[str, int, str]:
-    """Return the key by which a broker tells sessions apart: the broker itself, and the client identifier."""
+    """Return the key that identifies a session: broker and client identifier."""
     return broker_host(link.host), link.broker_port, client_id.replace(MAPPING_PLACE, user)
 
 
 def _flow_clashes(configuration: Configuration) -> Iterator[Clash]:
-    """Yield the clashes of pipelines over a queue or a directory.
+    """Yield the clashes between pipelines that use the same queue or directory.
 
-    Only one enabled pipeline reads a queue, because what is read is removed, unless it browses; and none writes where it
-    reads, or compacts an archive that one streams, because files made again would be new rows for it.
+    Only one enabled pipeline can read a queue, because reading removes messages, unless it browses. No pipeline can write to
+    its own source, or compact an archive that another one streams: rewritten files would be new rows for the reader.
     """
     readers: dict[str, str] = {}
     for name, pipeline in configuration.pipelines.items():
@@ -484,7 +489,7 @@ def _flow_clashes(configuration: Configuration) -> Iterator[Clash]:
 
 
 def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:
-    """Yield a clash for each place that a pipeline reads and writes, so that it would never come to an end."""
+    """Yield a clash for each destination that is also the source of the pipeline, which would never end."""
     source = pipeline.source
     for key, section in _destinations(pipeline).items():
         for what in ("queue", "topic"):

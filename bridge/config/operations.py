@@ -1,4 +1,4 @@
-"""Operating the bridge: the admin port, the archive, the log, the audit log, and traces."""
+"""Operations: the admin port, the archive, the log, the audit log, and traces."""
 
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -20,27 +20,28 @@ TOKEN_FILE = "admin.tokens"
 class AdminConfig(Section):
     """The admin port: `/metrics`, `/healthz`, `/readyz` and the console."""
 
-    # These stand before `address`, whose check asks for them: pydantic validates in the order of definition.
+    # These precede `address`, whose validator needs them: pydantic validates in the order of definition.
     tls: ListenerTlsConfig | None = None
-    """TLS; None: none."""
+    """TLS settings. None: no TLS."""
     allow_plain_remote: Truth = False
-    """Whether it may listen without TLS where other machines reach it: behind a proxy that ends TLS, say."""
+    """Whether the port may listen on a non-loopback address without TLS, for example behind a proxy that terminates TLS."""
     address: Address = "127.0.0.1"
-    """IP address or host name to listen on; one that other machines reach needs `tls`, or `allow_plain_remote`."""
+    """IP address or host name to listen on. A non-loopback address requires `tls` or `allow_plain_remote`."""
     port: Port | None = None
-    """TCP port; 0 takes any free one. None: there is no admin port."""
+    """TCP port. 0: any free port. None: no admin port."""
     token_file: FilePath | None = None
-    """Tokens by which people and programs show who they are: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read` or `change`.
-    None: `admin.tokens` in the data directory of an embedded queue manager, which the bridge makes with one token in it; and
-    none for a queue manager of IBM MQ."""
+    """File with the access tokens of people and programs: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read` or `change`. None:
+    `admin.tokens` in the data directory of an embedded queue manager, which the bridge creates with one token, and no file
+    for a queue manager of IBM MQ."""
     authentication: list[AuthenticationConfig] = Field(default_factory=list)
-    """How users show who they are to the console, beside tokens: methods of a channel that judge user name and password."""
+    """Further authentication methods for the console: the methods of a channel that check a user name and password."""
     administrators: list[Annotated[str, values.text(r"[!-~]{1,64}", "a user name without blanks")]] = Field(default=[])
-    """Users of `authentication` that may change something; the others may read."""
+    """Users of `authentication` with the right to change. All others can only read."""
     open_metrics: Truth = True
-    """Whether `/metrics` is for everybody who reaches the port; else for who has a token. It names no client and no topic."""
+    """Whether `/metrics` is available without a token. The metrics contain no client identifiers and no topics."""
     payloads: Truth = True
-    """Whether the console shows what is in messages, to who may read. False: sizes and headers only."""
+    """Whether the console shows message contents to users with the right to read. If false, it shows sizes and headers
+    only."""
 
     @model_validator(mode="before")
     @classmethod
@@ -69,37 +70,37 @@ class AdminConfig(Section):
 
 
 class RollConfig(Section):
-    """When a file of the archive is finished and the next one begun: at the first of the three, and at each full hour.
+    """When the archive starts a new file: when any of the three limits is reached, and at each full hour.
 
-    Rows that are in no finished file are lost when the archive's process is killed, and the archive says so. When the bridge
-    itself is killed, its archive's process finishes the file.
+    If the archive process is killed, the rows of its unfinished file are lost, and the archive records the gap. If the bridge
+    is killed, the archive process still finishes the file.
     """
 
     rows: Annotated[int, values.integer(1, 100_000_000)] = 1_000_000
-    """Rows."""
+    """Number of rows."""
     size: Annotated[int, values.size(64 * values.KIB, 16 * values.GIB)] = 128 * values.MIB
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     time: Annotated[float, values.duration(0.01)] = 10.0
-    """Seconds since its first row."""
+    """Seconds since the first row of the file."""
 
 
 class ArchiveConfig(Section):
-    """The archive: a row for each message that came from a client, went to one, or was taken by a mapping.
+    """The archive: one row for each message from a client, to a client, or taken by a mapping, with its outcome.
 
-    The row says what became of the message. A process of its own writes it.
+    A separate process writes it.
     """
 
     directory: FilePath | None = None
-    """Where its files are: `date=YYYY-MM-DD/hour=HH/NAME.parquet`, in UTC; None: no archive is written."""
+    """Directory of the files `date=YYYY-MM-DD/hour=HH/NAME.parquet` (UTC). None: no archive."""
     payloads: Truth = True
-    """Whether the payloads are in it. Without them it can be audited, and no message can be replayed from it."""
+    """Whether rows contain payloads. Without payloads, the archive can be audited, but not replayed."""
     roll: RollConfig = Field(default_factory=RollConfig)
-    """When a file is finished."""
+    """When the archive starts a new file."""
     memory: Annotated[int, values.size(values.MIB, 64 * values.GIB)] = 64 * values.MIB
-    """Bytes of messages that may wait to be written. What does not fit is missing in the archive, which says so; the
-    messages themselves are never held up."""
+    """Maximum bytes of messages that wait to be written. Further rows are dropped, and the archive records the gap. The
+    archive never delays messages."""
     retention_days: Annotated[int, values.integer(1, 36_500)] | None = None
-    """After how many days files are removed; None: never."""
+    """Number of days after which files are deleted. None: never."""
 
     @model_validator(mode="before")
     @classmethod
@@ -108,25 +109,26 @@ class ArchiveConfig(Section):
 
 
 class TracesConfig(Section):
-    """Traces of messages, from their publication to their delivery, which are sent to a collector by OTLP/HTTP."""
+    """Traces of messages from publication to delivery, sent to a collector via OTLP/HTTP."""
 
     endpoint: Annotated[str, values.url("http", "https")] | None = None
-    """The URL that the collector takes spans at: `http://localhost:4318/v1/traces`, say. None: there are no traces."""
+    """URL of the collector, for example `http://localhost:4318/v1/traces`. None: no traces."""
     headers_file: FilePath | None = None
-    """Headers of the requests, a line `NAME: VALUE` each: by which the bridge shows the collector who it is, say."""
+    """File with headers of the requests, one `NAME: VALUE` per line, for example for authentication."""
     ca_file: FilePath | None = None
-    """Certificates (PEM) of authorities that may have signed the collector's; None: those that Python's requests trusts."""
+    """Certificates of the authorities trusted to sign the collector's certificate (PEM). None: those that Python's requests
+    package trusts."""
     sample: Annotated[float, values.number(0, 1)] = 0.01
-    """Which part of the messages that come without a trace begin one. A message that comes with one is traced as its
-    sender has decided."""
+    """Fraction of the messages without a trace context for which the bridge starts a trace. For other messages, the bridge
+    follows the sampling decision of the sender."""
     service_name: Annotated[str, values.text(r"[ -~]{1,100}", "a name of 1 to 100 ASCII characters")] = "mqbridge"
-    """What the bridge is called in traces (`service.name`)."""
+    """Name of the bridge in traces (`service.name`)."""
     names: Truth = True
-    """Whether traces name topics, queues and client identifiers."""
+    """Whether traces contain the names of topics and queues, and client identifiers."""
     timeout: Annotated[float, values.duration(0.1, 600)] = 10.0
-    """Seconds that the collector may take for a request."""
+    """Timeout of a request to the collector, in seconds."""
     waiting: Annotated[int, values.integer(1, 1_000_000)] = 2048
-    """Spans that may wait for the collector; what would be more is dropped, which the log tells."""
+    """Maximum number of spans that wait for the collector. Further spans are dropped, and the log reports them."""
 
     @model_validator(mode="after")
     def _no_secret_in_the_clear(self) -> Self:
@@ -147,20 +149,20 @@ class TracesConfig(Section):
 
 
 class LogConfig(Section):
-    """The log, which goes to standard error."""
+    """The log, written to standard error."""
 
     level: Annotated[LogLevel, values.choice(LogLevel)] = "info"
-    """The least severe entries that are written."""
+    """Minimum severity of log entries."""
     format: Annotated[LogFormat, values.choice(LogFormat)] = "text"
-    """`text` for people, `json` for programs: one object to a line."""
+    """`text` for people, `json` for programs (one object per line)."""
 
 
 class AuditLogConfig(Section):
-    """The audit log: who came, as whom, what was refused and changed."""
+    """The audit log: who connected as which user, and what was rejected or changed."""
 
     file: FilePath | None = None
-    """The file, of JSON lines; None: none."""
+    """Path of the file, in JSON Lines format. None: no audit log."""
     size: Annotated[int, values.size(4096, 64 * values.GIB)] = 10 * values.MIB
-    """Bytes of the file, at most; then it is renamed (`.1`, `.2` ...) and another begun."""
+    """Maximum size of the file in bytes. A full file is renamed (`.1`, `.2` ...), and a new one started."""
     files: Annotated[int, values.integer(2, 1000)] = 10
-    """How many of them there are, at most; the oldest is removed."""
+    """Maximum number of files. The oldest is deleted."""

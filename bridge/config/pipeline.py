@@ -1,4 +1,4 @@
-"""Pipelines, which move messages or publications through Spark SQL: sources, destinations, and the Spark that they run on."""
+"""Pipelines, which process messages with Spark SQL: sources, destinations and Spark settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bridge.config.mapping import Name, PersistenceWord, TemplateText
 from bridge.config.tls import ClientTlsConfig
 from bridge.config.values import FilePath, ObjectName, Section, Truth, without_empty
 
-#: Names of settings whose values are secret.
+#: Names of settings with secret values.
 _SECRET_SETTING = re.compile(r"password|passwd|secret|token|credential", re.IGNORECASE)
 
 MASTER = r"local(?:\[[0-9*]+(?:,[0-9]+)?\])?|spark://[^ /]+|yarn|k8s://[^ ]+"
-#: A package as `spark-submit --packages` takes it.
+#: Maven coordinates, as in `spark-submit --packages`.
 PACKAGE = r"[^\s:,]+:[^\s:,]+:[^\s:,]+"
 MOST_ADDRESS = 264
 
@@ -28,29 +28,29 @@ SettingName = Annotated[str, values.text(r"spark\.[^\s=]{1,200}", "the name of a
 
 
 class SparkConfig(Section):
-    """Spark, on which `mqbridge pipeline run` runs the pipelines."""
+    """The Spark on which `mqbridge pipeline run` runs the pipelines."""
 
     master: Annotated[str, values.text(MASTER, "local, local[N], spark://host:port, yarn or k8s://...")] | None = None
-    """Where Spark runs; None: in a process of this machine, on all cores. `--master` wins."""
+    """Master URL of Spark. None: a local process that uses all cores. `--master` takes precedence."""
     conf: dict[SettingName, Annotated[str, values.setting()]] = Field(default_factory=dict)
-    """Settings of Spark by name, such as `spark.executor.memory: 2g`. `--conf` wins."""
+    """Spark settings by name, such as `spark.executor.memory: 2g`. `--conf` takes precedence."""
     packages: list[Annotated[str, values.text(PACKAGE, "group:artifact:version")]] = Field(default_factory=list)
-    """Maven packages that Spark fetches (spark.jars.packages)."""
+    """Maven packages that Spark downloads (spark.jars.packages)."""
     jars: list[FilePath] = Field(default_factory=list)
-    """Jars for driver and executors (spark.jars)."""
+    """Jars for the driver and the executors (spark.jars)."""
     listener: Annotated[str, values.text(r"[^()\s,]{1,255}\([0-9]{1,5}\)", "host(port)")] | None = None
-    """Where workers on other machines reach the embedded queue manager; None: `queue_manager.listener`, as it is bound."""
+    """Address of the embedded queue manager for workers on other machines. None: the address of `queue_manager.listener`."""
     user: (
         Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None
     ) = None
-    """The user that pipelines connect as to a listener with a password file."""
+    """User name of pipelines at a listener with a password file."""
     password_file: FilePath | None = None
-    """File whose first line is the password of `user`; at the same path on each worker."""
+    """File whose first line is the password of `user`. Must be at the same path on each worker."""
     tls: ClientTlsConfig | None = None
-    """TLS to the listener, for one that has it; its files are at the same paths on each worker."""
+    """TLS of the connections to a TLS listener. The files must be at the same paths on each worker."""
     shared: list[FilePath] = Field(default_factory=list)
-    """Directories of a file system that this machine and all workers have at the same path (NFS). On a cluster, archives,
-    reference tables, and checkpoints of a SELECT with state have to be below one of them."""
+    """Directories that this machine and all workers share at the same path (NFS). On a cluster, archives, reference tables,
+    and checkpoints of a stateful SELECT must be below one of them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -79,12 +79,12 @@ class SparkConfig(Section):
 
 
 def is_secret(setting: str) -> bool:
-    """Return whether a setting of Spark is one whose value nobody is to see, by its name."""
+    """Return whether the name of a Spark setting indicates a secret value."""
     return bool(_SECRET_SETTING.search(setting)) and not setting.endswith((".path", ".file", ".provider"))
 
 
 def is_remote(master: str | None) -> bool:
-    """Return whether a master has its tasks run elsewhere than in the driver's process."""
+    """Return whether a master runs tasks outside the driver's process."""
     return master is not None and not master.startswith("local")
 
 
@@ -92,20 +92,20 @@ ColumnName = Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the na
 
 FormatName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.-]{0,255}", "the name of a format, such as jdbc")]
 OptionText = Annotated[str, values.text(r"[^\x00]*", "text")]
-#: Names of options that Spark redacts, for what they say is for nobody's eyes.
+#: Names of options whose values Spark redacts because they are secret.
 _SECRET_OPTION = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 OptionName = Annotated[str, values.text(r"[A-Za-z][A-Za-z0-9_.]{0,255}", "the name of an option, such as partitions")]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-#: In front of a path of one of Spark's file systems: `s3a://bucket/rows`, `hdfs:/rows`.
+#: URI scheme of one of Spark's file systems: `s3a://bucket/rows`, `hdfs:/rows`.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-#: Keys that are written a level too high.
+#: Keys that users may write one level too high.
 SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline says which side it means" for key in ("queue", "topic")}
-#: Keys that say what kind of destination it is, as the file has them.
+#: Keys that select the kind of destination.
 KINDS = ("mq", "mqtt", "archive", "format")
 
 
 def _local_path() -> values.Kind:
-    """Make the kind that accepts a path of this machine, and no URI: pathlib would make a directory `s3a:` of one."""
+    """Accept a local path, but no URI, which pathlib would turn into a directory `s3a:`."""
     path = values.path()
 
     def check(value: object, info: ValidationInfo) -> object:
@@ -120,7 +120,7 @@ PipelinePath = Annotated[Path, _local_path()]
 
 
 def _path_or_uri() -> values.Kind:
-    """Make the kind that accepts a path of this machine, or a URI of one of Spark's file systems, which stays text."""
+    """Accept a local path, or a URI of one of Spark's file systems, which remains text."""
     path = values.path()
 
     def check(value: object, info: ValidationInfo) -> object:
@@ -130,14 +130,14 @@ def _path_or_uri() -> values.Kind:
 
 
 class MqSink(Section):
-    """Where rows are put as messages; without `queue` and `topic` to what the column of one of these names says."""
+    """The queue or topic to which rows are put. Without `queue` and `topic`, the column of that name specifies it."""
 
     queue: TemplateText | None = None
-    """Name of a queue; `{name}` in it is a column."""
+    """Name of a queue. `{name}` is the value of a column."""
     topic: TemplateText | None = None
-    """Topic string; `{name}` in it is a column."""
+    """Topic string. `{name}` is the value of a column."""
     persistence: Annotated[PersistenceWord, values.choice(PersistenceWord)] = "persistent"
-    """MQMD.Persistence of the messages of rows that do not say it in a column `md`."""
+    """MQMD.Persistence of messages whose rows do not specify it in a column `md`."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -147,45 +147,45 @@ class MqSink(Section):
 
 
 class Destination(Section):
-    """Where rows are written: `mq`, `mqtt`, `archive`, or a `format` of Spark's."""
+    """A destination of rows: `mq`, `mqtt`, `archive`, or a `format` of Spark."""
 
     REFUSED: ClassVar[Mapping[str, str]] = SIDES
 
     mq: MqSink | None = None
-    """A queue or topic of the queue manager: exactly once."""
+    """A queue or topic of the queue manager, with exactly-once delivery."""
     mqtt: TemplateText | None = None
-    """Topic name at a broker, `{name}` in it is a column: at least once."""
+    """Topic name at a broker, with at-least-once delivery. `{name}` is the value of a column."""
     link: LinkReference = LOCAL
-    """The link to that broker; `local` is the bridge itself, at its first channel."""
+    """Link to that broker. `local`: the bridge itself, via its first channel."""
     qos: Annotated[int, values.integer(0, 2)] = 1
-    """QoS of publications, where there is no column `qos`."""
+    """QoS of publications, unless there is a column `qos`."""
     retain: Truth = False
-    """Whether they are retained, where there is no column `retain`."""
+    """Whether publications are retained, unless there is a column `retain`."""
     archive: PipelinePath | None = None
-    """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet (UTC, by the column `received` or `put_time`, else
-    the time of the batch): exactly once."""
+    """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet, written exactly once. Date and hour are in UTC, from
+    the column `received` or `put_time`, otherwise from the time of the batch."""
     format: FormatName | None = None
-    """A format that Spark writes, such as jdbc, parquet, delta or kafka: at least once. (Delta knows a batch that comes
-    again.) Its jars are named by `--packages` or `--jars`."""
+    """A Spark output format, such as jdbc, parquet, delta or kafka, with at-least-once delivery. (Delta ignores repeated
+    batches.) Specify its jars with `--packages` or `--jars`."""
     path: Annotated[Path | str, _path_or_uri()] | None = None
-    """Where a format of files writes: a directory, or a URI of Spark's file systems."""
+    """Output path of a file format: a directory, or a URI of Spark's file systems."""
     options: dict[OptionName, OptionText] = Field(default_factory=dict)
     """Options of the format, by Spark's names."""
     secrets: dict[OptionName, PipelinePath] = Field(default_factory=dict)
-    """Options of the format whose values are in files, such as `password`: they are read for each batch."""
+    """Options of the format whose values are secret, such as `password` -> file with the value. Read for each batch."""
     partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
-    """Columns by which a format of files makes directories."""
+    """Columns by which a file format partitions its output into directories."""
 
     @property
     def kinds(self) -> list[str]:
-        """Return the keys of the kinds that it names."""
+        """The kinds of destination that the section specifies."""
         return [kind for kind in KINDS if getattr(self, kind) is not None]
 
     @model_validator(mode="before")
     @classmethod
     def _empty(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "mq" in data and data["mq"] is None:
-            data = {**data, "mq": {}}  # a column says where
+            data = {**data, "mq": {}}  # a column names the queue or topic
         return without_empty(data, "mqtt", "archive")
 
     @model_validator(mode="after")
@@ -205,11 +205,11 @@ class Destination(Section):
 
 
 class PipelineDestination(Destination):
-    """Where a pipeline writes each row: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark's."""
+    """The destinations of all rows of a pipeline: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark."""
 
     compact: Annotated[float, values.duration(1)] | None = None
-    """How often the small files of the archive are joined, of hours that ended an hour ago or more: when the pipeline starts,
-    and then again and again; None: only by `mqbridge pipeline compact`."""
+    """Interval, in seconds, at which a running pipeline merges the small files of the archive, starting when the pipeline
+    starts. Only hours that ended at least an hour ago are compacted. None: only by `mqbridge pipeline compact`."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -221,7 +221,7 @@ class PipelineDestination(Destination):
 
 
 class LateConfig(Destination):
-    """Where the messages go, as they came, that are in no result because they came too late: one destination."""
+    """The destination of late messages, which are in no result: exactly one. They are written as they arrived."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -233,21 +233,22 @@ class LateConfig(Destination):
 
 
 class DeadLetterConfig(Destination):
-    """Where rows go whose payload is bad, of which `select` cannot be made, or which a destination refuses.
+    """The destination of rows with an invalid payload, that `select` cannot process, or that a destination rejects.
 
-    It is one destination; with none, the dead-letter queue of the queue manager.
+    At most one destination. Default: the dead-letter queue of the queue manager.
     """
 
     REFUSED: ClassVar[Mapping[str, str]] = {"topic": SIDES["topic"]}
 
     queue: ObjectName | None = None
-    """Short for mq: {queue: NAME}: the message as it came (or as it was to be put), behind an MQDLH with the reason."""
+    """Short for mq: {queue: NAME}. The message as received (or as it would have been put), after an MQDLH with the reason."""
     archive: PipelinePath | None = None
-    """A directory of Parquet files: the columns as they came (or were to be written), and `reason` in words."""
+    """Directory of Parquet files with the columns as received (or as they would have been written), and a column `reason`
+    with the reason as text."""
 
     @property
     def queue_name(self) -> str | None:
-        """Return the queue that the section names."""
+        """The queue that the section names. None: no queue."""
         return self.queue if self.mq is None else self.mq.queue
 
     @model_validator(mode="after")
@@ -270,7 +271,7 @@ PipelinePayload = Literal["json", "text", "bytes"]
 FieldType = Literal[
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
 ]
-"""Types of Spark SQL that a field of a JSON payload may have to be of."""
+"""Types of Spark SQL for fields of a JSON payload."""
 
 
 TopicText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/+/telemetry/#")]
@@ -282,15 +283,15 @@ FieldPath = Annotated[
 ]
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
-#: Keys that say what `payload` is, or look at it.
+#: Keys that declare the type of `payload`, or may read it.
 _PAYLOAD_READERS = frozenset(("payload", "schema", "select"))
 _REFERENCE_SUFFIXES = (".csv", ".json", ".parquet")
 
 
 def _trigger() -> values.Kind:
-    """Make the kind that accepts the word availableNow, or a duration.
+    """Accept the word availableNow, or a duration.
 
-    The unit of a duration may be written in full, as Spark has it.
+    The unit of a duration may be written in full, as in Spark.
     """
     duration = values.duration(0)
 
@@ -310,7 +311,7 @@ def _trigger() -> values.Kind:
     return values.Kind(check, schema={"anyOf": [number, text]})
 
 
-#: Options of the sources mq and mqtt that other keys of the file say -> these keys.
+#: Options of the sources mq and mqtt that are set elsewhere in the file -> the key that sets them.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("queue", "topic", "subscription"), "from"),
     "maxMessagesPerTrigger": "batch",
@@ -335,14 +336,14 @@ _SAID_BY_PLAIN_NAME = {name.lower(): (name, key) for name, key in _SAID_ELSEWHER
 
 
 class MqFlow(Section):
-    """The queue manager's side of a pipeline: a queue or a topic."""
+    """The source queue or topic of a pipeline in the queue manager."""
 
     queue: ObjectName | None = None
     """Name of a queue."""
     topic: TopicText | None = None
-    """Topic string, with MQ's wildcards. The first run makes the durable subscription MQBRIDGE.PIPELINE.NAME, which keeps
-    what is published between runs; DELETE SUB('MQBRIDGE.PIPELINE.NAME') ends it, for a pipeline that is no more or has
-    another topic now."""
+    """Topic string, with MQ's wildcards. The first run creates the durable subscription MQBRIDGE.PIPELINE.NAME, which stores
+    publications between runs. After you remove the pipeline or change its topic, remove the subscription with DELETE
+    SUB('MQBRIDGE.PIPELINE.NAME')."""
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -352,22 +353,22 @@ class MqFlow(Section):
 
 
 class PipelineSource(Section):
-    """Where a pipeline reads: exactly one of `mqtt`, `mq` and `archive`."""
+    """The source of a pipeline: exactly one of `mqtt`, `mq` and `archive`."""
 
     REFUSED: ClassVar[Mapping[str, str]] = SIDES
 
     mqtt: TopicText | None = None
     """Topic filter at a broker."""
     link: LinkReference = LOCAL
-    """The link to that broker; `local` is the bridge itself, at its first channel."""
+    """Link to that broker. `local`: the bridge itself, via its first channel."""
     mq: MqFlow | None = None
-    """A queue or a topic of the queue manager. What is read from a queue is removed when its batch is done."""
+    """A queue or a topic of the queue manager. Messages of a queue are removed when their batch is complete."""
     archive: PipelinePath | None = None
-    """Directory of Parquet files: the archive of the bridge, or what another pipeline has written."""
+    """Directory of Parquet files: the archive of the bridge, or the output of another pipeline."""
     options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
-    """More options of the source `mq` or `mqtt`, as Spark programs have them: partitions, maxBytesPerTrigger, failOnDataLoss,
-    browse (`mq`; true leaves what is read on its queue); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the
-    session at the broker whatever the pipeline is called, and is for this pipeline alone."""
+    """Further options of the source `mq` or `mqtt`, as in Spark programs: partitions, maxBytesPerTrigger, failOnDataLoss,
+    browse (`mq`; if true, messages remain on the queue); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the
+    session at the broker, independently of the pipeline's name. No other pipeline may use it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -393,26 +394,26 @@ class PipelineSource(Section):
 
 
 class WatermarkConfig(Section):
-    """Event time: the column that has it, and how late a row may come."""
+    """Event time: its column, and the maximum delay of a row."""
 
     column: ColumnName
-    """A column of `input` of the type timestamp, or a field of the payload that `schema` declares as one, which is a column
-    of `input` then."""
+    """A column of `input` of type timestamp, or a field of the payload that `schema` declares as one and that thus becomes a
+    column of `input`."""
     delay: Annotated[float, values.duration(0)]
-    """How late a row may come and still count in its window."""
+    """Maximum delay, in seconds, with which a row still counts in its window."""
 
 
 class ChangesConfig(Section):
-    """Report by exception: of the rows that `select` makes, only those that differ from the last that passed."""
+    """Report by exception: of the rows that `select` returns, only those that differ from the last reported row."""
 
     key: list[ColumnName]
-    """Columns that say what is reported on: rows of different keys are not compared."""
+    """Columns that identify the reported object. Rows with different keys are not compared."""
     of: list[ColumnName] = Field(default_factory=list)
-    """Columns that are compared; none: all but `key` and `order`."""
+    """Columns to compare. Empty: all except those in `key` and `order`."""
     order: ColumnName | None = None
-    """Column by which rows of a batch are put in order; None: in the order that they came in, where they kept it."""
+    """Column that determines the order of the rows of a batch. None: the order of arrival, if `select` preserves it."""
     deadband: Annotated[float, values.number(0)] = 0.0
-    """Numbers count as changed when they differ from what was last reported by more than this."""
+    """Numbers count as changed if they differ from the last reported value by more than this."""
 
     @model_validator(mode="after")
     def _some_key(self) -> Self:
@@ -422,7 +423,7 @@ class ChangesConfig(Section):
 
 
 class PipelineConfig(Section):
-    """A pipeline: a source, a SELECT of Spark SQL, and one or more destinations, or a mapping that says where."""
+    """A pipeline: a source, a SELECT of Spark SQL, and either one or more destinations or a mapping."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -434,43 +435,46 @@ class PipelineConfig(Section):
     )
 
     enabled: Truth = True
-    """false: `mqbridge pipeline run` without names leaves it out."""
+    """Whether `mqbridge pipeline run` without names runs the pipeline."""
     source: PipelineSource = Field(alias="from")
-    """Where it reads."""
+    """The source."""
     payload: Annotated[PipelinePayload, values.choice(PipelinePayload)] = "json"
-    """What the column `payload` is: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. (Where neither this nor
-    `schema` is there, and `select` does not read the column, nobody looks whether it is JSON: `bytes` is the default.)"""
+    """Type of the column `payload`: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. If neither this key nor
+    `schema` is set, and `select` does not read the column, the default is `bytes`, so payloads need not be JSON."""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
-    """Fields of JSON payloads and their types. What has another type is a dead letter, as is what `::` cannot cast."""
+    """Fields of JSON payloads and their types. A row with a field of another type is dead-lettered, and so is one that `::`
+    cannot cast."""
     tables: dict[TableName, PipelinePath] = Field(default_factory=dict)
-    """Reference tables by the name that `select` has for them: files or directories .csv, .json (an object to a line) or
-    .parquet. They are read when the pipeline starts."""
+    """Reference tables by their name in `select`: files or directories .csv, .json (one object per line) or .parquet. They
+    are read when the pipeline starts."""
     watermark: Annotated[
         Annotated[float, values.duration(0), Tag("one")] | Annotated[WatermarkConfig, Tag("each")],
         Discriminator(lambda data: "each" if isinstance(data, Mapping | WatermarkConfig) else "one"),
     ] = 10.0
-    """How late a message may come by `received` or `put_time` and still count in its window; or by the column that
-    `{column: ..., delay: ...}` names. A WATERMARK clause of `select` takes its place."""
+    """Maximum delay, in seconds, with which a message still counts in its window. It is measured by `received` or `put_time`,
+    or by the column in `{column: ..., delay: ...}`. A WATERMARK clause in `select` takes precedence."""
     select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] = ALL_OF_INPUT
-    """What is made of it: a SELECT of Spark SQL over the table `input`. Only with `mapping` it has this default."""
+    """A SELECT of Spark SQL over the table `input`. Only a pipeline with `mapping` has this default."""
     changes: ChangesConfig | None = None
-    """Report by exception; None: every row."""
+    """Report by exception. None: every row."""
     mapping: Name | None = None
-    """The mapping of this file that makes messages or publications of the rows, and says where they go; None: `to` says it.
-    What it takes is `from` of the pipeline, its own only says with which topics. It has to be `enabled: false`, lest the
-    service move the same messages."""
+    """A mapping of this file that converts the rows to messages or publications and determines their destination. None: `to`
+    specifies the destination. The pipeline takes messages from its own `from`. That of the mapping only selects topics. The
+    mapping must be `enabled: false`, so that the service does not move the same messages."""
     destination: PipelineDestination | None = Field(default=None, alias="to")
-    """Where it writes; None: where the mapping says."""
+    """The destinations. None: the mapping determines the destination."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
-    """Where bad payloads go, and rows that are refused."""
+    """Destination of invalid payloads and rejected rows."""
     late: LateConfig | None = None
-    """Where messages go that came too late for the windows (or groups by time) of `select`; None: they are counted only."""
+    """Destination of messages that are too late for the windows (or groups by time) of `select`. None: they are only
+    counted."""
     trigger: Annotated[float | Literal["availableNow"], _trigger()] = 1.0
-    """How often a batch begins; `availableNow`: it ends when all that is there is done."""
+    """Interval between batches, in seconds. `availableNow`: the pipeline ends when it has processed all available
+    messages."""
     batch: Annotated[int, values.integer(1, 1_000_000)] = 10_000
-    """Messages of a batch at most; an archive is read file by file."""
+    """Maximum number of messages per batch. An archive is read file by file."""
     checkpoint: PipelinePath | None = None
-    """Directory of its own, which keeps how far it is; None: pipelines/NAME in the data directory of the embedded queue
+    """Directory for the progress of this pipeline only. None: pipelines/NAME in the data directory of the embedded queue
     manager."""
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""What is wrong with a file, in words: one `Problem` for each mistake, and the error that carries them all."""
+"""Error reports for configuration files: one `Problem` per mistake, and the exception that carries them."""
 
 import difflib
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from bridge.config.values import Section, listing
 
 Location = tuple[str | int, ...]
-"""The way to a value: keys and indexes as pydantic gives them: `("channels", 0, "port")`; `()` is the whole file."""
+"""The path of a value, as keys and indexes: `("channels", 0, "port")`. `()` is the whole file."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Problem:
 
     file: Path
     line: int | None
-    """Line in the file, from 1; None if the file as a whole is meant (it is missing, or too long)."""
+    """Line in the file, from 1. None if the problem concerns the whole file (it is missing or too long)."""
     column: int | None
-    """Column in that line, in characters from 1; None as for `line`."""
+    """Column in the line, in characters from 1. None if `line` is None."""
     key: str
-    """Dotted path of the value, like `channels[0].port`; empty where there is no key (a syntax error)."""
+    """Dotted path of the value, such as `channels[0].port`. Empty if there is no key (a syntax error)."""
     expected: str
-    """What should stand there: a phrase that follows "expected"."""
+    """The expected value, as a phrase that follows "expected"."""
     found: str
-    """What stands there: a phrase that follows "found"."""
+    """The actual value, as a phrase that follows "found"."""
 
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}:{self.column}"
@@ -39,46 +39,47 @@ class Problem:
 
 @dataclass(frozen=True)
 class Clash:
-    """Two parts of the file, each right by itself, that cannot stand together."""
+    """A conflict between two parts of the file that are each valid."""
 
     location: Location
-    """The later of the two, like `("channels", 1, "name")`."""
+    """The second of the two, such as `("channels", 1, "name")`."""
     expected: str
     found: str | None = None
-    """None: what stands there."""
+    """None: the value in the file."""
     again: str = ""
-    """If what stands there also stands elsewhere: where, as a clause that follows "again,"."""
+    """If the value duplicates another: where the other one is, as a clause that follows "again,"."""
 
 
 class ConfigurationError(Exception):
-    """A configuration file that cannot be used. Its text is all `problems`, one to a line."""
+    """An invalid configuration file. The message lists all `problems`, one per line."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
-        """Every mistake that was found, in the order of the file; never empty."""
+        """All mistakes found, in file order. Never empty."""
         super().__init__("\n".join(map(str, problems)))
 
 
 def dotted(location: Location) -> str:
-    """Return `location` as an operator writes it: `channels[0].port`."""
+    """Return `location` in the notation of the documentation: `channels[0].port`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{_word(step)}" for step in location)
     return "".join(steps).removeprefix(".")
 
 
 def _word(key: str) -> str:
-    """Return `key`, in quotes if it could be mistaken for more than one key, or would upset a terminal."""
+    """Return `key`, quoted if it is ambiguous in a dotted path, too long, or not printable."""
     return key if key.isprintable() and not set(key) & set(" .[]:") and 0 < len(key) <= 60 else quoted(key)
 
 
 def quoted(text: str) -> str:
-    """Return `text` in quotes, with escapes for what cannot be printed, and cut to what can be read at a glance."""
+    """Return `text` quoted, with unprintable characters escaped, and shortened to 60 characters."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def expectation(error: ErrorDetails, root: type[Section]) -> str:
-    """Return as a phrase what `error`, one of pydantic's errors about a `root`, had expected.
+    """Return the expectation that the pydantic `error` violates, as a phrase.
 
-    The values themselves are refused by `bridge.config.values`, in full words. That leaves pydantic the file's shape.
+    `root` is the validated model. `bridge.config.values` reports wrong values itself, so pydantic's own errors concern only
+    the structure of the file.
     """
     match error["type"]:
         case "expected" | "unknown_type" | "unknown_method":
@@ -97,19 +98,19 @@ def expectation(error: ErrorDetails, root: type[Section]) -> str:
 
 
 def key_expectation(key: str, model: type[Section]) -> str:
-    """Return as a phrase what a `model` expects in place of `key`, which is none of its keys."""
+    """Return, as a phrase, what `model` expects instead of the unknown `key`."""
     known = [field.alias or name for name, field in model.model_fields.items()]
     return model.REFUSED.get(key) or f"a known key ({suggestion(key, known) or listing(known, 'or')})"
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean ...?`, or an empty text if nothing known is near."""
+    """Return `did you mean ...?`, or an empty string if no known word is similar."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 
 def place_of(error: ErrorDetails, root: Any) -> tuple[Location, bool]:
-    """Return the location in the file that `error` is about, and whether the key there is meant rather than its value."""
+    """Return the location in the file that `error` refers to, and whether it refers to the key rather than the value."""
     if error["type"] == "extra_forbidden":
         return (*_way(error["loc"][:-1], root).written, error["loc"][-1]), True
     way = _way(error["loc"], root)
@@ -121,20 +122,20 @@ def place_of(error: ErrorDetails, root: Any) -> tuple[Location, bool]:
 
 @dataclass(frozen=True)
 class _Way:
-    """A location of pydantic's, as the file has it."""
+    """A pydantic error location, translated to a location in the file."""
 
     written: Location
     model: type[Section]
-    """The innermost mapping with fixed keys on the way."""
+    """The innermost model on the path."""
     is_key: bool
-    """Whether the last key itself is meant, not its value."""
+    """Whether the location refers to the last key rather than its value."""
 
 
 def _way(location: Location, root: Any) -> _Way:
-    """Return pydantic's `location` as the file has it, and the model that describes the mapping there.
+    """Translate a pydantic `location` to the file, and return the innermost model on its path.
 
-    pydantic has steps of its own: the tag of the model, where a value is one of several, and `[key]` where the key of a
-    mapping with free keys is meant. Which step is which only the types along the way tell.
+    pydantic adds steps of its own: the tag of a union member, and `[key]` for a key of a dict. Only the types along the path
+    distinguish them from keys.
     """
     kind = model = root
     written: list[str | int] = []
@@ -156,20 +157,20 @@ def _way(location: Location, root: Any) -> _Way:
 
 
 def _kind_below(kind: Any, step: str | int) -> Any:
-    """Return the type of the value at `step` in a value of type `kind`; None where the types do not tell."""
+    """Return the type of the value at `step` in a value of type `kind`, or None if the types do not determine it."""
     if _is_section(kind):
         return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}.get(str(step))
     return get_args(kind)[-1] if get_origin(kind) in (dict, list) else None
 
 
 def _tags(member: Any) -> list[str]:
-    """Return the pydantic tag of a member of a union, if it has one."""
+    """Return the pydantic tags of a union member (at most one)."""
     metadata = get_args(member)[1:] if get_origin(member) is Annotated else ()
     return [part.tag for part in metadata if isinstance(part, Tag)]
 
 
 def _without_none(kind: Any) -> Any:
-    """Return a type without `Annotated` around it and `| None` behind it."""
+    """Return a type without `Annotated` and `| None`."""
     while True:
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]

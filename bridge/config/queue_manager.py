@@ -1,4 +1,4 @@
-"""The queue manager that the bridge serves, embedded or IBM MQ: its options, password, and the queues of the bridge."""
+"""The queue manager, embedded or IBM MQ: its options, its password, and the queues of the bridge."""
 
 import re
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, eac
 from bridge.config.tls import ListenerTlsConfig
 from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
 
-#: Messages for the bridge's MQTT clients, where `transmission_queue` names no other.
+#: Messages for the bridge's MQTT clients, unless `transmission_queue` names another queue.
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
-#: The sessions of its clients.
+#: Sessions of MQTT clients.
 STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
-#: Open for exclusive input by the bridge that is active. No message is put to it.
+#: Opened for exclusive input by the active bridge. Contains no messages.
 LOCK_QUEUE = "SYSTEM.MQTT.BRIDGE.LOCK"
-#: How far mappings and pipelines have come.
+#: Progress of mappings and pipelines.
 MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
-#: PCF commands are put to it; the queue manager defines it.
+#: Queue for PCF commands, defined by the queue manager.
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 
 
 PASSWORD_VARIABLE = "MQBRIDGE_PASSWORD"
-"""The environment variable that has the password of a queue manager's user, unless the file names another, or a file."""
+"""The default environment variable for the password of the queue manager's user."""
 
 Library = Literal["auto", "pymqi", "ibmmq"]
 Mode = Literal["client", "bindings"]
@@ -34,14 +34,14 @@ Authorities = Literal["ignored", "enforced"]
 OverlappingSubscriptions = Literal["each", "once"]
 
 MOST_CONNECTIONS = 264
-"""Characters of a list of connection names (MQ_CONN_NAME_LENGTH)."""
+"""Maximum length of a list of connection names, in characters (MQ_CONN_NAME_LENGTH)."""
 MAX_KEY_REPOSITORY = 256
-"""Bytes of the path of a key repository (MQ_SSL_KEY_REPOSITORY_LENGTH)."""
+"""Maximum length of the path of a key repository, in bytes (MQ_SSL_KEY_REPOSITORY_LENGTH)."""
 _UPPER_CASE = "attribute types in upper case without a blank before =, such as CN=QM1"
 
 
 def _peer_name(text: str) -> None:
-    """Check a peer name as IBM's client reads it (IBM MQ, "IBM MQ rules for SSLPEER values"). Raises ValueError."""
+    """Validate a peer name for IBM's client (IBM MQ, "IBM MQ rules for SSLPEER values"). Raises ValueError."""
     name_pattern(text)
     unquoted = re.sub(r'"[^"]*"|\\.', "", text)
     for attribute in re.split("[,;]", unquoted):
@@ -53,30 +53,30 @@ _VARIABLE = values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environ
 
 
 class ListenerConfig(Section):
-    """A TCP listener for MQ applications in other processes. Without authentication whoever reaches it is trusted."""
+    """A TCP listener for MQ applications in other processes. Without authentication, everyone who can reach it is trusted."""
 
-    # These stand before `address`, whose check asks for them: pydantic validates in the order of definition.
+    # These precede `address`, whose validator needs them: pydantic validates in the order of definition.
     allow_anonymous_remote: Truth = False
-    """Whether it may listen where other machines reach it, though it asks for no password."""
+    """Whether the listener may use a non-loopback address without authentication."""
     password_file: FilePath | None = None
-    """File with lines `user:password`, or `user:$argon2id$...` with its hash: who connects over TCP needs one of them.
-    None: no password is asked for, but by `authentication`."""
+    """File with lines `user:password`, or `user:$argon2id$...` with the password's hash. TCP connections must authenticate
+    with one of them. None: passwords are required only by `authentication`."""
     authentication: list[AuthenticationConfig] = Field(default_factory=list)
-    """How applications show who they are, in place of `password_file`: as for a channel, but for `scram` and
-    `queue-manager`."""
+    """Authentication methods, instead of `password_file`: those of a channel except `scram` and `queue-manager`."""
     address: Address = "127.0.0.1"
-    """IP address or host name to listen on; one that other machines reach needs `password_file` or `authentication`."""
+    """IP address or host name to listen on. A non-loopback address requires `password_file`, `authentication` or
+    `allow_anonymous_remote`."""
     port: Port = 1414
-    """TCP port; 0 takes any free one."""
+    """TCP port. 0: any free port."""
     tls: ListenerTlsConfig | None = None
-    """TLS; None: none."""
+    """TLS settings. None: no TLS."""
     max_connections: Annotated[int, values.integer(1, 1_000_000)] = 1_000
-    """How many applications may be connected at a time; one more is disconnected at once."""
+    """Maximum number of connected applications. Further connections are closed immediately."""
     max_connections_per_address: Annotated[int, values.integer(1, 1_000_000)] | None = None
-    """How many of one IP address may be; None: as many as there is room for."""
+    """Maximum number of connections with the same IP address (IPv6: in the same /64). None: no limit."""
     failed_connects: Annotated[int, values.integer(1, 1_000_000)] = 10
-    """Refused connections of one IP address within a minute, after which each further one of that address is answered late:
-    after 1 s, 2 s, 4 s and so on, up to 30 s."""
+    """Number of rejected connections from one IP address (IPv6: one /64) within a minute, after which the bridge delays the
+    answers to further connections from there: by 1 s, 2 s, 4 s and so on, up to 30 s."""
 
     @model_validator(mode="before")
     @classmethod
@@ -96,7 +96,7 @@ class ListenerConfig(Section):
     @field_validator("address")
     @classmethod
     def _remote(cls, address: str, info: ValidationInfo) -> str:
-        # If one of them is itself wrong it is not in `info.data`: its own error is the one to mend first.
+        # An invalid option is missing from `info.data`. Its own error is reported first.
         names = ("allow_anonymous_remote", "password_file", "authentication")
         if values.is_loopback(address) or not set(names) <= info.data.keys():
             return address
@@ -110,7 +110,7 @@ class ListenerConfig(Section):
 
     @property
     def believes(self) -> bool:
-        """Return whether applications are asked for nothing."""
+        """Whether applications can connect without authentication."""
         return self.password_file is None and not self.authentication
 
 
@@ -118,23 +118,23 @@ class EmbeddedQueueManagerConfig(Section):
     """The embedded queue manager, which runs in the bridge's process."""
 
     type: Literal["embedded"] = "embedded"
-    """What kind of queue manager it is."""
+    """Type of the queue manager."""
     name: ObjectName = "MQB1"
-    """Its name (QMNAME), as MQ applications see it."""
+    """Name of the queue manager (QMNAME), as MQ applications see it."""
     data_directory: FilePath = Path("data")
-    """Where the embedded queue manager keeps its messages. The default counts from the working directory, a relative
-    path written in the file from the directory of that file."""
+    """Directory in which the embedded queue manager stores its messages. The default is relative to the working directory. A
+    relative path in the file is relative to the directory of the file."""
     listener: ListenerConfig | None = None
-    """TCP listener for MQ applications; None: they reach the queue manager through the Unix socket only."""
+    """TCP listener for MQ applications. None: applications can connect via the Unix socket only."""
     scripts: list[FilePath] = Field(default_factory=list)
-    """MQSC scripts run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
+    """MQSC scripts to run at each start, in this order, after the bridge's own. Relative paths as for `data_directory`."""
     authorities: Annotated[Authorities, values.choice(Authorities)] = "ignored"
-    """Whether applications and MQTT clients are asked for the authorities that SET AUTHREC gives (`enforced`)."""
+    """Whether applications and MQTT clients need the authorities set by SET AUTHREC (`enforced`)."""
     max_message_length: Annotated[int, values.size(32 * values.KIB, 100 * values.MIB)] = 4 * values.MIB
-    """Longest message in bytes (the queue manager's MAXMSGL; range and default are MQ's)."""
+    """Maximum length of a message in bytes (MAXMSGL). Range and default are those of IBM MQ."""
     overlapping_subscriptions: Annotated[OverlappingSubscriptions, values.choice(OverlappingSubscriptions)] = "each"
-    """Where several subscriptions of an MQTT client match: a message for `each`, as MQ has it, or `once`, with the highest
-    QoS and all Subscription Identifiers."""
+    """Delivery to an MQTT client with several matching subscriptions: one message for `each`, like IBM MQ, or one message
+    (`once`) with the highest QoS and all Subscription Identifiers."""
 
     @model_validator(mode="before")
     @classmethod
@@ -180,7 +180,7 @@ class TlsConfig(Section):
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that the client library and the bridge read, by the option that names them."""
+        """The files that the client library and the bridge read, by option name."""
         password = self.key_repository_password_file
         has_password = password is not None or self.key_repository_password_variable is not None
         repository, *stash = key_repository_files(self.key_repository, has_password=has_password)
@@ -208,22 +208,22 @@ def key_repository_files(key_repository: Path, *, has_password: bool) -> list[Pa
 
 
 class BatchConfig(Section):
-    """What one unit of work of a publisher holds at most.
+    """Limits of one unit of work of a publisher.
 
-    It is committed when the first of the three is reached, or nothing more is waiting.
+    A publisher commits when it reaches any of the three limits, or when no more publications are waiting.
     """
 
-    # Records and a receipt come on top; the queue manager's MAXUMSGS, 10000 by default, has to have room for all.
+    # State records and a receipt are added. The sum must not exceed MAXUMSGS of the queue manager, 10000 by default.
     messages: Annotated[int, values.integer(1, 5000)] = 500
-    """Publications."""
+    """Number of publications."""
     size: Annotated[int, values.size(1, 100 * values.MIB)] = values.MIB
-    """Bytes of their payloads."""
+    """Total size of their payloads, in bytes."""
     time: Annotated[float, values.duration(0, 10)] = 0.05
-    """Seconds spent putting."""
+    """Time spent putting, in seconds."""
 
 
 class IbmQueueManagerConfig(Section):
-    """A queue manager of IBM MQ, reached through `pymqi` or `ibmmq`."""
+    """A queue manager of IBM MQ, accessed through `pymqi` or `ibmmq`."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
@@ -233,77 +233,83 @@ class IbmQueueManagerConfig(Section):
     }
 
     type: Literal["ibm"] = "ibm"
-    """What kind of queue manager it is."""
+    """Type of the queue manager."""
     name: Annotated[
         str,
         values.text(
             r"\*?[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %, or * and such a name"
         ),
     ]
-    """Its name (QMNAME). With `ccdt_url` also `*` and the name of a queue manager group: the CCDT entries with that name
-    are tried. All of them must lead to the same queue manager, because it stores the sessions of the clients."""
+    """Name of the queue manager (QMNAME). With `ccdt_url`, also `*` and the name of a queue manager group: the bridge tries
+    the CCDT entries with that name. All of them must lead to the same queue manager, because it stores the sessions of the
+    clients."""
     library: Annotated[Library, values.choice(Library)] = "auto"
-    """The package to reach it through; `auto` takes the one that can be imported."""
-    # These two stand before what depends on them: pydantic validates in the order of definition.
+    """Python package for the connection. `auto`: the one that is installed."""
+    # These two precede the options that depend on them: pydantic validates in the order of definition.
     mode: Annotated[Mode, values.choice(Mode)] = "client"
-    """`client` connects by TCP; `bindings` connects on the queue manager's own machine."""
+    """`client`: connect over TCP. `bindings`: connect locally, on the queue manager's machine."""
     ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(
         default=None, validate_default=True
     )
-    """URL of a client channel definition table (CCDT), which contains channel, connections and CipherSpec. With `pymqi` all
+    """URL of a client channel definition table (CCDT), which contains channel, connections and CipherSpec. With `pymqi`, all
     connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)
-    """The server-connection channel of a client."""
+    """Server-connection channel, in mode client."""
     connections: Annotated[list[str], values.connections(MOST_CONNECTIONS)] | None = Field(
         default=None, validate_default=True
     )
-    """Where the queue manager listens: `host(port)`, tried in this order."""
+    """Addresses of the queue manager, `host(port)`, tried in this order."""
     user: Annotated[str, values.text(r"[!-~]{1,1024}", "a user name of ASCII characters without blanks")] | None = None
-    """Who the bridge says that it is; None: the user that it runs as, and no password."""
+    """User name for authentication. None: the user that runs the bridge, without a password."""
     password_file: FilePath | None = None
-    """File whose first line is the user's password. Relative paths count from the file; it wins over the variable."""
+    """File whose first line is the user's password. A relative path is relative to the directory of this file. Takes
+    precedence over `password_variable`."""
     password_variable: Annotated[str, _VARIABLE] = PASSWORD_VARIABLE
-    """Environment variable that has the user's password."""
+    """Environment variable that contains the user's password."""
     token_file: FilePath | None = None
-    """File that contains an authentication token (JSON Web Token), instead of `user` and a password. The bridge reads it
-    again for each connection, so that it can be renewed. Needs `ibmmq`, IBM MQ 9.4 on Linux or AIX, and mode client."""
+    """File that contains an authentication token (JSON Web Token), instead of `user` and a password. The bridge reads
+    the file for each connection, so that the token can be renewed. Requires `ibmmq`, IBM MQ 9.4 on Linux or AIX, and
+    mode client."""
     tls: TlsConfig | None = None
-    """TLS of a client. None: no TLS. With `ccdt_url`, its key repository is used for channels that have a CipherSpec."""
+    """TLS of a client connection. None: no TLS. With `ccdt_url`, its key repository is used for channels that have a
+    CipherSpec."""
     application_name: Annotated[
         str, values.text(r"[!-~](?:[ -~]{0,26}[!-~])?", "an application name of 1 to 28 ASCII characters")
     ] = "mqbridge"
-    """What the queue manager shows as APPLTAG."""
+    """Application name that the queue manager shows as APPLTAG."""
     dead_letter_queue: ObjectName = "SYSTEM.DEAD.LETTER.QUEUE"
-    """Where the bridge puts messages that can be delivered to nobody."""
+    """Queue for messages that the bridge cannot deliver."""
     client_identifiers: Annotated[ClientIdentifiers, values.choice(ClientIdentifiers)] = "as-is"
-    """The queue manager names of clients: `as-is` are their identifiers. `escaped` writes every byte that such a name cannot
-    have as `%` and two hexadecimal digits (`dev-1` is `dev%2D1`). Change it only while no durable session exists."""
+    """How client identifiers become queue manager names. `as-is`: unchanged. `escaped`: every byte that is not allowed in
+    such a name becomes `%` and two hexadecimal digits (`dev-1` becomes `dev%2D1`). Change it only while no durable session
+    exists."""
     publishers: Annotated[int, values.integer(1, 64)] = 4
-    """Threads that put publications, each with one connection; a client is always with the same one."""
+    """Number of threads that put publications, each with its own connection. Each client is assigned to one of them."""
     removers: Annotated[int, values.integer(1, 64)] = 32
-    """Threads that remove delivered messages from the transmission queue, each with one connection. Each removal takes one
-    round trip, so together they remove about this number of messages in a round trip."""
+    """Number of threads that remove delivered messages from the transmission queue, each with its own connection. Each
+    removal takes one round trip, so together they remove about this number of messages per round trip."""
     subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
-    """Maximum number of connections that hold subscriptions of clean sessions. Each holds MAXHANDS less 56 of them. The
-    queue manager's MaxChannels and the channel's MAXINST must allow these connections, those of `publishers` and
+    """Maximum number of connections for the subscriptions of clean sessions. Each holds at most MAXHANDS - 56 subscriptions.
+    MaxChannels of the queue manager and MAXINST of the channel must allow these connections, those of `publishers` and
     `removers`, and five more."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
-    """What one unit of work of a publisher holds at most."""
+    """Limits of one unit of work of a publisher."""
     asynchronous_puts: Truth = True
-    """Whether a put asks for no answer of its own (MQPMO_ASYNC_RESPONSE): the commit tells for all of them."""
+    """Whether the bridge puts without waiting for each response (MQPMO_ASYNC_RESPONSE). The commit then reports failed
+    puts."""
 
     read_ahead: Truth = True
-    """Whether a client connection browses many messages in one round trip (MQOO_READ_AHEAD). If not, each delivery takes a
-    round trip, and messages that an MQ application commits in one unit of work never change places."""
+    """Whether a client connection browses many messages in one round trip (MQOO_READ_AHEAD). If false, each delivery takes a
+    round trip, and messages that an MQ application commits in one unit of work are never reordered."""
     outage_timeout: Annotated[float, values.duration(0, 3600)] = 10.0
-    """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones,
-    so that they connect to a standby; 0: never."""
+    """Seconds without the queue manager after which the bridge closes the connections of its clients and rejects new ones, so
+    that they connect to a standby. 0: never."""
     probe_interval: Annotated[float, values.duration(0.1, 600)] = 10.0
-    """Seconds after which a connection that nobody uses is looked at: how long a loss may stay unnoticed."""
+    """Seconds after which the bridge checks an idle connection. A lost connection can remain undetected this long."""
 
     @property
     def connection_list(self) -> str:
-        """Return `connections` as MQ takes them: `host(port),host(port)`; empty where there are none."""
+        """The `connections` in MQ's format: `host(port),host(port)`. Empty if there are none."""
         return ",".join(self.connections or ())
 
     @model_validator(mode="before")
@@ -352,7 +358,7 @@ class IbmQueueManagerConfig(Section):
     @classmethod
     def _where(cls, value: Any, info: ValidationInfo) -> Any:
         if "mode" not in info.data or "ccdt_url" not in info.data:
-            return value  # that is wrong itself, and the first to mend
+            return value  # invalid itself, which is reported first
         if value is not None and info.data["mode"] == "bindings":
             raise values.refusal("no value, because mode bindings connects without a channel")
         if value is not None and info.data["ccdt_url"] is not None:
@@ -364,7 +370,7 @@ class IbmQueueManagerConfig(Section):
 
 
 def _type_of(data: Any) -> str | None:
-    """Return the kind of queue manager that `data` describes; None for a kind that does not exist."""
+    """Return the type of queue manager that `data` describes, or None if the type is unknown."""
     if not isinstance(data, Mapping):
         return str(getattr(data, "type", "embedded"))
     kind = data.get("type", "embedded")
@@ -380,17 +386,17 @@ QueueManagerConfig = Annotated[
         custom_error_context={"expected": "embedded or ibm"},
     ),
 ]
-"""The queue manager that the bridge serves. Without a `type` it is the embedded one."""
+"""The queue manager that the bridge serves. The default type is embedded."""
 
 
 class NoPassword(OSError):
-    """A password cannot be had; the message says whose, and where it was looked for. It never holds the password."""
+    """A missing or unreadable password. The message names its user and source, but never contains the password."""
 
 
 def read_password(whose: str, file: Path | None, variable: str | None, environment: Mapping[str, str]) -> str:
-    """Return the first line of `file` if a file is given, else the value of the environment variable `variable`.
+    """Return the first line of `file` if given, otherwise the value of the environment variable `variable`.
 
-    `whose` begins the message of NoPassword, which is raised where neither gives a password: "user mqbridge".
+    Raises NoPassword if neither contains a password. `whose` appears in its message: "user mqbridge".
     """
     if file is not None:
         try:
@@ -398,7 +404,7 @@ def read_password(whose: str, file: Path | None, variable: str | None, environme
         except OSError as error:
             raise NoPassword(f"no password for {whose}: password_file {file}: {error.strerror or error}") from error
         except UnicodeDecodeError:
-            # Its own text shows the bytes that it found.
+            # The text of this exception contains the bytes of the file.
             raise NoPassword(f"no password for {whose}: password_file {file} is no text in UTF-8") from None
         place = f"the first line of password_file {file} is empty"
     elif variable is not None:

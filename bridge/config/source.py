@@ -1,8 +1,8 @@
-"""The YAML text of a file, read into plain values each of which knows its line and column.
+"""The YAML parser: plain values, with the line and column of each.
 
-PyYAML's safe loader composes the text into nodes; the nodes become values here, for three reasons: to keep
-positions, to refuse duplicate keys (PyYAML lets the last one win), and to read numbers as people write them (in
-YAML 1.1 `01414` is octal and `12:30` is base 60).
+PyYAML's safe loader composes the text into nodes. This module converts the nodes itself, to keep positions, to reject
+duplicate keys (PyYAML keeps the last one), and to read numbers as people write them (in YAML 1.1, `01414` is octal and
+`12:30` is base 60).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import yaml
 from bridge.config.problems import ConfigurationError, Location, Problem, dotted, quoted
 from bridge.config.values import MIB, size_text
 
-# A character of a text as the file has it: an escape of a text in double quotes, a doubled single quote, or itself.
+# One character of a scalar as written: an escape sequence in double quotes, a doubled single quote, or the character itself.
 _DOUBLE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|.", re.DOTALL)
 _SINGLE = re.compile(r"''|.", re.DOTALL)
 _ANY = re.compile(r".", re.DOTALL)
-#: Escapes of blanks and line ends, which count as white space on both sides.
+#: Escapes of spaces and line ends. They count as white space, in the file and in the text.
 _BLANK_ESCAPES = {"\\n", "\\t", "\\r", "\\ ", "\\\n", "\\_", "\\N", "\\L", "\\P", "\\x20", "\\x09", "\\x0A", "\\x0a"}
 
 
 def place_in(file: str, node: yaml.ScalarNode, position: int) -> tuple[int, int]:
-    """Return line and column, from 1, of the character at `position` of a scalar's text.
+    """Return the line and column, from 1, of the character at `position` in a scalar's text.
 
-    For a `position` beyond the text, return those of its end.
+    A `position` beyond the text stands for its end.
 
-    YAML indents and folds lines, but leaves all characters that are no white space as they are and in order. So what stands
-    before `position` without its white space stands before the place, too.
+    YAML indents and folds lines, but keeps all other characters, in order. The number of non-space characters before
+    `position` therefore identifies the place in the file.
     """
     text: str = node.value
     before = sum(not one.isspace() for one in text[:position])
@@ -43,11 +43,11 @@ def place_in(file: str, node: yaml.ScalarNode, position: int) -> tuple[int, int]
 
 
 def _characters(file: str, node: yaml.ScalarNode) -> Iterator[tuple[int, int]]:
-    """Yield the place in the file of each character of a scalar that is no white space, and its length there."""
+    """Yield the file index and written length of each character of a scalar that is not white space."""
     start, end = node.start_mark.index, node.end_mark.index
     kind = _ANY
     if node.style in ("|", ">"):
-        start = file.index("\n", start) + 1  # behind the header, which may have a comment
+        start = file.index("\n", start) + 1  # skip the header, which may contain a comment
     elif node.style is not None:
         kind = _DOUBLE if node.style == '"' else _SINGLE
         start, end = start + 1, end - 1
@@ -61,11 +61,11 @@ def _line_and_column(file: str, index: int) -> tuple[int, int]:
 
 
 MAX_BYTES = MIB
-"""Longest file that is read."""
+"""Maximum size of a file, in bytes."""
 MAX_NODES = 10_000
-"""Most values a file may hold with its aliases written out: a few lines of nested aliases can stand for billions."""
+"""Maximum number of values in a file, with aliases expanded: a few nested aliases can expand to billions."""
 MAX_DEPTH = 32
-"""Deepest nesting; the composer and this module recurse."""
+"""Maximum nesting depth. The composer and this module recurse."""
 
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NOTHING = {"", "~", "null"}
@@ -74,7 +74,7 @@ _FRACTION = re.compile(r"[-+]?(?:[0-9]{1,99}\.[0-9]{0,99}|\.[0-9]{1,99})(?:[eE][
 _MERGE = "<<"
 _YAML_TAG = "tag:yaml.org,2002:"
 
-# How PyYAML says what is wrong -> (what was expected, what was found). The first that matches is taken.
+# PyYAML's error messages -> (what was expected, what was found). The first match wins.
 _SYNTAX = [
     (r"found character '\\t' that cannot start any token", "spaces for indentation", "a tab"),
     (r"found character '(?P<c>.*)' that cannot start any token", "a value, in quotes if it begins with {c}", "{c}"),
@@ -94,7 +94,7 @@ _SYNTAX = [
 
 
 class _Composer(yaml.SafeLoader):
-    """PyYAML's composer, which looks at each event before it builds something of it: size, depth, tags, documents."""
+    """PyYAML's composer, which checks size, depth, tags and the number of documents before it builds anything."""
 
     def __init__(self, text: str, source: Source) -> None:
         super().__init__(text)
@@ -119,7 +119,7 @@ class _Composer(yaml.SafeLoader):
         return event
 
     def get_single_node(self) -> Any:
-        """Return the node of the only document; None for a text that has none. Raises ConfigurationError."""
+        """Return the root node of the only document, or None for an empty text. Raises ConfigurationError."""
         self.get_event()  # the start of the stream
         root = None if self.check_event(yaml.StreamEndEvent) else self.compose_document()
         if not self.check_event(yaml.StreamEndEvent):
@@ -129,18 +129,18 @@ class _Composer(yaml.SafeLoader):
 
 
 class Source:
-    """A file that was read: its values, where each stands, and the mistakes found on the way.
+    """A parsed file: its values, their positions, and the mistakes found while parsing.
 
-    Raises ConfigurationError if the file cannot be read at all, or if it is no YAML.
+    Raises ConfigurationError if the file cannot be read or is not YAML.
     """
 
     def __init__(self, file: Path, sections: Collection[str] | None = None) -> None:
-        """Read a file, or only the given top-level sections of it: mistakes in the lines of others do not matter then."""
+        """Parse a file, or only the given top-level sections. Mistakes in other sections are then ignored."""
         self.file = file
         self.values: dict[str, Any] = {}
-        """The whole file; empty for an empty file."""
+        """The values of the whole file. Empty for an empty file."""
         self.problems: list[Problem] = []
-        """Mistakes that the values do not show: duplicate keys, tags."""
+        """Mistakes that are not visible in the values: duplicate keys, tags."""
         self._nodes: dict[Location, yaml.Node] = {}
         self._keys: dict[Location, yaml.Node] = {}
         self._count = 0
@@ -155,7 +155,7 @@ class Source:
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             self.refuse(*_end(before), "characters that can be printed", f"U+{ord(text[error.position]):04X}")
-        except (ValueError, OverflowError):  # PyYAML's own slip, for instance of "\\U00110000"
+        except (ValueError, OverflowError):  # PyYAML's own bug, for example with "\\U00110000"
             self.refuse(None, None, "YAML", "an escape or a number in it that stands for nothing")
         if root is not None and not _is_nothing(root):
             if not isinstance(root, yaml.MappingNode):
@@ -163,29 +163,29 @@ class Source:
             self.values = self._mapping(root, (), 0)
 
     def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
-        """Return the problem that `expected` should stand at `location`.
+        """Return a problem at `location` with the given expectation.
 
-        Without `found`, the problem shows what stands there in the file.
+        `found` defaults to the value in the file.
         """
-        # What is not written stands, so to say, where its section begins.
+        # A missing key is reported at the start of its section.
         written = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
         if not written:  # an empty file
             return Problem(self.file, None, None, dotted(location), expected, found or "nothing")
         node = self._nodes[written[0]]
-        if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a word that stands for a whole section
+        if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a single word in place of a section
             location = written[0]
         shown = _shown(node) if written[0] == location else "nothing"
         return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown)
 
     def key_problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
-        """Return the problem that the key at `location`, rather than its value, is wrong."""
+        """Return a problem with the key at `location`, rather than its value."""
         place = _place(self._keys[location].start_mark)
         return Problem(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
 
     def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
-        """Return the problem that stands at a character of the text at `location`.
+        """Return a problem with one character of the text at `location`.
 
-        `position` counts from 0, in the text as it is when read.
+        `position` is an index, from 0, into the parsed text.
         """
         node = self._nodes[location]
         assert isinstance(node, yaml.ScalarNode)
@@ -193,7 +193,7 @@ class Source:
         return Problem(self.file, *place, dotted(location), expected, found)
 
     def key_place(self, location: Location) -> str:
-        """Return the place of the key at `location`, as `file:line`."""
+        """Return the position of the key at `location`, as `file:line`."""
         return f"{self.file}:{_place(self._keys[location].start_mark)[0]}"
 
     def _bytes(self) -> bytes:
@@ -234,7 +234,7 @@ class Source:
         self._count_in(node, depth)
         result: dict[str, Any] = {}
         first: dict[str, int] = {}
-        for key_node, value_node in node.value:  # first what is merged in, because the mapping's own keys win over it
+        for key_node, value_node in node.value:  # merged values first: the mapping's own keys override them
             if _is_merge(key_node):
                 result.update(self._merged(value_node, location, depth + 1))
         for key_node, value_node in node.value:
@@ -255,7 +255,7 @@ class Source:
         return result
 
     def _merged(self, node: yaml.Node, location: Location, depth: int) -> dict[str, Any]:
-        """Return the values that `<<: *anchor` or `<<: [*one, *other]` brings into the mapping at `location`."""
+        """Return the values that `<<: *anchor` or `<<: [*one, *other]` merges into the mapping at `location`."""
         self._count_in(node, depth)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location, depth)
@@ -263,7 +263,7 @@ class Source:
         if not all(isinstance(part, yaml.MappingNode) for part in parts):
             self._refuse_node(node, "a mapping, or a list of mappings, to merge", _shown(node))
         result: dict[str, Any] = {}
-        for part in reversed(parts):  # of these the first wins
+        for part in reversed(parts):  # the first one wins
             result.update(self._mapping(part, location, depth + 1))
         return result
 
@@ -271,7 +271,7 @@ class Source:
         self._count += 1
         if self._count > MAX_NODES:
             self._refuse_node(node, f"at most {MAX_NODES} values in the file, aliases written out", "more")
-        if depth > MAX_DEPTH:  # only an alias inside its own anchor comes here: the text itself has been looked at
+        if depth > MAX_DEPTH:  # only an alias inside its own anchor gets here: the composer has checked the text
             self._refuse_node(node, f"at most {MAX_DEPTH} levels of nesting, aliases written out", "more")
 
     def _refuse_node(self, node: yaml.Node, expected: str, found: str) -> NoReturn:
@@ -279,7 +279,7 @@ class Source:
 
     def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
         said = error.problem or "something else"
-        unclosed = said == "found unexpected end of stream"  # it helps nobody to be shown the end of the file
+        unclosed = said == "found unexpected end of stream"  # the end of the file would not help
         place = _place(error.context_mark if unclosed else error.problem_mark)
         for pattern, expected, found in _SYNTAX:
             if match := re.fullmatch(pattern, said, re.DOTALL):
@@ -288,16 +288,16 @@ class Source:
         self.refuse(*place, "YAML", f"what is not: {said}")
 
     def tell(self, place: tuple[int, int], key: str, expected: str, found: str) -> None:
-        """Add a mistake that the values do not show."""
+        """Add a mistake that is not visible in the values."""
         self.problems.append(Problem(self.file, *place, key, expected, found))
 
     def refuse(self, line: int | None, column: int | None, expected: str, found: str) -> NoReturn:
-        """Raise ConfigurationError: nothing further can be told of the file."""
+        """Raise ConfigurationError. The rest of the file cannot be checked."""
         raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found)])
 
 
 def _only(text: str, sections: Collection[str]) -> str:
-    """Return a text of which only the given sections are left; other lines become empty, so that numbers stay right."""
+    """Return `text` with all lines outside the given sections blanked, so that line numbers stay correct."""
     lines, keep = [], False
     for line in text.splitlines():
         if line and line[0] not in " \t#":
@@ -307,22 +307,22 @@ def _only(text: str, sections: Collection[str]) -> str:
 
 
 def _place(mark: Any) -> tuple[int, int]:
-    """Return line and column of a PyYAML mark, from 1.
+    """Return the line and column of a PyYAML mark, from 1.
 
-    Every node and event of a text has a mark, whatever its type says.
+    Nodes and events of a text always have a mark, although the type stubs allow None.
     """
     return mark.line + 1, mark.column + 1
 
 
 def _end(text: str) -> tuple[int, int]:
-    """Return line and column, from 1, of what comes after `text`."""
+    """Return the line and column, from 1, of the position after `text`."""
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
 def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
     """Return the value of a scalar.
 
-    Words without quotes may be numbers, truth values or nothing; all else is text.
+    Only unquoted words can be numbers, Booleans or null. Everything else is text.
     """
     word: str = node.value
     if node.style is not None:
@@ -347,7 +347,7 @@ def _is_merge(node: yaml.Node) -> bool:
 
 
 def _shown(node: yaml.Node) -> str:
-    """Return as a phrase what stands in the file: text in quotes, other words as they were written."""
+    """Describe a value as written: text quoted, other words unchanged."""
     if not isinstance(node, yaml.ScalarNode):
         return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
     if isinstance(_scalar(node), str):

@@ -1,4 +1,4 @@
-"""TLS of listeners, where clients connect, and of the connections that the bridge itself makes."""
+"""TLS settings of listeners and of outgoing connections."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -14,14 +14,14 @@ TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 _VARIABLE = values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
 _CREDENTIAL = values.text(r"[A-Za-z0-9._:-]{1,255}", "the name of a credential of the systemd unit (not the password)")
 
-#: CipherSpecs of MQ that name no cipher of their own: the versions that each allows.
+#: CipherSpecs of MQ that select TLS versions rather than a cipher.
 ANY_CIPHER: dict[str, tuple[TlsVersion, ...]] = {
     "ANY_TLS12": ("TLSv1.2",),
     "ANY_TLS12_OR_HIGHER": ("TLSv1.2", "TLSv1.3"),
     "ANY_TLS13": ("TLSv1.3",),
     "ANY_TLS13_OR_HIGHER": ("TLSv1.3",),
 }
-#: CipherSpecs of MQ for TLS 1.2 ("Enabling CipherSpecs"), those with forward secrecy: their names in OpenSSL.
+#: CipherSpecs of MQ for TLS 1.2 with forward secrecy ("Enabling CipherSpecs") -> OpenSSL names.
 CIPHER_SPECS = {
     "ECDHE_ECDSA_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
     "ECDHE_ECDSA_AES_256_CBC_SHA384": "ECDHE-ECDSA-AES256-SHA384",
@@ -35,7 +35,7 @@ CIPHER_SPECS = {
 
 
 class ListenerTlsConfig(Section):
-    """TLS of a listener. Its files are looked at again on a reload, and when they change; who is connected stays."""
+    """TLS of a listener. The bridge reads the files again when they change and on a reload. Existing connections are kept."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
@@ -43,27 +43,28 @@ class ListenerTlsConfig(Section):
     }
 
     certificate_file: FilePath
-    """The certificate of the listener, PEM, with those that lead from it to an authority that clients trust behind it."""
+    """Certificate chain of the listener (PEM): its own certificate first, then the intermediate certificates."""
     key_file: FilePath | None = None
-    """The private key of that certificate, PEM; None: it stands in `certificate_file`."""
+    """Private key of that certificate (PEM). None: `certificate_file` contains it."""
     key_password_file: FilePath | None = None
     """File whose first line is the password of the private key."""
     key_password_credential: Annotated[str, _CREDENTIAL] | None = None
-    """The systemd credential (LoadCredential=, LoadCredentialEncrypted=) that is that password."""
+    """Name of the systemd credential that contains that password (LoadCredential=, LoadCredentialEncrypted=)."""
     key_password_variable: Annotated[str, _VARIABLE] | None = None
-    """Environment variable that has that password."""
+    """Environment variable that contains that password."""
     client_certificates: Annotated[ClientCertificates, values.choice(ClientCertificates)] = "never"
-    """Whether clients are asked for a certificate, and have to have one (MQ: SSLCAUTH)."""
+    """Whether the listener never requests client certificates, accepts clients without one, or requires one (MQ:
+    SSLCAUTH)."""
     ca_file: FilePath | None = None
-    """The authorities, PEM, whose certificates clients may have."""
+    """Certificates of the authorities that may issue client certificates (PEM)."""
     crl_file: FilePath | None = None
-    """Lists of certificates that these have revoked, PEM: one of each authority. None: none is looked at."""
+    """Certificate revocation lists (PEM), one for each of these authorities. None: revocation is not checked."""
     versions: list[Annotated[TlsVersion, values.choice(TlsVersion)]] = Field(default=["TLSv1.2", "TLSv1.3"])
-    """The versions of TLS that it speaks."""
+    """Accepted TLS versions."""
     ciphers: Annotated[str, values.text(r"[!-~]{1,1024}", "a CipherSpec of MQ, or a list of ciphers as OpenSSL has it")] = (
         "ANY_TLS12_OR_HIGHER"
     )
-    """A CipherSpec (MQ: SSLCIPH), or a list as OpenSSL has it, which says nothing of TLS 1.3."""
+    """A CipherSpec (MQ: SSLCIPH), or an OpenSSL cipher list. The latter does not affect TLS 1.3."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,7 +95,7 @@ class ListenerTlsConfig(Section):
 
     @property
     def spoken(self) -> list[TlsVersion]:
-        """Return the versions that `versions` and `ciphers` both allow."""
+        """The TLS versions that both `versions` and `ciphers` allow."""
         allowed = ANY_CIPHER.get(self.ciphers, ("TLSv1.2",) if self.ciphers in CIPHER_SPECS else ("TLSv1.2", "TLSv1.3"))
         return [version for version in self.versions if version in allowed]
 
@@ -103,7 +104,7 @@ _PASSWORDS = ("key_password_file", "key_password_credential", "key_password_vari
 
 
 class ClientTlsConfig(Section):
-    """TLS of a connection that is made. An empty section trusts what the machine trusts, and checks the host name."""
+    """TLS of an outgoing connection. An empty section uses the system's trusted authorities and checks the host name."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_password": "no password in this file, because too many read it (name an environment variable that has it"
@@ -111,17 +112,17 @@ class ClientTlsConfig(Section):
     }
 
     ca_file: FilePath | None = None
-    """Certificates of the authorities to trust, PEM; None: those of the machine."""
+    """Certificates of the trusted authorities (PEM). None: the system's."""
     certificate_file: FilePath | None = None
-    """The certificate of its own, PEM, to show where the other end asks for one."""
+    """The bridge's client certificate (PEM), presented if the server requests one."""
     key_file: FilePath | None = None
-    """The private key of that certificate, PEM."""
+    """Private key of that certificate (PEM)."""
     key_password_variable: Annotated[
         str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
     ] | None = None
-    """Environment variable with the password of the private key."""
+    """Environment variable that contains the password of the private key."""
     check_host_name: Truth = True
-    """Whether the certificate of the other end has to be for the host that is connected to."""
+    """Whether the server's certificate must match the host name of the connection."""
 
     @model_validator(mode="after")
     def _key_with_certificate(self) -> Self:

@@ -1,8 +1,8 @@
-"""The kinds of value the YAML file may hold: how each is written, its unit, and its range.
+"""Value types of the YAML file: notation, unit and range.
 
-Each kind is a pydantic validator that refuses a wrong value in the words an operator reads: what was expected, in full.
-pydantic's own checks of the same types would say it in several pieces ("valid integer", "less than or equal to"), so
-the validators here run before them and leave them nothing to refuse.
+Each type is a pydantic validator whose error is a complete phrase for administrators. pydantic's own errors for the same
+types are fragments ("valid integer", "less than or equal to"). These validators run first, so pydantic never reports them.
+Functions that return a `Kind` are documented by what the validator accepts.
 """
 
 import ipaddress
@@ -21,16 +21,16 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 DAY = 86_400.0
-"""A day, in seconds: the longest duration that any option takes."""
+"""A day, in seconds. The default maximum of durations."""
 
 SIZE_UNITS = {"B": 1, "KB": 1000, "KiB": KIB, "MB": 1000**2, "MiB": MIB, "GB": 1000**3, "GiB": GIB}
-"""Bytes in each unit of size. KB, MB and GB are powers of 1000 (IEC 80000-13); MQ's "100 MB" is 100 MiB here."""
+"""Bytes per unit of size. KB, MB and GB are powers of 1000 (IEC 80000-13). MQ's "100 MB" is 100 MiB here."""
 
 DURATION_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600)}
-"""Seconds in each unit of duration."""
+"""Seconds per unit of duration."""
 
 _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
-# The digits are bounded because int() itself refuses more than 4300 of them, with an error of its own.
+# The number of digits is bounded because int() rejects more than 4300 with an error of its own.
 _QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CONNECTION = re.compile(r"([^()]+)\(([0-9]{1,5})\)")
@@ -40,7 +40,7 @@ _HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-
 
 @dataclass(frozen=True)
 class Kind(BeforeValidator):
-    """A kind of value: the check that refuses what is none of it, and what is one as JSON Schema, for editors."""
+    """A validator for one type of value, with the JSON Schema of that type."""
 
     schema: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
 
@@ -49,18 +49,17 @@ class Kind(BeforeValidator):
 
 
 def refusal(expected: str, *at: str | int) -> PydanticCustomError:
-    """Return the error that says a value is not what was `expected`.
+    """Return the error for a value that is not what was `expected`.
 
-    The reader of the file adds the place, and what stands there. `at` leads from the value that is checked to the one
-    that is meant.
+    The caller adds the position and the actual value. `at` is the path from the validated value to the wrong one.
     """
     return PydanticCustomError("expected", "expected {expected}", {"expected": expected, "at": at})
 
 
 def integer(low: int, high: int, because: str = "") -> Kind:
-    """Make the kind that accepts a whole number from `low` to `high`.
+    """Accept an integer from `low` to `high`, but no text, fraction or Boolean.
 
-    Text, fractions and truth values are refused, even if Python takes them. `because` ends the refusal with a reason.
+    `because` is appended to the error.
     """
 
     def check(value: object) -> int:
@@ -72,12 +71,12 @@ def integer(low: int, high: int, because: str = "") -> Kind:
 
 
 def number(low: float, high: float | None = None) -> Kind:
-    """Make the kind that accepts a number of at least `low`, and of at most `high`."""
+    """Accept a number of at least `low` and, unless None, at most `high`."""
     expected = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
     most = sys.float_info.max if high is None else high
 
     def check(value: object) -> float:
-        # Written so that NaN, which compares with nothing, is refused too.
+        # This form rejects NaN too: comparisons with NaN are false.
         if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= most:
             return float(value)
         raise refusal(expected)
@@ -87,9 +86,9 @@ def number(low: float, high: float | None = None) -> Kind:
 
 
 def size(low: int, high: int) -> Kind:
-    """Make the kind that accepts a number of bytes from `low` to `high`.
+    """Accept a number of bytes from `low` to `high`.
 
-    A size is an integer, or text like `64 KiB`, `1 MB`, `1.5mib` (in any case).
+    A size is an integer, or text such as `64 KiB`, `1 MB` or `1.5mib` (case is ignored).
     """
     expected = (
         f"a size from {size_text(low)} to {size_text(high)}"
@@ -110,7 +109,7 @@ def size(low: int, high: int) -> Kind:
 
 
 def share_or_size(low: int, high: int) -> Kind:
-    """Make the kind that accepts a percentage of something, text like `70%`, or a number of bytes as `size` does."""
+    """Accept a percentage such as `70%`, or a number of bytes as in `size`."""
     sizes = size(low, high)
     expected = f"a percentage from 1% to 100%, or a size from {size_text(low)} to {size_text(high)}"
 
@@ -128,9 +127,9 @@ def share_or_size(low: int, high: int) -> Kind:
 
 
 def duration(low: float, high: float = DAY) -> Kind:
-    """Make the kind that accepts a time span from `low` to `high` seconds.
+    """Accept a duration from `low` to `high` seconds.
 
-    A time span is a number of seconds, or text like `500 ms`, `10 s`, `2 min`, `1 h`.
+    A duration is a number of seconds, or text such as `500 ms`, `10 s`, `2 min` or `1 h`.
     """
     expected = (
         f"a duration from {duration_text(low)} to {duration_text(high)}"
@@ -143,7 +142,7 @@ def duration(low: float, high: float = DAY) -> Kind:
             number = value
         elif isinstance(value, str) and (match := _QUANTITY.fullmatch(value)) and match[2] in DURATION_UNITS:
             number = Fraction(match[1]) * DURATION_UNITS[match[2]]
-        # Written so that NaN, which compares with nothing, is refused too.
+        # This form rejects NaN too: comparisons with NaN are false.
         if number is None or not low <= number <= high:
             raise refusal(expected)
         return float(number)
@@ -152,21 +151,21 @@ def duration(low: float, high: float = DAY) -> Kind:
 
 
 def text(pattern: str, expected: str) -> Kind:
-    """Make the kind that accepts text which matches the whole of `pattern`; `expected` says the rule in words."""
+    """Accept text that fully matches `pattern`. `expected` describes the pattern in the error."""
     compiled = re.compile(pattern)
 
     def check(value: object) -> str:
         if isinstance(value, str) and compiled.fullmatch(value):
             return value
-        # `name: 1234` and `name: NO` look right to their writer, but YAML reads a number and a truth value.
+        # `name: 1234` and `name: NO` look like text, but YAML reads a number and a Boolean.
         raise refusal(f"{expected}, in quotes" if isinstance(value, int | float) else expected)
 
-    # ECMA 262, whose regular expressions JSON Schema has, knows no \Z; its $ is the end itself.
+    # JSON Schema uses the regular expressions of ECMA 262, which have no \Z. Their $ matches only at the end.
     return Kind(check, schema={"type": "string", "pattern": "^(?:" + pattern.replace(r"\Z", "$") + ")$"})
 
 
 def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> Kind:
-    """Make the kind of `text` that a reader understands; it says in a ValueError what it expected."""
+    """Accept text that matches `pattern` and that `reader` accepts. The reader's ValueError states the expectation."""
     of_signs = text(pattern, expected)
 
     def check(value: object) -> str:
@@ -181,10 +180,9 @@ def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> Kin
 
 
 def choice(literal: Any, because: str = "") -> Kind:
-    """Make the kind that accepts one of the words of the `Literal` type `literal`.
+    """Accept one of the words of the `Literal` type `literal`.
 
-    `because` ends the refusal with a reason. Where a word is a number, such as "5", the number that YAML makes of it
-    without quotes is meant, too.
+    `because` is appended to the error. If a word is numeric, such as "5", the unquoted number is accepted too.
     """
     words: tuple[str, ...] = get_args(literal)
     numbers = {int(word): word for word in words if word.isdigit()}
@@ -201,7 +199,7 @@ def choice(literal: Any, because: str = "") -> Kind:
 
 
 def one_of(*kinds: Kind) -> Kind:
-    """Make the kind that accepts a value of one of several kinds; the refusal names them all."""
+    """Accept a value of any of several types. The error names them all."""
 
     def check(value: object) -> Any:
         expected = []
@@ -216,7 +214,7 @@ def one_of(*kinds: Kind) -> Kind:
 
 
 def truth() -> Kind:
-    """Make the kind that accepts true or false, and refuses numbers and quoted words."""
+    """Accept true or false, but no numbers or quoted words."""
 
     def check(value: object) -> bool:
         if isinstance(value, bool):
@@ -227,7 +225,7 @@ def truth() -> Kind:
 
 
 def setting() -> Kind:
-    """Make the kind that accepts text, a number or a truth value, which become the text that Spark takes."""
+    """Accept text, a number or a Boolean, and return it as text for Spark."""
 
     def check(value: object) -> str:
         if isinstance(value, bool):
@@ -240,13 +238,13 @@ def setting() -> Kind:
 
 
 def path() -> Kind:
-    """Make the kind that accepts a path.
+    """Accept a path.
 
-    A relative path counts from the validation context's `directory`, which is that of the YAML file.
+    A relative path is relative to `directory` of the validation context, the directory of the YAML file.
     """
 
     def check(value: object, info: ValidationInfo) -> Path:
-        # Neither NUL nor lone surrogates, which YAML's escapes can make, reach the operating system's calls.
+        # YAML escapes can produce NUL and lone surrogates, which operating system calls do not accept.
         if not isinstance(value, str | Path) or not str(value) or not str(value).isprintable():
             raise refusal("a path")
         return Path(info.context["directory"], value) if info.context else Path(value)
@@ -255,7 +253,7 @@ def path() -> Kind:
 
 
 def address() -> Kind:
-    """Make the kind that accepts an address to listen on: an IPv4 or IPv6 address (no brackets), or a host name."""
+    """Accept an address to listen on: an IPv4 or IPv6 address (without brackets), or a host name."""
 
     def check(value: object) -> str:
         if isinstance(value, str) and (_ip(value) is not None or _is_host_name(value)):
@@ -266,7 +264,7 @@ def address() -> Kind:
 
 
 def host_and_port() -> Kind:
-    """Make the kind that accepts `host:port`, an IPv6 address in brackets."""
+    """Accept `host:port`. An IPv6 address must be in brackets."""
 
     def check(value: object) -> str:
         if isinstance(value, str):
@@ -281,13 +279,13 @@ def host_and_port() -> Kind:
 
 
 def host_and_port_of(text: str) -> tuple[str, int]:
-    """Return host and port of text that `host_and_port` accepts."""
+    """Return the host and port of text that `host_and_port` accepts."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def topic_pattern() -> Kind:
-    """Make the kind that accepts an MQTT topic filter, in which a level may be, or hold, %c and %u."""
+    """Accept an MQTT topic filter. Its levels may contain %c and %u."""
 
     def check(value: object) -> str:
         if isinstance(value, str) and 0 < len(value.encode()) <= 65_535 and "\0" not in value:
@@ -300,7 +298,7 @@ def topic_pattern() -> Kind:
 
 
 def network() -> Kind:
-    """Make the kind that accepts an IP address, a network such as 10.0.0.0/8, or `unix`."""
+    """Accept an IP address, a network such as 10.0.0.0/8, or `unix`."""
 
     def check(value: object) -> str:
         try:
@@ -314,7 +312,7 @@ def network() -> Kind:
 
 
 def connections(longest: int) -> Kind:
-    """Make the kind that accepts connection names of MQ, of at most `longest` characters together.
+    """Accept MQ connection names of at most `longest` characters in total.
 
     They are text `host(port),host(port)`, or a list of `host(port)`.
     """
@@ -334,7 +332,7 @@ def connections(longest: int) -> Kind:
 
 
 def url(*schemes: str) -> Kind:
-    """Make the kind that accepts a URL of one of these schemes."""
+    """Accept a URL with one of the given schemes."""
     expected = f"a URL that begins with {_either(tuple(f'{scheme}://' for scheme in schemes))}"
 
     def check(value: object) -> str:
@@ -348,23 +346,23 @@ def url(*schemes: str) -> Kind:
 
 
 def without_password(url: str) -> str:
-    """Return `url` without the user and password that may stand before its host (RFC 3986, section 3.2.1)."""
+    """Return `url` without user and password (RFC 3986, section 3.2.1)."""
     scheme, separator, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only programs of this machine reach `address`.
+    """Return whether `address` can be reached from this machine only.
 
-    Of the host names, `localhost` alone is believed.
+    `localhost` is the only host name that counts as loopback.
     """
     parsed = _ip(address)
     return parsed.is_loopback if parsed is not None else address.lower() == "localhost"
 
 
 def same_address(address: str) -> str:
-    """Return a form of `address` that is equal for equal addresses: `::1` and `0:0::1`, `localhost` and `127.0.0.1`."""
+    """Return a normalized `address`, equal for `::1` and `0:0::1`, and for `localhost` and `127.0.0.1`."""
     parsed = _ip(address)
     if parsed is not None:
         return str(parsed)
@@ -372,12 +370,12 @@ def same_address(address: str) -> str:
 
 
 def endpoint(address: str, port: int) -> str:
-    """Return `address:port`, with the brackets that an IPv6 address needs (RFC 3986, section 3.2.2)."""
+    """Return `address:port`, with an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def size_text(number: int) -> str:
-    """Return `number` bytes in the largest binary unit that takes the number whole.
+    """Return `number` bytes in the largest binary unit that needs no fraction.
 
     4194304 is `4 MiB`, 4194305 is `4194305 B`.
     """
@@ -388,7 +386,7 @@ def size_text(number: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return `seconds` in the largest unit that takes the number whole: 120.0 is `2 min`, 0.5 is `500 ms`."""
+    """Return `seconds` in the largest unit that needs no fraction: 120.0 is `2 min`, 0.5 is `500 ms`."""
     exact = Fraction(str(seconds))
     for name in ("h", "min", "s"):
         if exact and (exact / DURATION_UNITS[name]).denominator == 1:
@@ -397,7 +395,7 @@ def duration_text(seconds: float) -> str:
 
 
 def listing(words: list[str], last: str) -> str:
-    """Return `words` as a phrase: `a, b or c` for `last` = "or"."""
+    """Join `words`: `a, b or c` if `last` is "or"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
@@ -406,9 +404,9 @@ def _either(words: tuple[str, ...] | dict[str, Any]) -> str:
 
 
 def _quantity(number: dict[str, Any], units: dict[str, Any], flag: str = "") -> dict[str, Any]:
-    """Return the JSON Schema of a number, or of text with a number and one of `units` (`flag` "i": in any case)."""
+    """Return the JSON Schema of a number, or a number with one of `units` (`flag` "i": ignore case)."""
     names = "|".join(units)
-    if flag:  # ECMA 262 has no flags inside a pattern
+    if flag:  # ECMA 262 has no inline flags
         names = "|".join("".join(f"[{letter.upper()}{letter.lower()}]" for letter in name) for name in units)
     return {"anyOf": [number, {"type": "string", "pattern": rf"^[0-9]{{1,20}}(\.[0-9]{{1,9}})? *({names})$"}]}
 
@@ -421,7 +419,7 @@ def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _is_host_name(name: str) -> bool:
-    # A last label of digits alone is a mistyped IPv4 address (RFC 1123, section 2.1, relies on it), such as 10.0.0.256.
+    # A numeric last label means a mistyped IPv4 address such as 10.0.0.256 (RFC 1123, section 2.1).
     return _HOST_NAME.fullmatch(name) is not None and not name.rpartition(".")[2].isdigit()
 
 
@@ -432,7 +430,7 @@ def _is_connection(name: str) -> bool:
     return _ip(match[1]) is not None or _is_host_name(match[1])
 
 
-# "Rules for naming IBM MQ objects": up to 48 characters of this set, up to 20 for a channel. Case matters.
+# "Rules for naming IBM MQ objects": up to 48 of these characters, up to 20 for a channel. Case matters.
 _OBJECT_NAME = text(r"[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %")
 _CHANNEL_NAME = text(r"[A-Za-z0-9._/%]{1,20}", "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %")
 _USER_NAME = text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters without blanks")
@@ -447,18 +445,18 @@ FilePath = Annotated[Path, path()]
 
 
 class Section(BaseModel):
-    """A mapping of the YAML file: it cannot be changed once read, and every key it does not know is an error."""
+    """A mapping in the YAML file. It is immutable and rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
-    """Keys that somebody may well write here, and must not: what is expected instead of each."""
+    """Likely but rejected keys -> what is expected instead."""
 
 
 def without_empty(data: Any, *keys: str) -> Any:
-    """Return `data` without those of `keys` that have no value.
+    """Return `data` without those of `keys` whose value is null.
 
-    A heading whose lines are all commented out means defaults.
+    A heading whose lines are all commented out stands for its defaults.
     """
     if not isinstance(data, Mapping):
         return data

@@ -1,6 +1,6 @@
 """YAML mappings between MQTT topics and MQ queues, as pure functions.
 
-`rules` contains templates, filters, loops and checks. `envelope`, `payload` and `message_view` convert and show messages. The
-configuration is `bridge.config`, the mappings run in `bridge.service.mappings`, and the conversion of a publication that no
-mapping changes is `bridge.telemetry`.
+`rules` contains templates, filters, loop detection and checks. `made_message`, `payload` and `message_view` build, convert
+and display messages. Related packages: `bridge.config` (configuration), `bridge.service.mappings` (running mappings) and
+`bridge.telemetry` (conversion without a mapping).
 """

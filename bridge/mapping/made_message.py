@@ -1,4 +1,4 @@
-"""Messages that a person makes: of a body and properties, with the MQMD that goes with them."""
+"""Messages built from a body and properties, for commands and the console."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 def descriptor(
     body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None
 ) -> MQMD:
-    """Make the MQMD of a body: text (MQFMT_STRING) in the CCSID given, or in UTF-8 if it is that, else MQFMT_NONE.
+    """Return the MQMD for a body: text (MQFMT_STRING) in the given CCSID or in UTF-8, otherwise MQFMT_NONE.
 
-    What is not asked for is left to the attributes of the queue or topic. `expiry` is in tenths of a second.
+    Unless specified, persistence and priority are those of the queue or topic. `expiry` is in tenths of a second.
     """
     format_ = cmqc.MQFMT_STRING
     if ccsid is None:
@@ -36,7 +36,7 @@ def descriptor(
 
 
 def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
-    """Make a message of these data: of this Format and CCSID, or as `mqbridge mq put` would put it."""
+    """Return a message with the given data, Format and CCSID. None selects the values of `mqbridge mq put`."""
     md = descriptor(data, persistent=False, priority=None, expiry=None)
     if format_ is not None:
         md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
@@ -46,7 +46,7 @@ def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
 
 
 def with_properties(message: Message, properties: Mapping[str, str]) -> Message:
-    """Return the message with these message properties, in an RFH2 in front of its data."""
+    """Return the message with these message properties, in an RFH2 before its data."""
     md = message.md
     header = RFH2(
         Format=md.Format,

@@ -1,4 +1,4 @@
-"""A message for people and for programs: its MQMD, the headers in front of its body, and the body."""
+"""Display of messages as text and JSON: MQMD, headers and body."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEX_LINE = 16
 
 
 class MessageView:
-    """A message as MQGET returned it, taken apart. A header that cannot be read counts as body, with all behind it."""
+    """The parts of a message as returned by MQGET. A malformed header, with everything after it, counts as body."""
 
     def __init__(self, md: MQMD, data: bytes) -> None:
         self.md = md
@@ -28,10 +28,11 @@ class MessageView:
         self.body = chain.body
 
     def json(self) -> Json:
-        """Return the message as one JSON object.
+        """Return the message as a JSON object.
 
-        `md`: the MQMD of MQGET; `rfh2`: one object for each MQRFH2; `xqh`, `dlh`, `mde`: only where there is one;
-        `body` with its `bodyEncoding`, which is utf-8 where the bytes allow it and base64 otherwise.
+        `md` is the MQMD of MQGET. `rfh2` contains one object for each MQRFH2. `xqh`, `dlh` and `mde` are present only if the
+        message has such a header. `body` is encoded according to `bodyEncoding`: utf-8 if the bytes are valid UTF-8,
+        otherwise base64.
         """
         view: Json = {"md": md_json(self.md), "rfh2": []}
         for header in self.headers:
@@ -51,9 +52,9 @@ class MessageView:
         return view
 
     def text(self, *, verbose: bool = False, defaults: bool = True) -> str:
-        """Return the body as text, or as a hex dump when it is none; `verbose` puts MQMD and headers in front.
+        """Return the body as text, or as a hex dump if it is binary. With `verbose`, the MQMD and the headers precede it.
 
-        `defaults` says whether fields of the MQMD are shown that have their default value.
+        If `defaults` is false, MQMD fields with their default value are omitted.
         """
         body = body_text(self.body)
         if not verbose:
@@ -64,7 +65,7 @@ class MessageView:
         return "\n".join([*lines, f"body ({len(self.body)} bytes)", body])
 
     def parts(self, *, defaults: bool = True) -> Iterator[tuple[str, Json]]:
-        """Yield the MQMD and the headers, each with its name; `defaults` is as in `text`."""
+        """Yield the name and fields of the MQMD and of each header. `defaults` as in `text`."""
         md, usual = md_json(self.md), {} if defaults else md_json(MQMD())
         yield "MQMD", {name: value for name, value in md.items() if usual.get(name) != value}
         for header in self.headers:
@@ -80,7 +81,7 @@ class MessageView:
 
 
 def md_json(md: MQMD) -> Json:
-    """Return an MQMD by IBM's field names: those of its version; byte fields in hexadecimal, characters trimmed."""
+    """Return the fields of an MQMD, up to its version, by IBM's names: byte fields in hexadecimal, characters trimmed."""
     return _structure(md, MQMD_LAYOUTS[md.Version if md.Version in MQMD_LAYOUTS else cmqc.MQMD_VERSION_1].fields)
 
 
@@ -98,7 +99,7 @@ def _structure(structure: object, fields: tuple[str, ...]) -> Json:
 
 
 def _characters(value: bytes) -> str:
-    """Return an MQCHAR field without its padding; a NUL ends it, as it does for IBM MQ."""
+    """Return an MQCHAR field without padding. A NUL ends it, as in IBM MQ."""
     return value.partition(b"\0")[0].decode(errors="replace").rstrip()
 
 
@@ -124,7 +125,7 @@ def _rfh2(header: RFH2) -> Json:
 
 
 def _content(folder: Folder) -> Any:
-    """Return what a folder says, or its NameValueData as it stands where that cannot be parsed."""
+    """Return the content of a folder, or its raw NameValueData if it is malformed."""
     try:
         return _plain(folder.content)
     except MalformedHeader:
@@ -132,9 +133,9 @@ def _content(folder: Folder) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a folder as JSON has it.
+    """Convert a value of a folder to JSON.
 
-    Bytes are in hexadecimal, numbers that JSON lacks are the words of the RFH2.
+    Bytes become hexadecimal. NaN and infinity become the words of the RFH2.
     """
     match value:
         case dict():
@@ -162,7 +163,7 @@ def _dlh(header: MQDLH) -> Json:
 
 
 def fields(view: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names and values of what is in a view as text; a nested value has a dotted name."""
+    """Yield the names and values of a view as text. Nested values have dotted names."""
     for name, value in view.items():
         if isinstance(value, dict):
             yield from fields(value, f"{prefix}{name}.")
@@ -174,7 +175,7 @@ def fields(view: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def body_text(body: bytes) -> str:
-    """Return the body if it is text that a terminal shows as such, else a hex dump."""
+    """Return the body as text if it is printable UTF-8, otherwise as a hex dump."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

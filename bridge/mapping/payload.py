@@ -1,4 +1,4 @@
-"""Payload conversion: between UTF-8, which MQTT has, and the CCSIDs of MQ; and what has to be JSON."""
+"""Payload conversion between UTF-8 (MQTT) and the CCSIDs of MQ, and JSON parsing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import CharacterSet, character_set
 
-#: Bytes of a payload that an error message shows.
+#: Maximum number of payload bytes in an error message.
 _SHOWN = 40
 
 
 def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
-    """Decode text in a CCSID, or raise Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
+    """Decode text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
     characters = character_set(ccsid, encoding)
     if characters is None:
         raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid}, which the message says it has, is not known here")
@@ -28,16 +28,16 @@ def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
 
 
 def utf_8(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> bytes:
-    """Convert text in a CCSID to UTF-8, or raise Unmappable as `text_of`.
+    """Convert text in a CCSID to UTF-8. Raises Unmappable like `text_of`.
 
-    Text that is UTF-8 already stays the very bytes.
+    UTF-8 is returned unchanged.
     """
     text = text_of(data, ccsid, encoding)
     return data if ccsid == CCSID_UTF8 else text.encode()
 
 
 def in_ccsid(data: bytes, ccsid: int) -> bytes:
-    """Convert text in UTF-8 to another CCSID, or raise Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
+    """Convert UTF-8 text to another CCSID. Raises Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
     text = text_of(data, CCSID_UTF8)
     if ccsid == CCSID_UTF8:
         return data
@@ -51,7 +51,7 @@ def in_ccsid(data: bytes, ccsid: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def target(ccsid: int) -> CharacterSet:
-    """Return the character set to convert to, or raise Unmappable."""
+    """Return the target character set. Raises Unmappable."""
     characters = character_set(ccsid)
     if characters is None:
         raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid}, which the mapping asks for, is not known here")
@@ -59,9 +59,9 @@ def target(ccsid: int) -> CharacterSet:
 
 
 def document_of(data: bytes) -> Any:
-    """Parse the JSON document in UTF-8, or raise Unmappable.
+    """Parse a JSON document in UTF-8. Raises Unmappable.
 
-    The JSON is that of RFC 8259, with no NaN, and no number beyond those of a double.
+    Only JSON according to RFC 8259 is accepted: no NaN, and no numbers beyond the range of a double.
     """
     try:
         return msgspec.json.decode(data)
@@ -71,7 +71,7 @@ def document_of(data: bytes) -> Any:
 
 
 def json_object(members: dict[str, str]) -> bytes:
-    """Encode a JSON object of strings, compact, in the order given."""
+    """Encode a JSON object of strings without white space, in the given order."""
     return msgspec.json.encode(members)
 
 

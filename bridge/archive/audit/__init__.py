@@ -1,1 +1,1 @@
-"""The audit: was all that came in delivered, once, in time, and in order?"""
+"""The audit: checks whether all messages were delivered, once, in time, and in order."""

@@ -1,4 +1,4 @@
-"""The audit as a whole: reads an archive, judges each client, topic and QoS, and tells what broke the promise."""
+"""The audit: reads an archive, checks the deliveries of each client, topic and QoS, and reports breaches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bridge.archive.audit.verdict import Counts, Finding, findings
 from bridge.archive.database import MEMORY, Database, moment, opened
 from bridge.archive.history import NEVER, History
 
-#: What was published so long before and after the time asked for is paired as well, so that its edges are not taken for
-#: losses: clocks differ, and messages that are alike are told apart by their order only.
+#: Publications this long before and after the requested time are paired as well. Otherwise, clock differences would look like
+#: losses, and identical messages, which are distinguished only by their order, would be paired incorrectly.
 MARGIN: Final = timedelta(minutes=5)
-#: Examples of breaches that are looked up.
+#: Maximum number of examples.
 EXAMPLES: Final = 10
 
 _HISTORY: Final = """
@@ -33,34 +33,34 @@ FROM archive WHERE sequence BETWEEN $least AND $most AND sequence IN $numbers
 
 
 class Example(msgspec.Struct):
-    """A row of the archive that shows a breach."""
+    """A row of the archive that demonstrates a breach."""
 
     breach: str
     row: dict[str, Any]
 
 
 class Audit(msgspec.Struct):
-    """The result. `held` is the answer: nothing was lost, doubled, out of order, or (where a limit was set) late."""
+    """The result. `held` means that no message was lost, duplicated, out of order, or (if there is a limit) late."""
 
     held: bool
-    #: rows of the archive in that time
+    #: number of examined rows
     rows: int
     start: datetime | None
     end: datetime | None
     late_limit: float | None
     totals: Counts
     by_qos: dict[str, Counts]
-    #: those with breaches first, then by number of deliveries
+    #: those with breaches first, then those with the most deliveries
     findings: list[Finding]
     examples: list[Example]
-    #: times in which rows are missing in the archive
+    #: periods with missing rows
     gaps: list[dict[str, Any]]
-    #: by mapping; they have no part in `held`
+    #: by mapping. They do not affect `held`
     mappings: list[MappingCounts] = []
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no client had to get a message, and none got one."""
+        """Whether no delivery was expected, and none found."""
         return self.totals == Counts()
 
 
@@ -72,11 +72,11 @@ def audit(
     late: float | None = None,
     memory: str = MEMORY,
 ) -> Audit:
-    """Judge what was published from `start` to before `end` (None: all there is); `late` is a limit in seconds.
+    """Audit the publications from `start` up to, but not including, `end` (None: no limit). `late` is in seconds.
 
     Several directories count as one archive. Raises bridge.archive.database.NoRows and duckdb.Error.
     """
-    # Each day begins with the subscriptions that stand; deliveries may come long after `end`.
+    # Each day starts with rows of the current subscriptions. Deliveries may be long after `end`.
     since = None if start is None else (start - MARGIN).replace(hour=0, minute=0, second=0, microsecond=0)
     low = 0 if start is None else int(start.timestamp() * 1_000_000)
     high = NEVER if end is None else int(end.timestamp() * 1_000_000)
@@ -114,7 +114,7 @@ def audit(
 def _history(database: Database) -> History:
     history = History()
     history.read(database.records(_HISTORY))
-    # The last rows that the bridge wrote before it was killed may be those of messages.
+    # The last row before the bridge was killed may be that of a message, which the history does not contain.
     for gap in history.gaps:
         if gap.rows is None:
             query = "SELECT max(epoch_us(settled)) FROM archive WHERE sequence < $sequence"

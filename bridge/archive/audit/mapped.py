@@ -1,4 +1,4 @@
-"""What mappings took, and what became of it: counted for each mapping. It breaks no promise to a client."""
+"""Counts of the messages that each mapping took, and of their outcomes. They do not affect the result of the audit."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from bridge.archive.database import Database
 
 
 class MappingCounts(msgspec.Struct):
-    """The messages of one mapping, counted; `slowest` in seconds from when it was put or came to its commit."""
+    """Numbers of messages of one mapping. `slowest` is in seconds from put or receipt to commit."""
 
     mapping: str
-    #: in units of work that were committed
+    #: in committed units of work
     taken: int = 0
     #: put to MQ, or published to a link
     put: int = 0
     dead_lettered: int = 0
-    #: not for the mapping, cut because it had come round, or given up where it is sent once at most
+    #: filtered out, stopped because of a loop, or dropped with guarantee at-most-once
     discarded: int = 0
-    #: of those put: again. The same MsgId from MQ; from a link the same publisher, message id, topic and payload, with DUP
+    #: duplicates among those put: the same MsgId from MQ, or from a link the same publisher, message id, topic and payload
+    #: with DUP
     doubled: int = 0
-    #: of those put: later than allowed
+    #: those put after the time limit
     late: int = 0
     slowest: float | None = None
 
 
-# Message identifiers are used again: without DUP the same identifier is another message.
+# Message identifiers are reused. Without DUP, the same identifier is another message.
 _COUNTS = """
 WITH mapped AS (
     SELECT *, outcome IN ('put', 'acknowledged', 'delivered') AS arrived, epoch_us(settled) - epoch_us(received) AS taken,
@@ -54,7 +55,7 @@ FROM mapped LEFT JOIN repeated USING (client_id) GROUP BY client_id ORDER BY cli
 
 
 def mapping_counts(database: Database, *, start: int, end: int, late: int | None) -> list[MappingCounts]:
-    """Count the messages that were put, or came, from `start` to before `end`.
+    """Count the messages put or received from `start` up to, but not including, `end`.
 
     Times, and the limit `late`, are in microseconds.
     """

@@ -1,8 +1,8 @@
-"""Comparison of the deliveries that had to take place with those that did: QoS 1 at least once, QoS 2 exactly once, in order.
+"""Comparison of expected and actual deliveries: QoS 1 at least once, QoS 2 exactly once, in order.
 
-A publication (row `in`) is expected by each client whose subscriptions match its topic. A delivery (row `out`) belongs to it
-if client, publisher, topic, message identifier of the publisher and hash of the payload agree. Of several alike, the k-th
-delivery belongs to the k-th expected one.
+A publication (row `in`) is expected by each client whose subscriptions match its topic. A delivery (row `out`) matches the
+publication if client, publisher, topic, the publisher's message identifier and the hash of the payload agree. If several
+match, the k-th delivery belongs to the k-th expected one.
 """
 
 from __future__ import annotations
@@ -16,61 +16,61 @@ from bridge.archive.database import Database
 from bridge.archive.filter_tree import FilterTree
 from bridge.archive.history import History
 
-#: Seconds that a message for a connected client may be under way when the archive ends, unless --late says other.
+#: Seconds for which a message to a connected client may be pending at the end of the archive, unless --late is given.
 PATIENCE: Final = 60.0
 
 
 class Counts(msgspec.Struct):
-    """Deliveries, counted. `lost`, `doubled`, `disordered` (and `late`, where a limit is given) break the promise."""
+    """Numbers of deliveries. `lost`, `doubled`, `disordered` (and `late`, if a limit is given) are breaches."""
 
-    #: had to be delivered
+    #: deliveries that were required
     expected: int = 0
-    #: came to the client: acknowledged, or written with QoS 0
+    #: delivered to the client: acknowledged, or written with QoS 0
     delivered: int = 0
-    #: QoS 1 and 2: acknowledged to the publisher, and not delivered
+    #: QoS 1 and 2: acknowledged to the publisher, but not delivered
     lost: int = 0
     #: QoS 0 or 2: delivered again
     doubled: int = 0
-    #: delivered behind a later message of the same publisher, topic and QoS
+    #: delivered after a later message of the same publisher, topic and QoS
     disordered: int = 0
-    #: delivered later than allowed; counted from when the client was there to take it
+    #: delivered after the time limit, which starts when the client is connected
     late: int = 0
     #: QoS 0: not delivered, which is allowed
     missing: int = 0
     #: QoS 1: delivered again, which is allowed
     repeated: int = 0
-    #: waits for a client that is away, or is under way
+    #: still waiting for the client, or in transit
     pending: int = 0
-    #: its session ended before it was delivered
+    #: the session ended before the delivery
     ended: int = 0
     #: on the dead-letter queue
     dead_lettered: int = 0
-    #: expired, or (QoS 0) its client was too slow
+    #: expired, or (QoS 0) the client was too slow
     discarded: int = 0
-    #: not delivered, or again, as far as the archive tells; but rows are missing there
+    #: apparently not delivered, or delivered again, but rows are missing in that period
     unknown: int = 0
-    #: delivered, and the publication is not in the archive in this time
+    #: delivered, but the publication is not in the examined part of the archive
     unmatched: int = 0
 
     def add(self, other: Counts) -> None:
-        """Count what the other has counted as well."""
+        """Add the counts of `other` to these."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-#: What breaks the promise, whatever is asked; each has an example.
+#: The kinds of breaches that do not depend on options. Each is reported with an example.
 BROKEN: Final = ("lost", "doubled", "disordered")
 
 
 class Finding(msgspec.Struct):
-    """The counts of one client, topic and QoS; `slowest` in seconds from commit to acknowledgement, None without any."""
+    """The counts of one client, topic and QoS. `slowest` is in seconds from commit to acknowledgement, or None."""
 
     client_id: str
     topic: str
     qos: int
     counts: Counts
     slowest: float | None
-    #: by kind of breach the number of its first row
+    #: kind of breach -> number of its first row
     first: dict[str, int] = {}
 
     @property
@@ -79,7 +79,7 @@ class Finding(msgspec.Struct):
         return -counts.lost - counts.doubled - counts.disordered, -counts.expected, self.client_id, self.topic, self.qos
 
 
-# Client identifiers and topics become numbers, so that rows are short and quickly compared.
+# Client identifiers and topics become numbers, which are small and fast to compare.
 _NAMES = """
 CREATE TYPE name AS ENUM (
     SELECT DISTINCT unnest([client_id, publisher, topic]) FROM archive WHERE {near} AND direction IN ('in', 'out')
@@ -89,7 +89,7 @@ CREATE TYPE name AS ENUM (
 """
 
 # One row for each expected and each actual delivery, with null in the columns of the other kind. A client with several
-# subscriptions for a topic has to get one delivery, and may get one for each (MQTT-3.3.5-1): rank 0 is the required one.
+# subscriptions for a topic must get one delivery, and may get one for each (MQTT-3.3.5-1). Rank 0 is the required one.
 _DELIVERIES = """
 CREATE VIEW deliveries AS
 WITH messages AS (
@@ -129,7 +129,7 @@ SELECT client_id::name, publisher, topic, message_id, payload_hash, NULL, NULL, 
 FROM messages WHERE direction = 'out' AND NOT retain AND publisher <> '' AND replayed IS NULL
 """
 
-# Sorting is slow: only rows that are not the only ones of their kind are numbered.
+# Sorting is slow, so only rows with duplicates are numbered.
 _FINDINGS = """
 WITH alike AS MATERIALIZED (
     SELECT client, publisher, topic, message_id, payload_hash FROM deliveries GROUP BY ALL
@@ -197,10 +197,10 @@ FROM verdicts GROUP BY client, topic, qos, verdict
 def findings(
     database: Database, history: History, *, near: str, start: int, end: int, archive_end: int, late: int | None
 ) -> list[Finding]:
-    """Judge what was published from `start` to before `end`; those with breaches come first, then by number of deliveries.
+    """Return the findings for publications from `start` up to, but not including, `end`.
 
-    `near` selects the rows that are paired, `archive_end` is the end of the archive. Times, and the limit `late`, are in
-    microseconds.
+    Findings with breaches come first, then those with the most deliveries. `near` is an SQL condition that selects the rows
+    to pair, and `archive_end` is the end of the archive. Times, and the limit `late`, are in microseconds.
     """
     kinds = ", ".join(f"'{kind}'" for kind in Counts.__struct_fields__)
     database.run(f"CREATE TYPE kind AS ENUM ({kinds})")
@@ -231,7 +231,7 @@ def findings(
 
 
 def _create_tables(database: Database, history: History, near: str) -> None:
-    """Create the tables of clients, their connections and their subscriptions by topic."""
+    """Create the tables of clients, of their connections, and of their subscriptions by topic."""
     clients = history.clients.items()
     database.create_table(
         "clients",

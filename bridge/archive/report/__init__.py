@@ -1,1 +1,1 @@
-"""The report: what passed the bridge, by topic, client, QoS, size and hour, how long it took, and what could not pass."""
+"""The report: traffic by topic, client, QoS, size and hour, delivery times, and undelivered messages."""

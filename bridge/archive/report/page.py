@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no network, no script, readable in light and dark."""
+"""The HTML page of a report. It is self-contained: no network access and no scripts, with light and dark styles."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from bridge.archive.report.section import Report, Section, cell, number, period
 
 
 def page(report: Report) -> str:
-    """Return the whole page."""
     return _environment().get_template("report.html").render(report=report, period=period)
 
 
 def drawn(section: Section) -> Markup:
-    """Return the chart of a section that has rows, as SVG."""
+    """Return the chart of a section as SVG. The section must have rows."""
     charts: Any = _environment().get_template("charts.html").module
     return Markup(charts.chart(section))
 
@@ -42,5 +41,5 @@ def _place(name: str, columns: list[str]) -> int:
 
 
 def _most(rows: list[list[Any]], places: list[int]) -> float:
-    """Return the greatest value in some columns, or 1 if all are 0: the scale of a chart."""
+    """Return the maximum of some columns, or 1 if all values are 0: the scale of a chart."""
     return max((row[place] or 0 for row in rows for place in places), default=0) or 1

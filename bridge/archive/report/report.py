@@ -1,4 +1,4 @@
-"""The figures of a report: a query for each section."""
+"""The figures of a report: one query per section."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bridge.archive.history import NEVER
 from bridge.archive.report.section import Report, Section
 from bridge.archive.schema import Outcome
 
-#: Upper ends of the classes of sizes, in bytes, with their names; what is above the last is `more`.
+#: Upper bounds of the size classes in bytes, and their names. The class above the last is `more`.
 SIZES: Final = ((0, "empty"), (64, "to 64 B"), (1 << 10, "to 1 KiB"), (1 << 14, "to 16 KiB"), (1 << 18, "to 256 KiB"),
                 (1 << 20, "to 1 MiB"))  # fmt: skip
 LARGER: Final = "more"
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
-#: A delivery may be settled so long before the end of the last hour of a report and be written in the next.
+#: Maximum time between settling a delivery and writing it. Deliveries of the last hour may be in files of the next.
 _LAG: Final = timedelta(hours=1)
 _HOUR: Final = 3_600_000_000
 
@@ -28,8 +28,8 @@ _TRAFFIC: Final = {
     "delivered bytes": "coalesce(sum(size) FILTER (outcome IN ('delivered', 'acknowledged')), 0)",
 }
 _SIZE_CLASS: Final = f"CASE {' '.join(f'WHEN size <= {most} THEN {name!r}' for most, name in SIZES)} ELSE '{LARGER}' END"
-# The time from the put until the acknowledgement (QoS 0: until it is written), while the client was away included. Times are
-# rounded to four digits, so that there are few of them to count.
+# The time from put to acknowledgement (QoS 0: to write), including the time that the client was disconnected. Times are
+# rounded to four digits, to limit the number of distinct values.
 _LATENCY: Final = f"""
 WITH deliveries AS (
     SELECT qos, greatest(epoch_us(settled) - epoch_us(received), 0) AS taken
@@ -72,9 +72,9 @@ def report(
     levels: int = 2,
     top: int = 20,
 ) -> Report:
-    """Return the figures of what was settled from `start` to before `end`.
+    """Return the figures of all messages settled from `start` up to, but not including, `end` (None: no limit).
 
-    Topics are cut to `levels`, long lists to `top`. Raises bridge.archive.database.NoRows and duckdb.Error.
+    Topics are truncated to `levels`, long lists to `top` rows. Raises bridge.archive.database.NoRows and duckdb.Error.
     """
     low = 0 if start is None else int(start.timestamp() * 1_000_000)
     high = NEVER if end is None else int(end.timestamp() * 1_000_000)
@@ -115,7 +115,7 @@ def report(
 
 
 def latency(database: Database) -> Section:
-    """Return the percentiles of the time that deliveries took, by QoS."""
+    """Return the percentiles of delivery times, by QoS."""
     names = [f"p{part * 100:g}" for part in PERCENTILES]
     title = "Milliseconds from put to acknowledgement (QoS 0: until written), by QoS"
     return _section(database, "latency", title, ["qos", "messages", *names, "longest"], _LATENCY, names[:3], "ms")

@@ -1,4 +1,4 @@
-"""The parts of a report, and how its values are written."""
+"""The sections of a report, and the formatting of its values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Section(msgspec.Struct):
-    """A table of the report: the first column is what the others are of. `chart` names the columns to draw."""
+    """A table of the report. The first column is the key of each row, and `chart` lists the columns to plot."""
 
     key: str
     title: str
@@ -20,7 +20,7 @@ class Section(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """All sections, for the time from `start` to before `end` by when messages were settled."""
+    """All sections, for messages settled from `start` up to, but not including, `end`."""
 
     start: datetime | None
     end: datetime | None
@@ -29,21 +29,21 @@ class Report(msgspec.Struct):
 
 
 def number(value: float) -> str:
-    """Return a number as a person reads it."""
+    """Format a number for display."""
     if isinstance(value, float) and value != int(value):
         return f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
     return f"{int(value):,}"
 
 
 def cell(value: Any) -> str:
-    """Return a value of a table as text."""
+    """Format a value of a table."""
     if value is None:
         return "–"
     return number(value) if isinstance(value, int | float) else str(value)
 
 
 def period(start: datetime | None, end: datetime | None) -> str:
-    """Return a time span in words."""
+    """Describe a time range."""
     if start is None and end is None:
         return "all there is"
     words = [f"{word} {value:%Y-%m-%d %H:%M:%S} UTC" for word, value in (("from", start), ("to", end)) if value is not None]

@@ -1,6 +1,6 @@
-"""The YAML mappings as pure functions: templates, filters, rules to MQ and to MQTT, and the checks of them.
+"""The rules of YAML mappings as pure functions: templates, filters, conversion in both directions, and checks.
 
-`rule` makes the rule of a mapping's configuration, by `attributes`, `template`, `filter` and `scope`. `check` and `loops`
-look at mappings before they run; `trial` tries one on a message. What a publication is to MQ where a mapping says nothing is
-in `bridge.telemetry`.
+`rule` builds a rule from the configuration of a mapping, using `attributes`, `template`, `filter` and `scope`. `check` and
+`loops` validate mappings before they run. `trial` tests a mapping with one message. `bridge.telemetry` converts everything
+that a mapping does not specify.
 """

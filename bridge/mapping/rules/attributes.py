@@ -1,6 +1,6 @@
-"""The attributes of mappings that are templates: read and checked by the table of `bridge.config.mapping`.
+"""Parsing and validation of the templates in mapping attributes, driven by the attribute table in `bridge.config.mapping`.
 
-A rule reads them when it is made, and fills them for each message. Which fields of a message they use, the table says, too.
+A rule parses the templates once and renders them for each message. The table also determines which message fields they use.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bridge.telemetry.message import Unmappable
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
-#: Folders of names that people write for fields of a JSON payload; no message has them.
+#: Folder names that users write for fields of a JSON payload. No message has such folders.
 _PAYLOAD_FOLDERS = ("$", "payload")
 
-#: Fields of an MQMD that every rule to MQTT looks at.
+#: MQMD fields that every rule to MQTT uses.
 _MD_ALWAYS = frozenset(
     ("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId")
 )
-#: Bytes of a payload, more than there ever are.
+#: A number of bytes beyond the size of any payload.
 _LONGEST = 2**40
 _MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
@@ -35,10 +35,10 @@ Made = TypeVar("Made")
 
 
 class CheckedTemplate:
-    """A template, and what it has to come out as: read when a rule is made, filled and checked for each message.
+    """A template with the check for its result: parsed once, rendered for each message.
 
-    `captures` are the names that the mapping's source has; `of_publication` says that messages are publications, which
-    have no MQMD. Raises RuleError, also for a template without names whose text is not what it has to be.
+    `captures` are the capture names of the mapping's source. `of_publication` means that messages are publications, which
+    have no MQMD. Raises RuleError, also if a template without names fails the check.
     """
 
     __slots__ = ("_check", "_constant", "template")
@@ -64,16 +64,16 @@ class CheckedTemplate:
                 located(location, _refuse, str(error))
 
     def of(self, scope: Scope) -> Any:
-        """Return the value of the attribute for a message, or raise Unmappable."""
+        """Return the value of the attribute for a message. Raises Unmappable."""
         if self._constant is not None:
             return self._constant
         return self._check(self.template.render(scope))
 
 
 def read_templates(config: AnyMapping, captures: Collection[str]) -> dict[str, dict[str, CheckedTemplate]]:
-    """Return the templates of a mapping by the part of the message that they set, and the field of it. Raises RuleError.
+    """Return the templates of a mapping, by message part and field. Raises RuleError.
 
-    Properties, and members of a payload, are by their names.
+    Properties, and members of a payload, are listed by name.
     """
     parts: dict[str, dict[str, CheckedTemplate]] = defaultdict(dict)
     for location, attribute, text in templates_of(config):
@@ -86,15 +86,15 @@ def checked_template(
     config: AnyMapping, captures: Collection[str], location: tuple[str, ...], attribute: Attribute, text: str
 ) -> CheckedTemplate:
     """Return a template of a mapping with its check. Raises RuleError."""
-    assert attribute.target.check is not None  # that is part of the table
+    assert attribute.target.check is not None  # guaranteed by `attributes_of`
     check = CHECKS[attribute.target.check]
     if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and config.destination.link == LOCAL:
-        check = topic_string  # a local client is a subscriber to an MQ topic
+        check = topic_string  # local clients subscribe to MQ topics
     return CheckedTemplate(location, text, check, captures, of_publication=isinstance(config, ToMqMapping))
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
-    """Return the result of `make`, and add to a RuleError that it raises where in the mapping the error is."""
+    """Return the result of `make`, and add the location in the mapping to any RuleError."""
     try:
         return make(*arguments)
     except RuleError as error:
@@ -103,7 +103,7 @@ def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: ob
 
 
 def check_known(name: str, captures: Collection[str], of_publication: bool) -> None:
-    """Raise TemplateError for a name that messages of a direction never have, or that is nearly another name."""
+    """Raise TemplateError for a name that no message of the direction can have, or that differs from a name only in case."""
     if name in captures or name in WORDS:
         return
     if of_publication and name.startswith("md."):
@@ -129,25 +129,25 @@ def _refuse(why: str) -> None:
 
 
 class UsedFields(msgspec.Struct, frozen=True):
-    """The fields that a mapping uses beside topic, client and the other properties, which it always does."""
+    """The fields that a mapping uses, besides topic, client and other properties, which it always uses."""
 
-    #: the payload itself: what a template or a filter reads
+    #: whether a template or a filter reads the payload
     payload: bool = False
-    #: the payload in a template
+    #: whether a template reads the payload
     text: bool = False
-    #: its length: least and most bytes
+    #: minimum and maximum payload size in bytes. None: any size
     size: tuple[int, int] | None = None
-    #: the message id, in more than its own place in the mqtt folder
+    #: whether the message id is used outside its own place in the mqtt folder
     message_id: bool = False
-    #: fields of the MQMD
+    #: MQMD fields
     md: frozenset[str] = _MD_ALWAYS
 
 
 def used_fields_of(config: AnyMapping) -> UsedFields:
-    """Return the fields of a message that a mapping uses: those that its filter and its templates name."""
+    """Return the message fields that the filter and the templates of a mapping use."""
     names = set(config.filter.properties).union(*(template_of(text).names for _, _, text in templates_of(config)))
     least, most = config.filter.min_size, config.filter.max_size
-    # Of message properties, which stand beside a message without an MQRFH2, each has its own value.
+    # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
     return UsedFields(
         payload="text" in names or config.filter.json_path is not None,

@@ -1,6 +1,6 @@
-"""Mistakes and warnings in mappings that only their meaning shows: templates, filters, loops, QoS.
+"""Semantic checks of mappings: templates, filters, loops, QoS.
 
-`bridge.config.load` takes `problems` to tell them with file, line and column; it cannot see what mappings mean itself.
+`bridge.config.load` takes `problems` as a parameter and reports its results with file, line and column.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from bridge.mapping.rules.template import (
 from bridge.mapping.rules.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
-#: A queue manager's name, which the checks of a file do not depend on.
+#: Placeholder for the queue manager's name. The result does not depend on it.
 _ANY = "QM"
 _EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
-    """Return all mistakes in templates, topic filters and filters of each mapping, and the loops to refuse.
+    """Return all mistakes in the templates, topic filters and filters of each mapping, and the rejected loops.
 
-    A loop that the hop mark cuts is not refused (:func:`loops_of` tells those loops), except for a mapping that takes all
-    that it makes itself, and for a loop through a link of MQTT 3.1.1, which carries no mark.
+    Loops that the hop mark stops at run time are allowed (:func:`loops_of` returns them). Two kinds of loops are rejected: a
+    mapping that takes all its own output, and a loop that nothing stops, because its links do not carry the mark.
     """
     found: list[Clash] = []
     right: dict[str, AnyMapping] = {}
@@ -51,12 +51,12 @@ def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]
 
 
 def loops_of(configuration: Configuration) -> list[Loop]:
-    """Return the loops between the mappings of a configuration, which the hop mark cuts at run time."""
+    """Return the loops between the mappings of a configuration, including those that the hop mark stops at run time."""
     return loops(configuration.mappings, configuration.links, configuration.queue_manager.name)
 
 
 def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
-    """Yield the errors of a mapping: part by part, so that all of them are told; then those that only the whole shows."""
+    """Yield the errors of each part of a mapping, and, if there are none, those of the mapping as a whole."""
     faulty = False
     to_mq = isinstance(mapping, ToMqMapping)
     captures: tuple[str, ...] | None = ()
@@ -66,7 +66,7 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
         except RuleError as error:
             faulty, captures = True, None
             yield error
-    if captures is not None:  # else there is no telling which names there are
+    if captures is not None:  # otherwise the valid names are unknown
         for where, attribute, text in templates_of(mapping):
             try:
                 checked_template(mapping, captures, where, attribute, text)
@@ -78,7 +78,7 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
         except RuleError as error:
             faulty = True
             yield error
-    # Errors of the mappings below otherwise are reported for those.
+    # Errors of the mappings in `otherwise` are reported there.
     if not faulty and not any(error for other, config in mapping.routes.items() for error in _errors(other, config)):
         try:
             rule_of(name, mapping, _ANY)
@@ -110,12 +110,12 @@ def _refused(loop: Loop, last: AnyMapping) -> Clash:
     return Clash(("mappings", name, "to", key), why)
 
 
-#: The template filter that gives a name without a value one.
+#: The template filter that provides a value if the name has none.
 _DEFAULT = "default"
 
 
 def warnings_of(configuration: Configuration) -> Iterator[str]:
-    """Yield the warnings about the mappings of a configuration, a sentence each."""
+    """Yield the warnings about the mappings of a configuration, one sentence each."""
     for name, mapping in configuration.mappings.items():
         for warning in _warnings_of(mapping, configuration.links):
             yield f"mapping {name}: {warning}"
@@ -139,7 +139,7 @@ def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:
 
 
 def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
-    """Yield a sentence for each topic filter from which several mappings take, all of them with filters."""
+    """Yield a warning for each topic filter that several mappings use, all of them with filters."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, mapping in mappings.items():
         if isinstance(mapping, ToMqMapping):
@@ -190,7 +190,7 @@ def _old(link: LinkConfig | None) -> bool:
 
 
 def _impossible_queue(text: str | None) -> Iterator[str]:
-    """Yield a sentence if no name that the template of a queue makes is a name of a queue."""
+    """Yield a warning if no result of the template can be a queue name."""
     literal = "".join(piece for piece in template_of(text or "").pieces if isinstance(piece, str))
     if literal and not is_object_name(literal):
         yield (
@@ -200,7 +200,7 @@ def _impossible_queue(text: str | None) -> Iterator[str]:
 
 
 def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
-    """Yield what a mapping uses of publications and a link of MQTT 3.1.1 never has."""
+    """Yield warnings about features of publications that a link of MQTT 3.1.1 never provides."""
     texts = (mapping.destination.queue, mapping.destination.queue_manager, mapping.destination.topic)
     for name in sorted({name for text in texts for name in _names_without_default(text) if name.startswith("usr.")}):
         yield (
@@ -221,7 +221,7 @@ def _names_without_default(text: str | None) -> Iterator[str]:
 
 
 def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
-    """Yield a sentence for each name that only a message property can have: without it the message goes nowhere."""
+    """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
     captures = pattern_of(source).names if source is not None else ()
     for name in _names_without_default(destination):
         if "." not in name and name not in WORDS and name not in captures:
@@ -233,7 +233,7 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
 
 
 def _received(mapping: ToMqMapping) -> Iterator[str]:
-    """Yield what a link's subscription, whose QoS the guarantee says, does to publications."""
+    """Yield warnings about the QoS of a link's subscription, which follows from the guarantee."""
     most = GUARANTEED_QOS[mapping.guarantee]
     wanted = mapping.filter.qos
     if wanted is not None and min(wanted) > most:
@@ -243,7 +243,7 @@ def _received(mapping: ToMqMapping) -> Iterator[str]:
 
 
 def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
-    """Yield where the guarantee publishes with another QoS than the mapping says."""
+    """Yield a warning if the guarantee or the link overrides the QoS of the mapping."""
     qos = mapping.attributes.qos
     needed = GUARANTEED_QOS[mapping.guarantee]
     if needed > link.maximum_qos:

@@ -1,4 +1,4 @@
-"""Which messages a mapping takes: its filter, and the filters of the mappings that its `otherwise` names."""
+"""The filter of a mapping, and the filters of the mappings that its `otherwise` names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bridge.telemetry.message import Unmappable
 
 
 class Filterable(Protocol):
-    """What a filter looks at; :mod:`bridge.mapping.rules.scope` has it for both directions."""
+    """The parts of a message that filters use, implemented by :mod:`bridge.mapping.rules.scope` for both directions."""
 
     def __call__(self, name: str, /) -> str | None: ...
     @property
@@ -30,7 +30,7 @@ Test = Callable[[Filterable], bool]
 
 
 class Filter:
-    """Takes those messages of which all is true. Raises FilterError."""
+    """Accepts messages that meet all conditions. Raises FilterError."""
 
     __slots__ = ("_payload_test", "_tests")
 
@@ -49,10 +49,10 @@ class Filter:
             located(location, check_known, name, captures, of_publication)
             tests.append(_of_property(name, wanted))
         if config.json_path is not None:
-            # Few mappings have one, and what it needs takes longer to import than the rest of a mapping.
+            # Imported late: few mappings use it, and its dependencies are slow to import.
             from bridge.mapping.rules.json_filter import json_test
 
-            # last, for it costs the most
+            # last, because it is the slowest
             self._payload_test = located(("filter", "json"), json_test, config.json_path)
             tests.append(self._payload_test)
         self._tests = tuple(tests)
@@ -61,16 +61,16 @@ class Filter:
         return bool(self._tests)
 
     def takes(self, message: Filterable) -> bool:
-        """Return whether the filter takes a message, or raise Unmappable where the headers of the message cannot be read."""
+        """Return whether the filter accepts a message. Raises Unmappable if the headers of the message are malformed."""
         return all(test(message) for test in self._tests)
 
     @property
     def reads_payload(self) -> bool:
-        """Return whether one of the tests is of the payload itself."""
+        """Whether the filter has a condition on the payload content."""
         return self._payload_test is not None
 
     def takes_payload(self, message: Filterable) -> bool:
-        """Return whether the test of the payload itself, if there is one, takes a message, or raise Unmappable."""
+        """Return whether the message meets the condition on the payload content, if any. Raises Unmappable."""
         return self._payload_test is None or self._payload_test(message)
 
 
@@ -106,9 +106,9 @@ def _of_value(wanted: str | int | float) -> Callable[[str | None], bool]:
 
 
 def _number(value: str | None) -> int | float | None:
-    """Return the number that a property is; None where it is none.
+    """Return the number in a property, or None if it is not a number.
 
-    Properties of MQTT are text, and those of MQ come as text here.
+    Properties of MQTT are text, and those of MQ are converted to text before.
     """
     if value is None:
         return None
@@ -137,10 +137,10 @@ class Routes:
         return bool(self._routes)
 
     def accepting(self, topic: str, scope_of: Callable[[dict[str, str], int | None], Filterable]) -> str | None:
-        """Return the name of the first mapping that accepts a message; None if none does.
+        """Return the name of the first mapping that accepts a message, or None.
 
-        `scope_of` makes what a filter looks at, of the captures and the CCSID of that mapping. A mapping accepts also what
-        it dead-letters.
+        `scope_of` builds the filter's input from the captures and the CCSID of that mapping. Messages that a mapping would
+        dead-letter count as accepted.
         """
         for name, pattern, filter_, ccsid in self._routes:
             captures = pattern.captures(topic)

@@ -1,6 +1,6 @@
-"""The JSON filter of a mapping: a filter expression of RFC 9535 on the payload.
+"""The JSON filter of a mapping: an RFC 9535 filter expression on the payload.
 
-Of jsonpath-rfc9535 only the names are used that it makes public, which are the same in its releases 1 and 2.
+Supports releases 1 and 2 of jsonpath-rfc9535, and uses only their public names.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 
 MATCH_TIMEOUT = 0.25
-"""Seconds that the regular expressions of a filter may take for one message.
+"""Time limit for the regular expressions of a filter, per message, in seconds.
 
-The time that some expressions need grows exponentially with the length of the text.
+Some expressions take time exponential in the length of the text.
 """
 _DOT = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|(\.)", re.DOTALL)
 
 
 class _Deadline(threading.local):
-    """When the regular expressions of the filter that this thread evaluates have to be done, as time.monotonic()."""
+    """Per-thread deadline for the regular expressions of the filter under evaluation, as time.monotonic()."""
 
     value = 0.0
 
@@ -38,7 +38,7 @@ _deadline = _Deadline()
 
 
 class _Match:
-    """`match()` or `search()` of RFC 9535, sections 2.4.6 and 2.4.7, within a limited time. Raises TimeoutError."""
+    """`match()` or `search()` of RFC 9535, sections 2.4.6 and 2.4.7, with a time limit. Raises TimeoutError."""
 
     def __init__(self, unlimited: Any, method: str) -> None:
         self.arg_types, self.return_type = unlimited.arg_types, unlimited.return_type
@@ -55,13 +55,13 @@ class _Match:
 
 @lru_cache(maxsize=256)
 def _compiled_expression(pattern: str) -> Any:
-    """Compile an expression of RFC 9485, whose section 5.4 says what a dot stands for. Raises regex.error."""
+    """Compile a regular expression of RFC 9485. Section 5.4 defines the dot. Raises regex.error."""
     return regex.compile(_DOT.sub(lambda found: r"[^\n\r]" if found[1] else found[0], pattern), regex.VERSION0)
 
 
 def _environment() -> Any:
     environment: Any = JSONPathEnvironment()
-    # Release 2 has another name for the same dictionary.
+    # Release 2 uses another name for the same dictionary.
     functions = environment.functions if hasattr(environment, "functions") else environment.function_extensions
     for name, method in (("match", "fullmatch"), ("search", "search")):
         functions[name] = _Match(functions[name], method)
@@ -69,37 +69,37 @@ def _environment() -> Any:
 
 
 _ENVIRONMENT = _environment()
-#: What stands before a filter expression to make it a query (RFC 9535, section 2.3.5).
+#: Prefix that turns a filter expression into a query (RFC 9535, section 2.3.5).
 _BEFORE = "$[?"
-#: Longest filter in characters, and most parentheses and signs within each other: reading it goes by recursion.
+#: Maximum length of a filter in characters, and maximum nesting depth. The parser is recursive.
 _LENGTH, _DEPTH = 4_096, 64
 _TOKEN = re.compile(
     r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<root>\$)|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)""",
     re.DOTALL | re.VERBOSE,
 )
-#: A name in front that stands for nothing: neither a literal nor a function.
+#: A leading name that is neither a literal nor a function.
 _BARE_NAME = re.compile(r"\s*(?!(?:true|false|null)\b)([A-Za-z_][A-Za-z0-9_]*)\b(?!\s*\()")
-#: Integers that are the same as IEEE 754 numbers, as RFC 9535 has them (section 2.1; I-JSON).
+#: Integers that IEEE 754 represents exactly (RFC 9535, section 2.1, I-JSON).
 _EXACT = range(-(2**53) + 1, 2**53)
 
 
 class WithDocument(Protocol):
-    """What has a payload of JSON. Raises Unmappable where it is none."""
+    """An object with a JSON payload. `document` raises Unmappable if the payload is not JSON."""
 
     @property
     def document(self) -> Any: ...
 
 
 def json_test(text: str) -> Callable[[WithDocument], bool]:
-    """Return the test of a message's payload that `text` is. Raises FilterError."""
+    """Return the payload test for the filter expression `text`. Raises FilterError."""
     query = _query(text)
 
     def test(message: WithDocument) -> bool:
         try:
             document = message.document
         except Unmappable:
-            return False  # no JSON, so nothing in it is as the filter wants it
+            return False  # not JSON, so the filter does not match
         _deadline.value = time.monotonic() + MATCH_TIMEOUT
         try:
             return query.find_one([document]) is not None
@@ -113,7 +113,7 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
 
 
 def _query(text: str) -> Any:
-    """Return the query that finds the payload in a list of it where it is as the text, one filter expression, says."""
+    """Return a query that finds the payload, wrapped in a list, if the filter expression is true. Raises FilterError."""
     if len(text) > _LENGTH:
         raise FilterError(f"a filter has at most {_LENGTH} characters, not {len(text)}")
     depth = max(text.count("("), text.count("["), text.count("!"), text.count("&&"), text.count("||"))
@@ -121,10 +121,10 @@ def _query(text: str) -> Any:
         raise FilterError(f"a filter has at most {_DEPTH} parentheses, brackets or signs of a kind, not {depth}")
     _check_literals(text)
     _compiled(f"{_BEFORE}{text}]", text)
-    # In the list, the payload is `@` by itself, and `$` becomes its one element.
+    # In the list, `@` is the payload, so `$` must be replaced by `$[0]`.
     rooted = _TOKEN.sub(lambda found: "$[0]" if found["root"] else found[0], text)
     try:
-        # In parentheses, what is more than one expression is none.
+        # The parentheses reject text that contains more than one expression.
         return _ENVIRONMENT.compile(f"{_BEFORE}({rooted})]")
     except (JSONPathError, RecursionError, OverflowError, ValueError) as error:
         raise FilterError(
@@ -146,16 +146,16 @@ def _compiled(query: str, text: str) -> None:
 
 
 def _column(error: JSONPathError, text: str) -> int:
-    """Return where in a text an error is, counted from 1."""
+    """Return the column of an error in `text`, from 1."""
     token: Any = getattr(error, "token", None)
     index = getattr(token, "index", None)
-    if not isinstance(index, int):  # release 2 tells a tuple: kind, start, end
+    if not isinstance(index, int):  # release 2 has a tuple: kind, start, end
         index = token[1] if token else len(_BEFORE)
     return min(max(index - len(_BEFORE), 0), len(text)) + 1
 
 
 def _check_literals(text: str) -> None:
-    """Refuse what would be taken for something else without a word: numbers that round, wrong regular expressions."""
+    """Reject literals that would silently be misread: inexact numbers, invalid regular expressions. Raises FilterError."""
     function: re.Match[str] | None = None
     for found in _TOKEN.finditer(text):
         number = found["number"]
@@ -180,7 +180,7 @@ def _check_literals(text: str) -> None:
 
 
 def _check_pattern_is_literal(function: re.Match[str] | None) -> None:
-    """Raise FilterError for a function without a literal pattern: an expression from a payload may be too large."""
+    """Raise FilterError for a function without a literal pattern: an expression in a payload may be too large."""
     if function is not None:
         why = f"{function['name']}() needs a literal pattern, such as {function['name']}($.unit, 'C|F')"
         raise FilterError(why, function.start() + 1)

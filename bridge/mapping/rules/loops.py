@@ -1,7 +1,7 @@
-"""Loops between mappings: found in the configuration, and cut where messages come round.
+"""Loops between mappings: detection in the configuration, and prevention at run time.
 
-A mapping feeds another when it may put or publish what the other takes: on the same queue, in the topics of the queue
-manager (which are the local clients' topics), or at the same broker.
+A mapping feeds another one if its output may be the other's input: on the same queue, in the topics of the queue manager
+(which local clients share), or at the same broker.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bridge.mapping.rules.topic_pattern import TopicPattern, overlaps, pattern_o
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
-#: The place of queues, as `LoopGuard.closes` takes it; the others are `local` (the queue manager's topics) and links.
+#: The place of queues in `LoopGuard.closes`. The other places are `local` (the queue manager's topics) and links.
 QUEUES = "queue"
-#: A message that came through more mappings than these goes through no further one.
+#: Maximum number of mappings that a message may pass before the current one.
 MOST_HOPS = 16
 _NO_FILTER = FilterConfig()
-#: Words whose value has no slash in it.
+#: Words whose value never contains a slash.
 _ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
 
 
@@ -33,14 +33,14 @@ _NO_MARKS = "a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop 
 
 
 class Loop(msgspec.Struct, frozen=True):
-    """Mappings of which each may feed the next, and the last the first."""
+    """A cycle of mappings, each of which may feed the next."""
 
     names: tuple[str, ...]
-    #: whatever one of them takes comes round
+    #: every message that one of them takes returns to it
     certain: bool
-    #: nothing cuts it at run time: hop marks are lost on its way, at links of MQTT 3.1.1 or to publishers not trusted
+    #: nothing stops the loop at run time, because links of MQTT 3.1.1, or untrusted links, drop the hop marks
     uncut: bool = False
-    #: the mark is lost once on its way, so a message may come round once before it is cut
+    #: one link drops the hop mark, so a message may pass the loop once before it is stopped
     late: bool = False
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Loop(msgspec.Struct, frozen=True):
 
 
 class _Node:
-    """A mapping, as far as loops go. Raises RuleError."""
+    """A mapping in the graph of loops. Raises RuleError."""
 
     def __init__(self, name: str, config: AnyMapping, origin: str, links: Mapping[str, LinkConfig]) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class _Node:
             self.destination, self._template = LOCAL, located(("to", "topic"), template_of, to.topic)
             return
         self._template = located(("to", "queue"), template_of, to.queue or "")
-        # What is put to a queue of another queue manager, or to a client, is taken by no mapping of this one.
+        # Mappings take no messages from queues of other queue managers or clients.
         self.destination = QUEUES if to.queue_manager in (None, origin) else None
 
     def takes(self, place: str, name: str) -> bool:
@@ -93,7 +93,7 @@ class _Node:
         return self._pattern.matches(name) if self._pattern is not None else name == self._queue
 
     def feeds(self, other: _Node) -> bool:
-        """Return whether the mapping may write what the other takes."""
+        """Return whether the other mapping may take this mapping's output."""
         if self.destination is None or self.destination != other.source:
             return False
         if other._pattern is None:
@@ -101,9 +101,9 @@ class _Node:
         return overlaps(self._levels, other._pattern.levels)
 
     def surely_feeds(self, other: _Node) -> bool:
-        """Return whether all that the mapping takes surely comes to the other.
+        """Return whether the other mapping takes all output of this mapping.
 
-        That is so where the mapping writes all of it to where the other takes it from, and the other takes all of that.
+        This is certain only if the destination is a literal that the other mapping takes.
         """
         literal = self._template.literal
         return self.destination is not None and literal is not None and other.takes(self.destination, literal)
@@ -121,10 +121,10 @@ class _Node:
 def loops(
     mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig] | None = None, origin: str = ""
 ) -> list[Loop]:
-    """Return the loops between enabled mappings: for each mapping a shortest one through it, or raise RuleError.
+    """Return the loops between enabled mappings: for each mapping, a shortest loop through it. Raises RuleError.
 
-    `links` say which links are to one and the same broker, and which carry hop marks; `origin` is the name of the queue
-    manager. Whether values of properties close a loop cannot be seen here, so they count as closing it.
+    `links` determine which links lead to the same broker, and which carry hop marks. `origin` is the name of the queue
+    manager. Property values are unknown here, so they count as closing a loop.
     """
     nodes = [_Node(name, config, origin, links or {}) for name, config in mappings.items()]
     nodes = [node for node in nodes if node.enabled]
@@ -164,16 +164,16 @@ def _loop(cycle: list[_Node]) -> Loop:
     lost = sum(
         node.destination not in (LOCAL, QUEUES) and not (node.marks_kept and other.marks_kept) for node, other in edges
     )
-    # A mark that is lost once on the way round is made anew by those behind, and cuts the loop on the next round.
+    # If a mark is lost once per round, the following mappings add it again, and it stops the loop in the next round.
     uncut = lost > (len(cycle) > 1)
     return Loop(tuple(node.name for node in cycle), certain, uncut, late=lost > 0 and not uncut)
 
 
 class LoopGuard:
-    """Says of messages about to be put or published whether they would come round. Raises RuleError.
+    """Detects messages that would return to a mapping, before they are put or published. Raises RuleError.
 
-    `origin` is the name of the queue manager, `links` as for `loops`; `mark` is what the marks of its mappings begin with,
-    where that is not its name.
+    `origin` is the name of the queue manager, and `links` as for `loops`. `mark` is the prefix of the marks of its mappings,
+    by default `origin`.
     """
 
     def __init__(
@@ -189,12 +189,12 @@ class LoopGuard:
         self._nodes = {name: _Node(name, config, origin, self._links) for name, config in mappings.items()}
 
     def closes(self, hops: tuple[str, ...], place: str, name: str) -> str | None:
-        """Return the mapping through which a message has come and which would take it again; None: the message may go.
+        """Return the mapping that makes a message loop, or None if the message may be sent.
 
-        `hops` are the message's as it is to go out, the mark of the mapping that made it last. `place` is QUEUES, LOCAL
-        or a link's name, `name` the queue or topic there; a queue of another queue manager is taken by no mapping, and
-        need not be asked for. A message that has come through this mapping before, or through more than MOST_HOPS,
-        is at an end, too.
+        A message loops if a mapping that it passed would take it again, if it passed the current mapping before, or if it
+        passed more than MOST_HOPS mappings. `hops` are the marks of the outgoing message, with that of the current mapping
+        last. `place` is QUEUES, LOCAL or the name of a link, and `name` the queue or topic there. Queues of other queue
+        managers need no check.
         """
         if len(hops) < 2:
             return None
@@ -213,18 +213,18 @@ class LoopGuard:
 
 
 def _place(link: str, links: Mapping[str, LinkConfig]) -> str:
-    """Return one name for one broker, however many links lead there."""
+    """Return a name of the broker that is the same for all links to it."""
     config = links.get(link)
     return link if config is None else f"{broker_host(config.host)}:{config.broker_port}"
 
 
 def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, ...]:
-    """Return the pattern of the topics that a template makes.
+    """Return the levels of a pattern that covers all topics of a template.
 
-    `one_level` are the captures that stand for a single level.
+    `one_level` contains the captures that match a single level.
     """
     levels: list[str] = []
-    #: of the level at hand: its literal text, and whether a name is in it whose value is one level, or any number
+    #: state of the current level: literal text, and whether it contains a name with one level or with any number
     literal, one, many = "", False, False
     for piece in template.pieces:
         if isinstance(piece, Placeholder):
@@ -243,7 +243,7 @@ def topic_levels(template: Template, one_level: Collection[str]) -> tuple[str, .
 
 
 def name_pattern(template: Template) -> re.Pattern[str]:
-    """Return the pattern of the names that a template makes, of which nothing is known but their literal parts."""
+    """Return a pattern that covers all names of a template. Only the literal parts are known."""
     return re.compile(
         "".join(".*" if isinstance(piece, Placeholder) else re.escape(piece) for piece in template.pieces), re.DOTALL
     )
@@ -258,7 +258,7 @@ def _level(literal: str, one: bool, many: bool) -> tuple[str, ...]:
 def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:
     result = placeholder.name in one_level or placeholder.name in _ONE_LEVEL_WORDS
     for name, argument in placeholder.written:
-        if name == "mqname":  # which writes . for /
+        if name == "mqname":  # mqname replaces / with .
             result = True
         elif name == "text" or (argument is not None and "/" in argument):
             result = False

@@ -1,4 +1,4 @@
-"""What templates come out as, checked by what it is for. All raise Unmappable with the text that came out."""
+"""Checks of rendered templates. All raise Unmappable with the rendered text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.telemetry.message import Unmappable
 from bridge.telemetry.request import is_object_name
 from bridge.wire import cmqc
 
-#: ObjectQMgrName may be a client identifier, whose characters are its client's choice (MQTT-3.1.3-5).
+#: ObjectQMgrName may be a client identifier, which can contain any character (MQTT-3.1.3-5).
 _QUEUE_MANAGER_LENGTH = 48
 _WILDCARD = re.compile(r"[+#\0]")
 _HEXADECIMAL = re.compile(r"[0-9A-Fa-f]{48}")
@@ -22,7 +22,7 @@ _IDENTIFIER_LENGTH = 24
 
 
 def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NAME_ERROR) -> str:
-    """Check and return the name of a queue: 1 to 48 of MQ's characters."""
+    """Validate a queue name: 1 to 48 of MQ's characters. Returns it unchanged."""
     if not is_object_name(text):
         rule = "1 to 48 of the characters A-Z a-z 0-9 . _ / %"
         raise Unmappable(reason, f"{_cut(text)} is no name for a {what}, which has {rule}")
@@ -30,7 +30,7 @@ def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NA
 
 
 def queue_manager_name(text: str) -> str:
-    """Check and return the name of a queue manager, or a client identifier: 1 to 48 bytes."""
+    """Validate the name of a queue manager, or a client identifier: 1 to 48 bytes. Returns it unchanged."""
     if not text or "\0" in text or len(text.encode()) > _QUEUE_MANAGER_LENGTH:
         why = f"{_cut(text)} is no name for a queue manager or client, which has 1 to {_QUEUE_MANAGER_LENGTH} bytes"
         raise Unmappable(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, why)
@@ -38,7 +38,7 @@ def queue_manager_name(text: str) -> str:
 
 
 def topic_string(text: str) -> str:
-    """Check and return a topic string to publish to on MQ."""
+    """Validate a topic string for an MQ publication. Returns it unchanged."""
     if not text or _WILDCARD.search(text):
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
     if len(text) > MQ_TOPIC_STR_LENGTH:
@@ -48,14 +48,14 @@ def topic_string(text: str) -> str:
 
 
 def topic_name(text: str) -> str:
-    """Check and return a topic name to publish to on MQTT (MQTT-3.3.2-2, MQTT-4.7.3)."""
+    """Validate a topic name for an MQTT publication (MQTT-3.3.2-2, MQTT-4.7.3). Returns it unchanged."""
     if not text or _WILDCARD.search(text):
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
     return mqtt_string(text, "topic name", cmqc.MQRC_TOPIC_STRING_ERROR)
 
 
 def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
-    """Check and return text that fits a UTF-8 string of MQTT."""
+    """Validate an MQTT UTF-8 string. Returns it unchanged."""
     if not is_mqtt_string(text):
         why = f"{_cut(text)} is no {what}, which has at most {MQTT_LENGTH} bytes and no U+0000"
         raise Unmappable(reason, why)
@@ -63,7 +63,7 @@ def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> 
 
 
 def identifier(text: str, field: str, reason: int) -> bytes:
-    """Return the bytes of a MsgId or CorrelId: from 48 hexadecimal digits, or from text of at most 24 bytes."""
+    """Return the bytes of a MsgId or CorrelId from 48 hexadecimal digits, or from text of at most 24 bytes."""
     if _HEXADECIMAL.fullmatch(text):
         return bytes.fromhex(text)
     encoded = text.encode()
@@ -74,7 +74,7 @@ def identifier(text: str, field: str, reason: int) -> bytes:
 
 
 def correlation(text: str) -> bytes:
-    """Return the bytes of Correlation Data: from hexadecimal digits of a CorrelId, or from text."""
+    """Return the bytes of Correlation Data from the 48 hexadecimal digits of a CorrelId, or from text."""
     if _HEXADECIMAL.fullmatch(text):
         return bytes.fromhex(text)
     return mqtt_string(text, "Correlation Data").encode()
@@ -98,7 +98,7 @@ def _cut(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:100]!r} and {len(text) - 100} characters more"
 
 
-#: What a template has to come out as -> the function that checks it, and returns the value of the field.
+#: Name of a check -> the function that validates a rendered template and returns the value of the field.
 CHECKS: Mapping[str, Callable[[str], Any]] = {
     "queue": queue_name,
     "queue manager": queue_manager_name,

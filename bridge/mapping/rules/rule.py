@@ -1,7 +1,7 @@
-"""Rules of mappings: a publication becomes an MQ message, or a message a publication, as the mapping says.
+"""Mapping rules: pure functions from publications to MQ messages, and from messages to publications.
 
-Where the mapping says nothing, the integration tables do. A rule is a pure function, made of (name, configuration, queue
-manager's name); the bridge runs rules, and so do Spark's workers.
+The integration tables apply to everything that the mapping does not specify. A rule is defined by the mapping's name, its
+configuration and the name of the queue manager. The bridge and the Spark workers run the same rules.
 """
 
 from __future__ import annotations
@@ -50,25 +50,26 @@ from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
 from bridge.wire.mq.ccsid import character_set
 
-#: QoS on a link by a mapping's guarantee: of its subscription, and at least of what it publishes.
+#: Guarantee -> QoS of the mapping's subscription on a link, and minimum QoS of its publications.
 GUARANTEED_QOS: Final = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
 
 def published_qos(guarantee: str, qos: int, maximum: int = 2) -> int:
-    """Return the QoS with which a publication goes to a broker that takes `maximum` at most.
+    """Return the QoS of a publication to a broker that accepts at most QoS `maximum`.
 
-    The guarantee needs at least its own; at most once is QoS 0. More than the guarantee needs is not worth a refusal.
+    The result is at least the QoS that the guarantee needs, and otherwise limited to `maximum`, so that the broker does not
+    reject it. With at-most-once it is 0.
     """
     needed = GUARANTEED_QOS[guarantee]
     return max(needed, min(qos, maximum)) if needed else 0
 
 
 def received_qos(guarantee: str, qos: int) -> int:
-    """Return the QoS with which a publication comes from a broker: that of the subscription at most."""
+    """Return the QoS with which a broker delivers a publication: at most that of the subscription."""
     return min(qos, GUARANTEED_QOS[guarantee])
 
 
-#: Words of the YAML -> MQMD.Persistence.
+#: Words in the YAML file -> MQMD.Persistence.
 PERSISTENCE = {
     "not-persistent": cmqc.MQPER_NOT_PERSISTENT,
     "persistent": cmqc.MQPER_PERSISTENT,
@@ -78,16 +79,16 @@ _FORMATS = {"none": cmqc.MQFMT_NONE, "string": cmqc.MQFMT_STRING}
 
 
 class ToMqRule:
-    """One mapping to MQ, as a function of publications. Raises RuleError.
+    """A mapping to MQ, as a function of publications. Raises RuleError.
 
-    `origin` is the name of the queue manager, for the hop mark. It is cheap to pickle: the other side makes it anew.
+    `origin` is the name of the queue manager, for the hop mark. Pickling is cheap: the rule is rebuilt from its arguments.
     """
 
     def __init__(self, name: str, config: ToMqMapping, origin: str) -> None:
         self.name, self.config, self.origin = name, config, origin
         self._mark = mark_of(origin, name)
         self._pattern = located(("from", "mqtt"), pattern_of, config.source.mqtt)
-        #: MQTT filter to subscribe to
+        #: MQTT topic filter to subscribe to
         self.source_filter = self._pattern.filter
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
         self._routes = Routes(config.routes)
@@ -103,7 +104,7 @@ class ToMqRule:
     def _read_templates(self, config: ToMqMapping) -> None:
         templates = read_templates(config, self._pattern.names)
         self._object = templates["object"]
-        #: fields of the MQMD that differ from message to message
+        #: templates of MQMD fields
         self._fields = templates["MQMD"]
         self._user = self._fields.pop("UserIdentifier", None)
         self._properties = templates["usr"]
@@ -121,7 +122,7 @@ class ToMqRule:
 
     def _read_attributes(self, attributes: MessageAttributes) -> None:
         words = attributes.persistence
-        #: by QoS
+        #: MQMD.Persistence by QoS
         self._persistence = tuple(
             PERSISTENCE[words if isinstance(words, str) else words[qos]] for qos in STANDARD_PERSISTENCE
         )
@@ -131,14 +132,14 @@ class ToMqRule:
         self._expiry = None if expiry == "as-published" else expiry_of(None if isinstance(expiry, str) else expiry)
         self._retained = attributes.retained
         format = attributes.format
-        #: Format of the body; None, where the mapping does not say it: as the Payload Format Indicator does
+        #: Format of the body. None: determined by the Payload Format Indicator
         self._format: bytes | None = None
         if "format" in attributes.model_fields_set:
             self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
         self._rfh2 = attributes.rfh2
 
     def map(self, publication: Publication) -> MappedMessage | None:
-        """Return the message to put, None where the mapping does not take the publication, or raise Unmappable."""
+        """Return the message to put, or None if the mapping does not take the publication. Raises Unmappable."""
         key = self._cache.key(publication)
         if key is None:
             return self._map(publication)
@@ -147,13 +148,13 @@ class ToMqRule:
                 return None
             return self._cache.mapped(key, publication)
         mapped = self._map(publication)
-        # If the payload may be the reason for None, the next publication with the same key may still be taken.
+        # If the payload caused the None, another publication with the same key may be accepted.
         if mapped is not None or not self._reads_payload:
             self._cache.remember(key, publication, mapped)
         return mapped
 
     def _takes_payload(self, publication: Publication) -> bool:
-        """Return whether the filter takes the payload; raise Unmappable if it cannot be converted, as `_map` does."""
+        """Return whether the filter accepts the payload. Raises Unmappable if it cannot be converted, like `_map`."""
         scope = PublicationScope(publication, {})
         if not self._filter.takes_payload(scope):
             return False
@@ -178,15 +179,15 @@ class ToMqRule:
         if self._requests_queue is None:
             correl_id = md_fields.get("CorrelId") or correl_id_of(given.correlation_data)
         else:
-            # Who answers may take either for the CorrelId of the answer: with none, it is the MsgId for all of them.
+            # An application may copy MsgId or CorrelId to the CorrelId of its answer. Without a CorrelId, both are the MsgId.
             correl_id = cmqc.MQCI_NONE
         expiry = self._expiry
         if expiry is None:
             expiry = expiry_of(publication.expiry)
         user = publication.user if self._user is None else self._user.of(scope)
         format = body_format(given.payload_format_indicator) if self._format is None else self._format
-        # Format and CodedCharSetId of the MQMD: of the RFH2, which the integration tables leave to the queue manager, or of
-        # the body.
+        # Format and CodedCharSetId of the MQMD describe the RFH2 (the integration tables leave its CCSID to the queue
+        # manager) or, without an RFH2, the body.
         outer = (cmqc.MQFMT_RF_HEADER_2, cmqc.MQCCSI_Q_MGR) if self._rfh2 else (format, self._ccsid)
         md = descriptor(user, self._persistence[publication.qos], expiry, self._priority, *outer)
         if correl_id != cmqc.MQCI_NONE:
@@ -195,7 +196,7 @@ class ToMqRule:
             md = msgspec.structs.replace(md, **requested(md_fields))
         properties = self._with_own(given, scope)
         if correl_id != cmqc.MQCI_NONE and properties.correlation_data is None:
-            # An empty element shows that the CorrelId is not made of Correlation Data.
+            # An empty element shows that the CorrelId does not come from Correlation Data.
             properties = msgspec.structs.replace(properties, correlation_data=b"")
         hops = (*publication.hops, self._mark)
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
@@ -224,11 +225,11 @@ class ToMqRule:
         )
 
     def accepted_elsewhere(self, publication: Publication) -> str | None:
-        """Return the name of a mapping below `otherwise` that accepts a publication."""
+        """Return the name of a mapping in `otherwise` that accepts a publication, or None."""
         return self._routes.accepting(publication.topic, lambda captures, _: PublicationScope(publication, captures))
 
     def _kept(self, publication: Publication, hops: tuple[str, ...], expiry: int) -> KeptRequest | None:
-        """Return the part of a request that is to be kept; None where the mapping keeps none."""
+        """Return the part of a request to store. None if the mapping has no `requests_queue`."""
         if self._requests_queue is None:
             return None
         md = descriptor(b"", self._persistence[publication.qos], expiry)
@@ -254,9 +255,9 @@ class ToMqRule:
     def _body(self, scope: PublicationScope, retained: bool) -> bytes:
         payload = scope.publication.payload
         if self._payload_type == "bytes" or (retained and not payload):
-            return payload  # (an empty retained publication clears a topic, whatever its payload would be)
+            return payload  # an empty retained publication clears the topic, whatever the payload type
         if self._payload_type == "json":
-            _ = scope.document  # raises Unmappable for what is none
+            _ = scope.document  # raises Unmappable for invalid JSON
         return in_ccsid(payload, self._ccsid)
 
     def _with_own(self, properties: PublishProperties, scope: Scope) -> PublishProperties:
@@ -268,29 +269,29 @@ class ToMqRule:
 
 
 class ToMqttRule:
-    """One mapping to MQTT, as a function of messages. Raises RuleError.
+    """A mapping to MQTT, as a function of messages. Raises RuleError.
 
-    A QoS for all is the QoS of all; by persistence it is that of messages of MQ applications, and what an MQTT client
-    published (mqtt.qos) keeps its own. `origin` is the name of the queue manager, for the hop mark. It is cheap to
-    pickle: the other side makes it anew.
+    A single `qos` applies to all messages. If `qos` is specified by persistence, messages published by an MQTT client keep
+    their own QoS (mqtt.qos). `origin` is the name of the queue manager, for the hop mark. Pickling is cheap: the rule is
+    rebuilt from its arguments.
     """
 
     def __init__(self, name: str, config: ToMqttMapping, origin: str) -> None:
         self.name, self.config, self.origin = name, config, origin
         self._mark = mark_of(origin, name)
         source = config.source
-        #: the queue to take messages from; None: they come from a subscription
+        #: source queue. None: the source is a subscription
         self.queue = source.queue
-        #: the queue with what is kept of requests that its messages answer; None: they answer none
+        #: queue with the stored requests that the messages answer. None: they are not answers
         self.requests_queue = source.requests_queue
         self._pattern = located(("from", "topic"), pattern_of, source.topic) if source.topic is not None else None
-        #: filter of that subscription
+        #: topic filter of the subscription
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         self._captures = self._pattern.names if self._pattern is not None else ()
         self._filter = Filter(config.filter, self._captures)
         self._routes = Routes(config.routes)
         templates = read_templates(config, self._captures)
-        #: properties of the publication -> templates; without one the integration tables say what the property is
+        #: templates of publication properties. The integration tables apply to all others
         self._fields = templates["publication"]
         self._topic = self._fields.pop("topic")
         self._properties, self._object = templates["usr"], templates["payload"]
@@ -320,10 +321,10 @@ class ToMqttRule:
     def map(
         self, message: Message, *, topic: str | None = None, request: Message | None = None
     ) -> Publication | None:
-        """Return the publication, None where the mapping does not take the message, or raise Unmappable.
+        """Return the publication, or None if the mapping does not take the message. Raises Unmappable.
 
-        `topic` is the topic string that the message was published to, where that is known from elsewhere than its RFH2;
-        `request` is what is kept of the request that the message answers.
+        `topic` is the topic string of the publication, if known from another source than its RFH2. `request` is the stored
+        part of the request that the message answers.
         """
         key = self._cache.key(message, topic) if request is None else None
         if key is None:
@@ -335,7 +336,7 @@ class ToMqttRule:
         return publication
 
     def accepted_elsewhere(self, message: Message, topic: str | None = None) -> str | None:
-        """Return the name of a mapping below `otherwise` that accepts a message."""
+        """Return the name of a mapping in `otherwise` that accepts a message, or None."""
         headers = Headers(message)
         return self._accepted(headers, headers.properties, topic if topic is not None else headers.topic)
 
@@ -376,9 +377,9 @@ class ToMqttRule:
         retained = headers.retained if self._retained == "as-published" else self._retained == "always"
         changes: dict[str, Any] = {field: template.of(scope) for field, template in self._fields.items()}
         if request is not None and "response_topic" not in changes:
-            changes["response_topic"] = None  # an answer asks for none itself
+            changes["response_topic"] = None  # an answer does not request another answer
         if self._payload_type != "bytes":
-            changes["payload_format_indicator"] = 1  # what the mapping has converted is UTF-8, and so is JSON
+            changes["payload_format_indicator"] = 1  # converted text is UTF-8, and so is JSON
         if self._properties:
             own = {name: template.of(scope) for name, template in self._properties.items()}
             changes["user_property"] = with_values(properties.user_property, own)
@@ -397,11 +398,11 @@ class ToMqttRule:
     def _payload(self, scope: MessageScope, retained: bool) -> bytes:
         body = scope.headers.body
         if self._payload_type == "bytes" or (retained and not body):
-            return body  # (an empty retained publication clears a topic, whatever its payload would be)
+            return body  # an empty retained publication clears the topic, whatever the payload type
         if self._object:
             return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
         if self._payload_type == "json":
-            _ = scope.document  # raises Unmappable for what is none
+            _ = scope.document  # raises Unmappable for invalid JSON
         return utf_8(body, scope.ccsid, scope.headers.encoding)
 
 
@@ -409,5 +410,5 @@ Rule = ToMqRule | ToMqttRule
 
 
 def rule_of(name: str, config: ToMqMapping | ToMqttMapping, origin: str) -> Rule:
-    """Make the rule of a mapping, or raise RuleError; `origin` is the name of the queue manager."""
+    """Return the rule of a mapping. `origin` is the name of the queue manager. Raises RuleError."""
     return ToMqRule(name, config, origin) if isinstance(config, ToMqMapping) else ToMqttRule(name, config, origin)

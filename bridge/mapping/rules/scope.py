@@ -1,8 +1,8 @@
-"""What the names in templates and filters stand for in one message.
+"""The values of names in templates and filters, for one message.
 
-Captures come first; then `topic`, `clientId`, `qos`, `messageId`, `retained`, `user`, `text` (the payload), and the MQTT 5
-properties that have a text (`bridge.telemetry.headers.TEXT_PROPERTIES`). `folder.name` is a message property, `md.CorrelId`
-a field of the MQMD, any other word a property of the usr folder. What is blank or empty is no value.
+Captures take precedence over `topic`, `clientId`, `qos`, `messageId`, `retained`, `user`, `text` (the payload) and the MQTT 5
+properties with a text value (`bridge.telemetry.headers.TEXT_PROPERTIES`). `folder.name` is a message property, `md.CorrelId`
+a field of the MQMD, and any other word a property in the usr folder. An empty word or MQMD field counts as missing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, 
 from bridge.telemetry.message import CCSID_UTF8, Publication
 from bridge.wire.mq import MQMD
 
-#: MQBYTEn fields; the other fields that are bytes in Python are MQCHARn.
+#: MQBYTEn fields. The other fields of type bytes are MQCHARn.
 BYTE_FIELDS = frozenset(("MsgId", "CorrelId", "AccountingToken", "GroupId"))
 
 
 class PublicationScope:
-    """The names of a publication on its way to MQ."""
+    """The names available in a mapping to MQ."""
 
     __slots__ = ("_captures", "_document", "_user_properties", "publication")
 
@@ -46,29 +46,29 @@ class PublicationScope:
 
     @property
     def qos(self) -> int:
-        """Return the QoS that the publication was published with."""
+        """The QoS of the publication."""
         return self.publication.qos
 
     @property
     def retained(self) -> bool:
-        """Return whether the publication was published with RETAIN."""
+        """Whether the publication has the RETAIN flag."""
         return self.publication.retain
 
     @property
     def size(self) -> int:
-        """Return the size of the payload in bytes."""
+        """The size of the payload in bytes."""
         return len(self.publication.payload)
 
     @property
     def document(self) -> Any:
-        """Return the payload as JSON, parsed once, or raise Unmappable."""
+        """The payload parsed as JSON, cached. Raises Unmappable."""
         if self._document is _UNREAD:
             self._document = document_of(self.publication.payload)
         return self._document
 
 
 class MessageScope:
-    """The names of a message on its way to MQTT."""
+    """The names available in a mapping to MQTT."""
 
     __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "topic")
 
@@ -77,13 +77,13 @@ class MessageScope:
         topic: str, qos: int, ccsid: int | None,
     ) -> None:  # fmt: skip
         self.headers = headers
-        #: of MQTT 5: the message's own, or for an answer those that its request specifies
+        #: MQTT 5 properties: of the message, or for an answer those that its request specifies
         self.properties = properties
         self._captures = captures
         self.topic = topic
-        #: what it counts as: its own from an MQTT client, else by its persistence
+        #: that of the MQTT client that published the message, otherwise derived from its persistence
         self.qos = qos
-        #: of the body: what the mapping says, or the message
+        #: of the body, as specified by the mapping, otherwise by the message
         self.ccsid = ccsid or headers.ccsid
         self._text: str | None = None
         self._document: Any = _UNREAD
@@ -103,24 +103,24 @@ class MessageScope:
 
     @property
     def retained(self) -> bool:
-        """Return whether the message is a retained publication."""
+        """Whether the message is a retained publication."""
         return self.headers.retained
 
     @property
     def size(self) -> int:
-        """Return the size of the body in bytes."""
+        """The size of the body in bytes."""
         return len(self.headers.body)
 
     @property
     def text(self) -> str:
-        """Return the body as text, decoded once, or raise Unmappable."""
+        """The decoded body, cached. Raises Unmappable."""
         if self._text is None:
             self._text = text_of(self.headers.body, self.ccsid, self.headers.encoding)
         return self._text
 
     @property
     def document(self) -> Any:
-        """Return the body as JSON, parsed once, or raise Unmappable."""
+        """The body parsed as JSON, cached. Raises Unmappable."""
         if self._document is _UNREAD:
             self._document = document_of(utf_8(self.headers.body, self.ccsid, self.headers.encoding))
         return self._document
@@ -129,7 +129,7 @@ class MessageScope:
 def field_text(md: MQMD, field: str) -> str:
     """Return a field of an MQMD as text.
 
-    Bytes are hexadecimal, characters without the blanks and NULs at their end, numbers decimal.
+    Bytes become hexadecimal, numbers decimal. Characters lose trailing blanks and NULs.
     """
     value = getattr(md, field)
     if field in BYTE_FIELDS:
@@ -147,7 +147,7 @@ _OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
     "retained": lambda publication: "true" if publication.retain else "false",
     "user": lambda publication: publication.user.decode("utf-8", "replace"),
     "text": lambda publication: text_of(publication.payload, CCSID_UTF8),
-    # the same, by the names that they have as message properties
+    # the same values, under their names as message properties
     "mqtt.clientId": lambda publication: publication.client_id,
     "mqtt.qos": lambda publication: str(publication.qos),
     "mqtt.msgid": lambda publication: str(publication.message_id or ""),
@@ -171,7 +171,7 @@ def _property(field: str, text: Callable[[Any], str]) -> Callable[[Any], str]:
 for _field, _element, _title, _text in TEXT_PROPERTIES:
     _OF_PUBLICATION[_element] = _OF_PUBLICATION[f"mqtt.{_element}"] = _property(_field, _text)
 
-#: The names of a publication beside its captures and its User Properties.
+#: The names of a publication, except captures and User Properties.
 PUBLICATION_NAMES = frozenset(_OF_PUBLICATION)
 
 _OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {

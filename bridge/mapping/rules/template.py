@@ -1,7 +1,6 @@
-"""Templates: text with `{name|filter|filter:'argument'}` in it, filled from a message.
+"""Templates: text that contains `{name|filter|filter:'argument'}`, rendered for a message.
 
-What a name stands for is its scope's to say (:mod:`bridge.mapping.rules.scope`); here it is looked up, filtered, and put in
-its place. Literal braces are written twice.
+:mod:`bridge.mapping.rules.scope` provides the values of the names. Literal braces are doubled.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from bridge.wire.mq import MQMD
 
 
 class RuleError(ValueError):
-    """A mapping cannot be made a rule. The text is a sentence for the person who wrote it.
+    """A mapping that cannot be converted to a rule. The message is a sentence for the author of the mapping.
 
-    `column` counts from 1 in the text that is wrong; None if no single place is. `location` leads to the part of the mapping
-    that is wrong (`("to", "queue")`); it is empty until the rule adds it.
+    `column` is a position in the faulty text, from 1, or None if the error has no single position. `location` is the path of
+    the faulty part of the mapping (`("to", "queue")`). It is empty until the rule adds it.
     """
 
     def __init__(self, sentence: str, column: int | None = None) -> None:
@@ -33,14 +32,14 @@ class RuleError(ValueError):
 
     @classmethod
     def at(cls, location: tuple[str, ...], sentence: str) -> RuleError:
-        """Make the error of a part of the mapping."""
+        """Create an error with a location."""
         error = cls(sentence)
         error.location = location
         return error
 
     @property
     def where(self) -> str:
-        """The part of the mapping, as a dotted path; "" if it is unknown."""
+        """The location as a dotted path, or "" if it is unknown."""
         return ".".join(self.location)
 
     def __str__(self) -> str:
@@ -49,22 +48,22 @@ class RuleError(ValueError):
 
 
 class PatternError(RuleError):
-    """A topic filter with captures that cannot be read."""
+    """An invalid topic filter with captures."""
 
 
 class TemplateError(RuleError):
-    """A template that cannot be read, or refers to what there is not."""
+    """An invalid template, or a template that refers to an unknown name."""
 
 
 class FilterError(RuleError):
-    """A filter that cannot be read."""
+    """An invalid filter."""
 
 
-#: name -> its value, None where the message has none
+#: name -> its value, or None if the message has none
 Scope = Callable[[str], str | None]
 Filter = Callable[[str | None], str | None]
 
-#: What stands in messages beside captures, properties and MQMD fields: its name, and what it is in words.
+#: Names that messages provide besides captures, properties and MQMD fields -> description.
 WORDS: Mapping[str, str] = {
     "topic": "topic of the publication",
     "clientId": "client identifier of who published it",
@@ -99,16 +98,16 @@ def check_name(name: str, column: int | None = None) -> None:
 
 
 class Placeholder(NamedTuple):
-    """A name in a template, and what its value goes through."""
+    """A name in a template, and the filters for its value."""
 
     name: str
     filters: tuple[Filter, ...]
-    #: the same as it is written: (name of the filter, its argument)
+    #: the filters as written: (name, argument)
     written: tuple[tuple[str, str | None], ...]
 
 
 class Template:
-    """A text with names in it. Raises TemplateError."""
+    """A parsed template. Raises TemplateError."""
 
     __slots__ = ("_literal", "_pieces", "names", "text")
 
@@ -121,7 +120,7 @@ class Template:
         position = 0
         while position < len(text):
             token = _TOKEN.match(text, position)
-            assert token is not None  # the alternatives take every character
+            assert token is not None  # the alternatives match every character
             if token[0] == "{":
                 placeholder, position = _placeholder(text, position)
                 pieces.append(placeholder)
@@ -135,7 +134,7 @@ class Template:
                 pieces.append(literal)
             position = token.end()
         self._pieces = tuple(pieces)
-        #: what it refers to
+        #: the names in the template
         self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
         self._literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
 
@@ -144,18 +143,18 @@ class Template:
 
     @property
     def literal(self) -> str | None:
-        """Return the text of a template that refers to nothing; None for any other template."""
+        """The text of a template without placeholders. None for any other template."""
         return self._literal
 
     @property
     def pieces(self) -> tuple[str | Placeholder, ...]:
-        """Return the literal text, and the placeholders that stand between."""
+        """The literal texts and placeholders, in order."""
         return self._pieces
 
     def render(self, scope: Scope) -> str:
-        """Return the filled text.
+        """Return the text with all placeholders replaced.
 
-        Raises Unmappable when a name has no value, or a filter cannot take the value it has.
+        Raises Unmappable if a name has no value, or if a filter rejects its value.
         """
         if self._literal is not None:
             return self._literal
@@ -179,12 +178,12 @@ class Template:
 
 @lru_cache(4096)
 def template_of(text: str) -> Template:
-    """Return the template that is parsed from a text, once for all who look at it. Raises TemplateError."""
+    """Parse a template (cached). Raises TemplateError."""
     return Template(text)
 
 
 def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
-    """Read the placeholder that begins at `start`, and return it with the position where it ends."""
+    """Parse the placeholder at `start`. Returns it with its end position."""
     found = _NAME.match(text, start + 1)
     if found is None:
         raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
@@ -195,7 +194,7 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
     position = found.end()
     while text.startswith("|", position):
         written = _FILTER.match(text, position)
-        assert written is not None  # it begins with |
+        assert written is not None  # the text starts with |
         column = written.start(1) + 1
         filters.append(_filter(written[1], written[2], column))
         as_written.append((written[1], written[2]))
@@ -219,39 +218,39 @@ def _filter(name: str, argument: str | None, column: int) -> Filter:
 
 
 def filters_in_words() -> dict[str, str]:
-    """Return by each filter, as it is written, what it makes of a value."""
+    """Return the filters as written in templates -> their descriptions, for the reference page."""
     filters: dict[str, Callable[..., str | None]] = {**_FILTERS, "default:'…'": _default}
     return {name: (inspect.getdoc(made) or "").removeprefix("Return ").rstrip(".") for name, made in filters.items()}
 
 
 def _default(otherwise: str, value: str | None) -> str:
-    """Return the text between the quotes, where there is no value."""
+    """Return the value, or the text between the quotes if there is no value."""
     return value or otherwise
 
 
 def _upper(value: str | None) -> str | None:
-    """Return the value in capitals."""
+    """Return the value in upper case."""
     return value and value.upper()
 
 
 def _lower(value: str | None) -> str | None:
-    """Return the value in small letters."""
+    """Return the value in lower case."""
     return value and value.lower()
 
 
 def _trim(value: str | None) -> str | None:
-    """Return the value without the blanks at its ends."""
+    """Return the value without leading and trailing white space."""
     return value and value.strip()
 
 
 def _mqname(value: str | None) -> str | None:
-    """Return the value in the characters of MQ's object names: a dot for each /, an underscore for any other."""
+    """Return the value as an MQ object name: `/` becomes a dot, any other invalid character an underscore."""
     # IBM MQ documentation, "Rules for naming IBM MQ objects".
     return value and _NOT_OF_A_NAME.sub("_", value.replace("/", "."))
 
 
 def _text(value: str | None) -> str | None:
-    """Return the text that the hexadecimal digits of a byte field stand for."""
+    """Return the text of a byte field, decoded from its hexadecimal digits."""
     if value is None:
         return None
     try:

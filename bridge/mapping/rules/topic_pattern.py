@@ -1,7 +1,7 @@
 """Topic filters with named captures: `plant/{line}/+/{metric...}`.
 
-`{name}` is a `+` and `{name...}` stands at the end for one level or more; both give what they match a name. Literal
-braces are written twice. All else is an MQTT topic filter (MQTT 3.1.1, section 4.7).
+`{name}` matches one level like `+`. `{name...}`, at the end, matches one or more levels. Both capture the matched text.
+Literal braces are doubled. Everything else is an MQTT topic filter (MQTT 3.1.1, section 4.7).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 CAPTURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _CAPTURE = re.compile(r"\{([^{}]*)\}")
 _BRACES = re.compile(r"\{\{|\}\}|[{}]")
-#: A shared subscription (MQTT 5 section 4.8.2), and what EMQX has of the kind: what stands before the topic filter itself.
+#: Prefix of a shared subscription (MQTT 5, section 4.8.2), or of EMQX's equivalents.
 _SHARED = re.compile(r"(?:\$share/(?P<name>[^/]*)|\$queue|\$exclusive)(?:/|\Z)")
 
 
 def shared_prefix(topic_filter: str) -> str:
-    """Return what stands before the topic filter of a shared subscription; blank for one of its own. Raises PatternError."""
+    """Return the prefix of a shared subscription, or "" if the topic filter has none. Raises PatternError."""
     shared = _SHARED.match(topic_filter)
     if shared is None:
         return ""
@@ -33,17 +33,17 @@ def shared_prefix(topic_filter: str) -> str:
 
 
 class TopicPattern:
-    """A topic filter that names the levels of the topics that it matches. Raises PatternError."""
+    """A topic filter that captures levels of the topics it matches. Raises PatternError."""
 
     __slots__ = ("_expression", "_literal", "filter", "levels", "names", "one_level_names", "prefix", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        #: what the broker shares it by, such as `$share/NAME/`; blank for a filter of its own
+        #: prefix of a shared subscription, such as `$share/NAME/`, or ""
         self.prefix = ""
-        #: level by level: a literal level, "+", or "#"; `{name...}` is "+" and "#"
+        #: levels: literal text, "+" or "#". `{name...}` becomes "+" and "#"
         self.levels: tuple[str, ...]
-        #: the captures, in their order
+        #: names of the captures, in order
         self.names: tuple[str, ...]
         self._read()
         literal = not any(level in ("+", "#") for level in self.levels)
@@ -95,18 +95,18 @@ class TopicPattern:
                     expressions.append(separator + re.escape(kind))
             column += len(level) + 1
         self.levels, self.names = tuple(levels), tuple(names)
-        #: those that stand for one level each
+        #: captures that match exactly one level
         self.one_level_names = self.names[:-1] if kind == "..." else self.names
-        #: what to subscribe to
+        #: topic filter to subscribe to
         self.filter = self.prefix + "/".join(filters)
         if len(self.filter) > MQ_TOPIC_STR_LENGTH:
             raise PatternError(f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters")
-        # MQTT-4.7.2-1: a topic that begins with $ is none for a wildcard at the front.
+        # MQTT-4.7.2-1: a leading wildcard does not match a topic that starts with $.
         guard = r"(?!\$)" if filters[0] in ("+", "#") else ""
         self._expression = re.compile(guard + "".join(expressions), re.DOTALL)
 
     def captures(self, topic: str) -> dict[str, str] | None:
-        """Return the values of the captures in a topic; None for a topic that the filter does not match."""
+        """Return the captured values of a topic, or None if the filter does not match."""
         if self._literal is not None:
             return {} if topic == self._literal else None
         found = self._expression.fullmatch(topic)
@@ -124,12 +124,12 @@ class TopicPattern:
 
 @lru_cache(4096)
 def pattern_of(text: str) -> TopicPattern:
-    """Return the pattern that is parsed from a text, once for all who look at it. Raises PatternError."""
+    """Parse a topic filter (cached). Raises PatternError."""
     return TopicPattern(text)
 
 
 def _level(level: str, column: int) -> tuple[str, str]:
-    """Return (a literal level, "+", "#" or "..."; name) of a level that begins in a column."""
+    """Return the kind (literal text, "+", "#" or "...") and capture name of a level that starts at `column`."""
     if level in ("+", "#"):
         return level, ""
     capture = _CAPTURE.fullmatch(level)
@@ -154,13 +154,14 @@ def _level(level: str, column: int) -> tuple[str, str]:
 
 
 def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
-    """Return whether the second pattern, a topic filter, matches a topic of the first.
+    """Return whether any topic that `destination` can produce matches the topic filter `source`.
 
-    A topic that begins with `$` is none for a filter that begins with a wildcard (MQTT-4.7.2-1).
+    A leading wildcard does not match a topic that starts with `$` (MQTT-4.7.2-1).
     """
     shy = source[0] in ("+", "#")
     ends = (len(destination), len(source))
-    # The third says whether a level was consumed: the first one that is decides whether the topic begins with `$`.
+    # The third element is whether a level was consumed. The first consumed level determines whether the topic starts with
+    # `$`.
     start = (0, 0, False)
     reached, waiting = {start}, [start]
     while waiting:
@@ -175,7 +176,7 @@ def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
         if right == "#":
             following.append((at, to + 1, begun))
         if left is not None and right is not None and (left in ("+", "#") or right in ("+", "#") or left == right):
-            # One level of both; a # stays for further ones.
+            # Consume one level of both. A # remains, to consume more.
             literal = left if left not in ("+", "#") else right
             if begun or not shy or not literal.startswith("$"):
                 following.append((at + (left != "#"), to + (right != "#"), True))

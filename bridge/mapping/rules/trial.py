@@ -1,4 +1,4 @@
-"""A mapping tried on one message, without a queue manager: what it makes of it, and why it would not take it."""
+"""Test of a mapping with one message, without a queue manager."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from bridge.telemetry.message import MappedMessage, Message, Publication, Unmapp
 
 
 class NotTaken(Exception):
-    """The mapping does not take the message: it would pass it by. The text says why."""
+    """The mapping does not take the message. The text of the exception is the reason."""
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A mapping of a configuration, ready to be tried."""
+    """A mapping of a configuration, ready for a test."""
 
     rule: Rule
     #: None: the bridge's own clients
     link: LinkConfig | None
-    #: client identifier of what comes to it: a broker does not tell whose a publication is
+    #: client identifier of the publisher. A broker does not report it, so for a link it is the link's name
     publisher: str
-    #: the mappings that name this one below `otherwise`
+    #: the mappings that name this one in `otherwise`
     fallbacks: tuple[Rule, ...] = ()
 
     def message(self, publication: Publication) -> MappedMessage:
-        """Return the message that a publication becomes. Raises NotTaken, and Unmappable where the mapping refuses it."""
+        """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it."""
         rule = self.rule
         assert isinstance(rule, ToMqRule)
         if self.link is not None:
@@ -48,9 +48,9 @@ class Trial(msgspec.Struct, frozen=True):
         return mapped
 
     def publication(self, message: Message, topic: str | None = None, request: Message | None = None) -> Publication:
-        """Return the publication that a message becomes. Raises NotTaken, and Unmappable where the mapping refuses it.
+        """Return the publication made from a message. Raises NotTaken, or Unmappable if the mapping rejects it.
 
-        `topic` is that of a message that comes by a subscription, `request` the message that it answers, as it was kept.
+        `topic` is the topic of a message from a subscription. `request` is the stored request that the message answers.
         """
         rule = self.rule
         assert isinstance(rule, ToMqttRule)
@@ -72,7 +72,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
     def _filtered(self, takes: Callable[[Rule], bool]) -> str:
-        """Return what happens to a message that the filter of the mapping rejects."""
+        """Describe what happens to a message that the filter of the mapping rejects."""
         for other in self.fallbacks:
             try:
                 taken = takes(other)
@@ -84,7 +84,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def trial_of(name: str, configuration: Configuration) -> Trial:
-    """Return the trial of a mapping. Raises KeyError where there is none of that name."""
+    """Return the trial of a mapping. Raises KeyError if there is no mapping of that name."""
     config = configuration.mappings[name]
     link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
     publisher = "mqbridge-try" if link == LOCAL else link
@@ -98,7 +98,7 @@ def trial_of(name: str, configuration: Configuration) -> Trial:
 
 
 def message_json(mapped: MappedMessage) -> dict[str, Any]:
-    """Return the message that a publication became, and where it would be put, as JSON has it."""
+    """Return the message made from a publication, and its destination, as JSON."""
     to = mapped.destination
     where = {"topic": to.name} if to.is_topic else {"queue": to.name, "queueManager": to.queue_manager}
     return {
@@ -112,7 +112,7 @@ def message_json(mapped: MappedMessage) -> dict[str, Any]:
 
 
 def publication_json(link: str, publication: Publication) -> dict[str, Any]:
-    """Return the publication that a message became, and the link that it would go over, as JSON has it."""
+    """Return the publication made from a message, and its link, as JSON."""
     properties = publication.properties
     view: dict[str, Any] = {
         "topic": publication.topic,
