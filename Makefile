@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-memory bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 # pip unpacks more than 2 GB for the tests. /tmp is too small for that if it is in memory, as on Debian 13.
@@ -164,6 +164,10 @@ bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
 # What metrics cost, switched on and off under one load.
 bench-metrics: $(VENV)/.ready-bench $(VENV)/.ready-test
 	@$(BIN)/python -m tests.bench.metrics $(ARGS)
+
+# Memory per idle client and per durable session, the rate of new sessions, and the restart with 10,000 of them.
+bench-memory: $(VENV)/.ready-bench
+	@$(BIN)/python -m tests.bench.memory $(ARGS)
 
 # What traces cost, switched on and off under one load.
 bench-traces: $(VENV)/.ready-bench $(VENV)/.ready-test

@@ -180,13 +180,17 @@ class Arrival(Enum):
 ARRIVALS: Final = {False: Arrival.NEW, True: Arrival.REPEATED}
 
 
+#: No packet identifiers. Most receivers never have any, and an empty set takes 216 bytes.
+_NONE: Final[frozenset[int]] = frozenset()
+
+
 class Receiver:
     """Packet identifiers received with QoS 2 and not released by PUBREL (MQTT 3.1.1 figure 4.3, method B)."""
 
     __slots__ = ("identifiers", "limit")
 
     def __init__(self, identifiers: Iterable[int] = (), limit: int = MAX_IDENTIFIER) -> None:
-        self.identifiers = set(identifiers)
+        self.identifiers: set[int] | frozenset[int] = set(identifiers) or _NONE
         #: the largest number of packet identifiers
         self.limit = limit
 
@@ -196,11 +200,16 @@ class Receiver:
         if arrival is Arrival.NEW:
             if len(self.identifiers) >= self.limit:
                 return Arrival.TOO_MANY
-            self.identifiers.add(identifier)
+            if isinstance(self.identifiers, frozenset):
+                self.identifiers = {identifier}
+            else:
+                self.identifiers.add(identifier)
         return arrival
 
     def release(self, identifier: int) -> bool:
         """Take a PUBREL; return whether its packet identifier was known. PUBCOMP answers it in either case."""
-        known = identifier in self.identifiers
-        self.identifiers.discard(identifier)
-        return known
+        identifiers = self.identifiers
+        if isinstance(identifiers, frozenset) or identifier not in identifiers:
+            return False
+        identifiers.discard(identifier)
+        return True

@@ -154,7 +154,7 @@ class Authorization:
         if completion.failure:
             if self._denied.keys() & session.filters.keys():
                 # The next resumption discards them. Without the filters, nothing would tell it to: they stay on disk.
-                outbox.sent_before.update(one.msg_number for one in removals)
+                outbox.mark_sent([one.msg_number for one in removals])
                 outbox.backlog.extendleft(reversed(removals))
             raise Failure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
         reasons = {one.msg_number: NOT_ALLOWED for one in removals}

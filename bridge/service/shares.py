@@ -102,7 +102,7 @@ class Share:
         transmission.user_data = member.user_data
         if transmission.msg_number in member.sent:
             member.sent.discard(transmission.msg_number)
-            member.session.outbox.sent_before.add(transmission.msg_number)
+            member.session.outbox.mark_sent([transmission.msg_number])
         grouped.setdefault(member.session, []).append(transmission)
         return True
 

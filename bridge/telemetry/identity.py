@@ -8,6 +8,7 @@ UTF-8) that is not a letter, a digit or one of . / _ as % and two hexadecimal di
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -105,6 +106,10 @@ class Principal(msgspec.Struct, frozen=True):
 UNAUTHENTICATED = Principal(False)
 
 
+#: Users whose MQMDs are shared by all their clients.
+MAX_SHARED_DESCRIPTORS: Final = 4096
+
+
 class ClientIdentity:
     """What the messages of one connected client have in common: its identifier and its MQMDs."""
 
@@ -115,14 +120,20 @@ class ClientIdentity:
         #: where its answers to requests from MQ go
         self.replies = replies
         self.user = user
-        of_persistence = {
-            persistence: MQMD(
-                Format=cmqc.MQFMT_RF_HEADER_2,
-                UserIdentifier=user,
-                Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
-                Persistence=persistence,
-            )
-            for persistence in set(PERSISTENCE_FROM_QOS)
-        }
         #: by QoS
-        self.descriptors = tuple(of_persistence[persistence] for persistence in PERSISTENCE_FROM_QOS)
+        self.descriptors = _descriptors(user)
+
+
+@lru_cache(MAX_SHARED_DESCRIPTORS)
+def _descriptors(user: bytes) -> tuple[MQMD, ...]:
+    """Return the MQMDs of a user's messages, by QoS. The clients of one user share them."""
+    of_persistence = {
+        persistence: MQMD(
+            Format=cmqc.MQFMT_RF_HEADER_2,
+            UserIdentifier=user,
+            Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+            Persistence=persistence,
+        )
+        for persistence in set(PERSISTENCE_FROM_QOS)
+    }
+    return tuple(of_persistence[persistence] for persistence in PERSISTENCE_FROM_QOS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -133,6 +133,12 @@ class BacklogTotal:
         return self.limit / max(1, self.backlogs)
 
 
+#: The messages of an empty backlog; nothing is ever added to it. A deque of its own would take 760 bytes.
+_NO_MESSAGES: Final[deque[Transmission]] = deque(maxlen=0)
+#: Most sessions never have such numbers, and an empty set takes 216 bytes.
+_NO_NUMBERS: Final[frozenset[int]] = frozenset()
+
+
 class Backlog:
     """Waiting messages in order.
 
@@ -153,7 +159,7 @@ class Backlog:
         self.limit = limit
         self.when_full = when_full
         self.total = total if total is not None else BacklogTotal()
-        self.messages: deque[Transmission] = deque()
+        self.messages = _NO_MESSAGES
         #: bytes of the messages, `MESSAGE_OVERHEAD` included
         self.bytes = 0
         #: publications that would be added are rejected
@@ -202,19 +208,20 @@ class Backlog:
         return dropped, dead
 
     def append(self, transmission: Transmission) -> None:
-        self.messages.append(transmission)
+        self._own().append(transmission)
         self._add(transmission.message.length + MESSAGE_OVERHEAD)
 
     def extend(self, transmissions: list[Transmission]) -> None:
-        self.messages.extend(transmissions)
+        self._own().extend(transmissions)
         size = MESSAGE_OVERHEAD * len(transmissions)
         for transmission in transmissions:
             size += transmission.message.length
         self._add(size)
 
     def extendleft(self, transmissions: Iterable[Transmission]) -> None:
+        messages = self._own()
         for transmission in transmissions:
-            self.messages.appendleft(transmission)
+            messages.appendleft(transmission)
             self._add(transmission.message.length + MESSAGE_OVERHEAD)
 
     def popleft(self) -> Transmission:
@@ -229,7 +236,7 @@ class Backlog:
 
     def clear(self) -> None:
         """Forget all messages."""
-        self.messages.clear()
+        self.messages = _NO_MESSAGES
         self._add(-self.bytes)
 
     def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
@@ -243,6 +250,12 @@ class Backlog:
             for one in left:
                 self.append(one)
         return taken
+
+    def _own(self) -> deque[Transmission]:
+        """Return the deque that messages are added to."""
+        if self.messages is _NO_MESSAGES:
+            self.messages = deque()
+        return self.messages
 
     def count(self, size: int, messages: int) -> None:
         """Count messages, with their data in bytes, that were added to `messages`, or removed if negative."""
@@ -271,8 +284,8 @@ class Requests:
         self.most_bytes = most_bytes
         self._room = most_bytes
         self._of_queue: dict[str, Request] = {}
-        #: queue names whose requests are not on record as they are
-        self._changed: set[str] = set()
+        #: queue names whose requests are not on record as they are (durable sessions only)
+        self._changed: dict[str, None] = {}
 
     def add(self, properties: PublishProperties) -> bool:
         """Keep what a PUBLISH asks, where that is needed; return whether it has to go on record."""
@@ -284,13 +297,17 @@ class Requests:
         of_queue[queue] = request
         if known is not None:
             return bool(self._changed)
-        self._changed.add(queue)
+        self._change(queue)
         self._room -= request.size
         while self._room < 0 and len(of_queue) > 1:
             oldest = next(iter(of_queue))
             self._room += of_queue.pop(oldest).size
-            self._changed.add(oldest)
+            self._change(oldest)
         return self._durable
+
+    def _change(self, queue: str) -> None:
+        if self._durable:
+            self._changed[queue] = None
 
     def find(self, remote_queue: str) -> Request | None:
         """Return the request that a queue name stands for; None where it is not known (any more)."""
@@ -298,16 +315,16 @@ class Requests:
 
     def changes(self) -> dict[StateKey, StateRecord | None]:
         """Return the records of what has changed, which count as written then; None removes one."""
-        changed, self._changed = self._changed, set()
+        changed, self._changed = self._changed, {}
         return {self._key(queue): self._record(queue) for queue in changed}
 
     def lose(self) -> None:
         """Have all of them put on record again: a unit of work with changes has failed."""
-        self._changed.update(self._of_queue)
+        self._changed.update(dict.fromkeys(self._of_queue))
 
     def removal(self) -> dict[StateKey, StateRecord | None]:
         """Return what takes all records away: the session has ended."""
-        return {self._key(queue): None for queue in self._of_queue.keys() | self._changed}
+        return {self._key(queue): None for queue in self._of_queue.keys() | self._changed.keys()}
 
     def restore(self, record: RequestRecord) -> None:
         """Take over a record after a restart."""
@@ -411,6 +428,28 @@ class Outbox:
     `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time.
     """
 
+    __slots__ = (
+        "_requests",
+        "_room",
+        "assigned",
+        "backlog",
+        "counts",
+        "direct_qos",
+        "dropped",
+        "durable",
+        "in_flight",
+        "last_sent",
+        "messages_sent",
+        "open",
+        "recording",
+        "replies",
+        "resent",
+        "sent_before",
+        "turn_bytes",
+        "uncertain",
+        "unsaved",
+    )
+
     def __init__(
         self,
         window: int,
@@ -448,11 +487,18 @@ class Outbox:
         #: the record of the sending half is not up to date (durable sessions only)
         self.unsaved = False
         #: msg_numbers of messages that were sent before, over an earlier connection or by an earlier run of the bridge
-        self.sent_before: set[int] = set()
+        self.sent_before: set[int] | frozenset[int] = _NO_NUMBERS
         #: the bridge ended while the client was connected: waiting messages may have been sent before (MQTT-3.3.1-1)
         self.uncertain = False
         #: msg_number -> packet identifier, where it is not the one that the MsgId prescribes
         self.assigned: dict[int, int] = {}
+
+    def mark_sent(self, numbers: Sequence[int]) -> None:
+        """Note messages, by msg_number, that were sent before."""
+        if isinstance(self.sent_before, set):
+            self.sent_before.update(numbers)
+        elif numbers:
+            self.sent_before = set(numbers)
 
     def pause(self) -> None:
         """Stop sending: the client does not read, or is away."""
@@ -478,7 +524,7 @@ class Outbox:
         self._room = self.turn_bytes
         if self.uncertain:
             batch = list(batch)
-            self.sent_before.update(transmission.msg_number for transmission in batch)
+            self.mark_sent([transmission.msg_number for transmission in batch])
         slow = protocol is not None and not self.open
         for transmission in batch:
             if slow and not self._qos(transmission):
@@ -642,9 +688,11 @@ class Outbox:
             outgoing.phase = Phase.RECORDING
             self.recording = outgoing
             return
-        again = bool(self.sent_before) and number in self.sent_before
-        if again:
-            self.sent_before.discard(number)
+        again = False
+        before = self.sent_before
+        if isinstance(before, set) and number in before:
+            before.discard(number)
+            again = True
             outgoing.times_sent = 2
             self.resent += 1
         protocol.publish(
@@ -743,7 +791,7 @@ class Outbox:
             self.assigned[transmission.msg_number] = message_id
             again.append(transmission)
         again.sort(key=lambda transmission: transmission.msg_number)
-        self.sent_before.update(transmission.msg_number for transmission in again)
+        self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
 
     def resent_later(self) -> set[int]:

@@ -58,7 +58,7 @@ class StateKey(NamedTuple):
 
 
 class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
-    """What is kept of the receiving half of a durable session."""
+    """The receiving half of a durable session. It has a record only if there are packet identifiers to keep."""
 
     clientIdentifier: str
     #: message ids received with QoS 2 and not released
@@ -77,8 +77,8 @@ class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
         return msgspec.structs.replace(self, received=received)
 
 
-class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
-    """What is kept of the sending half of a durable session."""
+class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=True):
+    """What is kept of the sending half of a durable session. Every durable session has this record."""
 
     clientIdentifier: str
     #: message ids for which PUBREL was sent and PUBCOMP has not come
@@ -106,7 +106,8 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent"):
     #: the network that the session began from; blank for a Unix socket, or if an older bridge wrote the record
     network: str = ""
     sequence: int = 0
-    version: int = SESSION_VERSION
+    #: a factory, so that the version is written although it is the default
+    version: int = msgspec.field(default_factory=lambda: SESSION_VERSION)
 
     @property
     def key(self) -> StateKey:

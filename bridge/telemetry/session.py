@@ -109,6 +109,31 @@ class ReceiveEffects:
 class Session:
     """The session of one client identifier, clean or durable."""
 
+    __slots__ = (
+        "_unsaved",
+        "begun",
+        "channel",
+        "client_id",
+        "connected",
+        "counts",
+        "durable",
+        "expires_at",
+        "expiry_interval",
+        "filters",
+        "identity",
+        "last_received_at",
+        "level",
+        "messages_received",
+        "network",
+        "outbox",
+        "principal",
+        "receiver",
+        "requests",
+        "shares",
+        "since",
+        "topics",
+    )
+
     def __init__(
         self,
         identity: ClientIdentity,
@@ -214,7 +239,7 @@ class Session:
         if self._unsaved:
             received = ReceivedRecord(self.client_id, sorted(self.receiver.identifiers))
             self._unsaved = False
-            records[received.key] = received
+            records[received.key] = received if received.received else None
             records.update(self.requests.changes())
         if not self.outbox.unsaved:
             return None
@@ -420,14 +445,14 @@ class Session:
         The Session Expiry Interval of a client that was connected when the bridge ended begins now.
         """
         if isinstance(record, ReceivedRecord):
-            self.receiver.identifiers = set(record.received)
+            self.receiver = Receiver(record.received, self.receiver.limit)
             return
         if isinstance(record, RequestRecord):
             self.requests.restore(record)
             return
         self.outbox.assigned = dict(record.assigned)
         # A message with a packet identifier may have been sent. `sent` lacks messages that were taken back and not resent.
-        self.outbox.sent_before = {*record.sent, *self.outbox.assigned}
+        self.outbox.mark_sent([*record.sent, *self.outbox.assigned])
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt

@@ -102,6 +102,10 @@ def topic_string(client_id: str, topic_filter: str) -> str:
     return shared_subscription(topic_filter).topic_filter if is_remote_queue_manager(client_id) else topic_filter
 
 
+#: User data of subscriptions without options, by QoS: one string for all of them.
+_QOS_TEXTS: Final = ("0", "1", "2")
+
+
 class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
     """What a client asked for with a topic filter, as far as it concerns each message (MQTT 5 section 3.8)."""
 
@@ -115,7 +119,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
     @property
     def user_data(self) -> str:
         """Return MQSD.SubUserData: the digit of the QoS alone, where there are no options."""
-        text = str(self.qos)
+        text = _QOS_TEXTS[self.qos]
         if self.no_local:
             text += " NL"
         if self.retain_as_published:

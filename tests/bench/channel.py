@@ -18,21 +18,26 @@ class Channel:
     """A connected MQTT client: blocking while it connects, then non-blocking for the load."""
 
     def __init__(self, port: int, client_id: str, *, clean: bool = True, wait: float = 15.0) -> None:
-        self._open(port, client_id, clean=clean, wait=wait)
+        self._open(port, frames.connect(client_id, clean=clean), wait)
         self.expect(frames.CONNACK)
 
-    def _open(self, port: int, client_id: str, *, clean: bool, wait: float) -> None:
+    def _open(self, port: int, packets: bytes, wait: float) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=wait)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.out = bytearray()
         self.rest = b""
-        self.socket.sendall(frames.connect(client_id, clean=clean))
+        self.socket.sendall(packets)
 
     @classmethod
     def begin(cls, port: int, client_id: str) -> Self:
         """Send CONNECT and leave its answer for later, so that many clients can connect at once."""
+        return cls.opened(port, frames.connect(client_id, clean=True))
+
+    @classmethod
+    def opened(cls, port: int, packets: bytes) -> Self:
+        """Connect, send packets, and leave their answers for later."""
         self = cls.__new__(cls)
-        self._open(port, client_id, clean=True, wait=15.0)
+        self._open(port, packets, 15.0)
         return self
 
     def expect(self, kind: int) -> bytes:

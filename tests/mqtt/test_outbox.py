@@ -414,3 +414,12 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     box.pump(2.0, out)
     (second,) = packets(out)
     assert (second.message_id, second.dup) == (6, True)
+
+
+def test_requests_of_a_clean_session_leave_nothing_to_record() -> None:
+    requests = Requests("c", durable=False, most_bytes=10**6)
+    for number in range(3):
+        properties = PublishProperties(response_topic="answers for c", correlation_data=b"%d" % (number % 2))
+        assert not requests.add(properties)
+    assert requests.changes() == {}
+    assert len(requests.removal()) == 2

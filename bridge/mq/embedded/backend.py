@@ -221,7 +221,8 @@ class SessionRecords:
             work.changes.latest.append((queue_manager.states, name, None))
             return
         queue = queue_manager.queues[STATE_QUEUE]
-        sequence = self._sequences[name] = self._sequences.get(name, 0) + 1
+        # The entry is made again, so that it shares its key with the message.
+        sequence = self._sequences[name] = self._sequences.pop(name, 0) + 1
         stored = StoredMessage(
             queue,
             queue_manager.next_number(),

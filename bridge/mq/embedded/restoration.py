@@ -18,6 +18,7 @@ from bridge.mq.embedded.messages import Messages
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
+from bridge.mq.embedded.topics import shared_text
 from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
@@ -30,10 +31,12 @@ log = logging.getLogger(__name__)
 RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
 #: Depth of queues that the queue manager makes for itself.
 SYSTEM_MAX_DEPTH = 999_999_999
-#: Texts that are remembered while messages are restored: topic strings may be as many as messages.
-MAX_SHARED: Final = 10_000
 _RETAINED_QUEUE: dict[str, Value] = {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
 _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
+
+
+#: Attributes of subscriptions that are often the same, and that those of one client have in common.
+_REPEATED: Final = ("DEST", "DESTQMGR", "USERDATA", "SUBUSER", "SUBTYPE")
 
 
 def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
@@ -42,17 +45,15 @@ def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
     A record or subscription that cannot be restored is left out, with a line in the log.
     """
     altered: dict[str, Value] = {}
-    subscriptions = []
     for kind, name, attributes in store.objects():
-        if kind == "SUB":
-            subscriptions.append((name, attributes))
-        elif kind == "QMGR":
+        if kind == "QMGR":
             altered.update(attributes)
             queue_manager.attributes.update(attributes)
         else:
             _restore(queue_manager, kind, name, attributes)
     _make_system_objects(queue_manager)
-    for name, attributes in subscriptions:
+    for name, attributes in store.subscriptions():
+        attributes |= {keyword: shared_text(attributes[keyword]) for keyword in _REPEATED if keyword in attributes}
         try:
             subscription = queue_manager.make_subscription(name, attributes, stored=True)
             subscription.selection = selection_of(queue_manager.appearance, subscription.selector)
@@ -107,7 +108,6 @@ class MessageRestorer:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._texts: dict[str, str] = {}
         #: by client identifier: the MQMD of its last publication
         self._descriptors: dict[str, MQMD] = {}
         self._message: Message | PublicationMessage | None = None
@@ -117,7 +117,7 @@ class MessageRestorer:
         queue = self._queues.get(lane.queue)
         if queue is None:
             return None
-        message, share = put.message, self._shared
+        message, share = put.message, shared_text
         topic = put.topic
         if isinstance(message, PublicationMessage):
             if message is not self._message:
@@ -148,8 +148,3 @@ class MessageRestorer:
             True,
             put_application=None if put.put_application is None else share(put.put_application),
         )
-
-    def _shared(self, text: str) -> str:
-        if len(self._texts) >= MAX_SHARED:
-            self._texts.clear()
-        return self._texts.setdefault(text, text)

@@ -13,7 +13,7 @@ from bridge.telemetry.subscription import is_for_subscription
 from bridge.wire import cmqc
 
 
-class Subscription(msgspec.Struct, kw_only=True, eq=False, weakref=True):
+class Subscription(msgspec.Struct, kw_only=True, eq=False):
     """A subscription and its destination. Field names in comments are those of MQSD and DISPLAY SUB."""
 
     #: SUB

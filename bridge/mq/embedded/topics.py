@@ -8,7 +8,9 @@ one topic string needs to know; it is worked out once and remembered until an ob
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -26,6 +28,9 @@ from bridge.wire import cmqc
 ROUTE_BYTES = 32 * 1024 * 1024
 #: Bytes, about, of a route beside its topic string.
 _ROUTE_SIZE = 450
+#: Strings that are remembered because they may repeat, and their characters. Clients choose them, so both are limited.
+MAX_SHARED: Final = 10_000
+MAX_SHARED_LENGTH: Final = 256
 #: The highest SubLevel, and the usual PubLevel.
 MAX_LEVEL = 9
 #: Copies of one publication for one MQTT client. A client with more matching subscriptions gets a single copy.
@@ -96,14 +101,71 @@ class Route:
         return route
 
 
+@lru_cache(MAX_SHARED)
+def _remembered(text: str) -> str:
+    return text
+
+
+def shared_text(text: str) -> str:
+    """Return an equal string that is in use already, if there is one: many topic levels and queue names repeat."""
+    return _remembered(text) if len(text) <= MAX_SHARED_LENGTH else text
+
+
 class Level:
     """A level of the tree of subscriptions."""
 
-    __slots__ = ("below", "subscriptions")
+    __slots__ = ("_only", "_several", "below")
 
     def __init__(self) -> None:
-        self.below: dict[str, Level] = {}
-        self.subscriptions: dict[str, Subscription] = {}
+        #: the levels below; `extend` adds to it
+        self.below = _NO_LEVELS
+        #: the subscription with this very filter, if there is one only; most filters have one, and a dict takes 250 bytes
+        self._only: Subscription | None = None
+        #: those with this very filter by name, if there are several
+        self._several: dict[str, Subscription] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether no filter ends here or goes through here."""
+        return not self.below and self._only is None and self._several is None
+
+    @property
+    def subscriptions(self) -> Collection[Subscription]:
+        """The subscriptions whose filter ends here."""
+        if self._several is not None:
+            return self._several.values()
+        return () if self._only is None else (self._only,)
+
+    def extend(self, word: str) -> Level:
+        """Return the level below for a word, made if it is missing."""
+        level = self.below.get(word)
+        if level is None:
+            if self.below is _NO_LEVELS:
+                self.below = {}
+            self.below[shared_text(word)] = level = Level()
+        return level
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription whose filter ends here; there is none of its name."""
+        if self._several is not None:
+            self._several[subscription.name] = subscription
+        elif self._only is not None:
+            self._several = {one.name: one for one in (self._only, subscription)}
+            self._only = None
+        else:
+            self._only = subscription
+
+    def remove(self, name: str) -> None:
+        """Remove the subscription of a name."""
+        self._only = None
+        if self._several is not None:
+            del self._several[name]
+            if not self._several:
+                self._several = None
+
+
+#: What is below the last level of a filter; nothing is ever added to it.
+_NO_LEVELS: Final[dict[str, Level]] = {}
 
 
 class _ObjectLevel:
@@ -168,8 +230,8 @@ class TopicTree:
         else:
             level = self._root
             for word in levels:
-                level = level.below.setdefault(word, Level())
-            level.subscriptions[subscription.name] = subscription
+                level = level.extend(word)
+            level.add(subscription)
         self._forget()
 
     def replace(self, name: str, before: Subscription | None) -> None:
@@ -191,9 +253,9 @@ class TopicTree:
         for word in subscription.topic_filter.split("/"):
             path.append((level, word))
             level = level.below[word]
-        del level.subscriptions[name]
+        level.remove(name)
         for above, word in reversed(path):
-            if above.below[word].below or above.below[word].subscriptions:
+            if not above.below[word].empty:
                 break
             del above.below[word]
         return subscription
@@ -270,7 +332,7 @@ class TopicTree:
                 below = place.below
                 if not hidden:
                     if (rest := below.get("#")) is not None:
-                        found += rest.subscriptions.values()
+                        found += rest.subscriptions
                     if (single := below.get("+")) is not None:
                         following.append(single)
                 if word not in ("+", "#") and (exact := below.get(word)) is not None:
@@ -281,9 +343,9 @@ class TopicTree:
                 return found, visited
             visited += len(places)
         for place in places:
-            found += place.subscriptions.values()
+            found += place.subscriptions
             if (rest := place.below.get("#")) is not None:  # a/# names a as well
-                found += rest.subscriptions.values()
+                found += rest.subscriptions
         return found, visited
 
     def _blocks(self) -> Iterator[str]:

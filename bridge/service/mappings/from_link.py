@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import msgspec
 
@@ -49,7 +50,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         #: packet identifiers of QoS 2 that are put and not released, as on record
         self._received = Receiver()
         #: those of the session that the broker lost last: what it sent again in that session may still wait here
-        self._earlier: set[int] = set()
+        self._earlier: Collection[int] = ()
         self._released: list[int] = []
         #: number of the connection since which the broker has had the session: as it is, and as it is on record
         self._session = self._recorded_session = 0

@@ -172,18 +172,25 @@ class Store:
     def _set_fact(self, name: str, value: int) -> None:
         self._database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
-    def objects(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """Return definitions of objects and durable subscriptions: (kind, name, attributes). Raises StoreError."""
-        found: list[tuple[str, str, dict[str, Any]]] = []
+    def objects(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield definitions of objects: (kind, name, attributes). Raises StoreError."""
+        return self._definitions("kind <> 'SUB'")
+
+    def subscriptions(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield durable subscriptions: (name, attributes). Raises StoreError."""
+        return ((name, attributes) for _, name, attributes in self._definitions("kind = 'SUB'"))
+
+    def _definitions(self, condition: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         try:
-            rows = self._database.execute("SELECT kind, name, attributes, checksum FROM object ORDER BY kind, name")
+            rows = self._database.execute(
+                f"SELECT kind, name, attributes, checksum FROM object WHERE {condition} ORDER BY kind, name"
+            )
             for kind, name, attributes, checksum in rows:
                 if checksum != object_checksum(kind, name, attributes):
                     raise StoreError(damaged(self.path, f"the definition of {kind} {name} is not as it was written"))
-                found.append((kind, name, msgspec.json.decode(attributes)))
+                yield kind, name, msgspec.json.decode(attributes)
         except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError) as error:
             raise StoreError(unusable(self.path, error)) from error
-        return found
 
     def batches(self) -> Iterator[tuple[Row, Batch]]:
         """Yield the log in the order written. Raises StoreError for a row that is not as it was written, or missing."""
