@@ -1,4 +1,4 @@
-"""The thread that puts publications: all that are queued go into one unit of work, whose end answers the batch."""
+"""The thread that puts publications. Each unit of work contains all queued publications."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Open topic handles of one publisher: below MAXHANDS, 256 by default, with room for the others.
+#: The maximum number of open topic handles. MAXHANDS, 256 by default, must suffice for other handles too.
 TOPIC_HANDLES = 200
 
 
 class BatchLimits(msgspec.Struct, kw_only=True, frozen=True):
-    """What one unit of work holds at most: publications, bytes of payload, seconds of putting."""
+    """Limits of one unit of work: publications, bytes of payload, and seconds of putting."""
 
     messages: int = 500
     bytes: int = 1_048_576
@@ -281,7 +281,7 @@ class Publisher(Worker[Part]):
             log.error("MQB4204E the retained publication of topic %r is not cleared: %s", topic, error)
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
-        """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
+        """Put a publication. Return the reason code if the queue manager rejects it, or MQRC_NONE."""
         if message.reply_to is None and topic_string_error(message.topic) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         # The client's identity goes into MQMD.UserIdentifier (integration table 1); an alternate user alone does not.
@@ -306,7 +306,7 @@ class Publisher(Worker[Part]):
     def _answer(
         connection: Connection, message: PublicationMessage, reply_to: tuple[str, str], user: str, options: int
     ) -> None:
-        """Put a client's answer to a request. Raises MQError."""
+        """Put a client's reply to a request. Raises MQError."""
         queue, queue_manager = reply_to
         if not queue:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "it is the Response Topic of no request to this client")
@@ -371,22 +371,22 @@ class DividedUnit(msgspec.Struct, eq=False):
 
 
 class UnitsUnderWay:
-    """All of them; false when there are none."""
+    """The units of work in progress; false if there are none."""
 
     def __init__(self) -> None:
         self._open: set[DividedUnit] = set()
-        #: what is to be called when some of these have ended
+        #: functions to call when a set of units has ended
         self._waiting: list[tuple[set[DividedUnit], Callable[[], None]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def begin(self, unit: DividedUnit) -> None:
-        """Add a unit that is given now."""
+        """Add a submitted unit."""
         self._open.add(unit)
 
     def end(self, unit: DividedUnit) -> None:
-        """Take out a unit that has ended, and call what waited for it."""
+        """Remove a unit that has ended, and call the functions that wait for it."""
         self._open.remove(unit)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
@@ -395,7 +395,7 @@ class UnitsUnderWay:
                 self._when_ended(units, call)
 
     def when_published(self, call: Callable[[], None]) -> None:
-        """Call a function when the units of now that publish have ended; at once where there are none."""
+        """Call a function when the current units with publications have ended, immediately if there are none."""
         self._when_ended({one for one in self._open if one.unit.publications}, call)
 
     def _when_ended(self, units: set[DividedUnit], call: Callable[[], None]) -> None:
