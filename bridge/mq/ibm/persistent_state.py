@@ -2,7 +2,7 @@
 
 There are three kinds of messages, distinguished by CorrelId. A *record* is the state of a session
 (`bridge.telemetry.record`), and is replaced by the next one. A *receipt* is put in each unit of work: if the connection
-breaks during a commit, the receipt shows after the reconnect whether the unit of work was committed, so that nothing is put twice.
+breaks during a commit, the receipt shows after the reconnect whether it succeeded, so that nothing is put twice.
 Each unit of work of a worker gets the previous receipt, so getting all receipts of another bridge prevents it from committing
 again. The *owner* identifies the active bridge by the prefix of its MsgIds.
 """
