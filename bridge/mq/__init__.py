@@ -1,7 +1,5 @@
-"""MQ: the interface in MQI verbs, and what the service asks of a queue manager.
+"""Queue managers: IBM MQ (`ibm`, via pymqi or ibmmq) and the embedded one (`embedded`).
 
-`mqi` is the MQI as Python has it, whichever queue manager is behind it: `ibm` (IBM MQ, through pymqi or ibmmq) or
-`embedded`. `backend` is what the telemetry service asks of either, `host` how it is brought up and ended. Mappings take
-messages through `message_consumer` and put them through `message_producer`. What a message is
-made of is `bridge.mapping` and `bridge.wire`.
+`mqi` is the MQI in Python for both. `backend` is the interface to the telemetry service, and `host` starts and stops a queue
+manager. Mappings get messages with `message_consumer` and put them with `message_producer`.
 """

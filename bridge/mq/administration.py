@@ -11,22 +11,22 @@ from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
-#: The model of reply queues, which deploy/mq/bridge.mqsc defines. IBM MQ's own model, used if it is not defined, has
-#: MAXDEPTH(5000): a reply has one message for each subscription.
+#: The model queue for replies, defined in deploy/mq/bridge.mqsc, and the fallback. The fallback has MAXDEPTH(5000), which
+#: may be too small: a reply has one message for each subscription.
 MODEL_QUEUE, DEFAULT_MODEL_QUEUE = "SYSTEM.MQTT.REPLY.MODEL", "SYSTEM.DEFAULT.MODEL.QUEUE"
-#: Milliseconds that the command server has to answer.
+#: Time that the command server has to answer, in milliseconds.
 REPLY_WAIT = 30_000
 
 
 class PcfResponse(msgspec.Struct):
-    """One message of a reply: reason, and parameters by their number."""
+    """One message of a reply: the reason code, and the parameters by parameter identifier."""
 
     reason: int
     parameters: dict[int, int | bytes]
 
 
 class CommandFailed(MQError):
-    """A command that was refused; `responses` is its whole reply."""
+    """A command that the command server rejected. `responses` is the complete reply."""
 
     def __init__(self, reason: int, detail: str, responses: list[PcfResponse]) -> None:
         super().__init__(reason, detail)
@@ -34,7 +34,7 @@ class CommandFailed(MQError):
 
 
 class Administration:
-    """Commands over one connection; replies come to a dynamic queue that goes with it."""
+    """Commands over one connection. Replies arrive on a temporary dynamic queue, deleted when the connection ends."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -50,13 +50,13 @@ class Administration:
         self.reply_queue = od.ObjectName
 
     def run(self, command: int, *parameters: PCFParameter, most: int | None = None) -> list[PcfResponse]:
-        """Run a command. Raises CommandFailed with the reason of the first message of the reply that failed.
+        """Run a command. Raises CommandFailed with the reason of the first failed message of the reply.
 
-        Of a reply of more messages than `most` the rest is not read: it is gone with the connection, which is of no more use.
+        At most `most` messages of the reply are read. If there are more, do not use the connection again.
         """
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
-            # Without it, text is in the code page of the client, which its locale decides.
+            # Without it, text is in the code page of the client's locale.
             CodedCharSetId=CCSID_UTF8,
             MsgType=cmqc.MQMT_REQUEST,
             ReplyToQ=self.reply_queue.encode(),
@@ -92,7 +92,7 @@ class Administration:
     def clear_retained(self, topic: str) -> None:
         """Clear the retained publication of a topic: CLEAR TOPICSTR(topic) CLRTYPE(RETAINED).
 
-        A topic that has none, or is not known, is no error.
+        An unknown topic, or one without a retained publication, is not an error.
         """
         try:
             self.run(
@@ -105,7 +105,7 @@ class Administration:
                 raise
 
     def subscriptions(self, name: str = "*") -> list[tuple[str, str, str, bool]]:
-        """Return the subscriptions of a name, which may end in `*`: name, topic string, user data, durable."""
+        """Return (name, topic string, user data, durable) of the subscriptions with a name, which may end in `*`."""
         try:
             responses = self.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, name.encode()))
         except MQError as error:
@@ -122,9 +122,9 @@ class Administration:
         return found
 
     def escape(self, text: str) -> tuple[bool, list[str]]:
-        """Run one MQSC command: whether it was done, and its answer, message by message.
+        """Run one MQSC command. Return whether it succeeded, and its output, one string for each message.
 
-        Raises MQError where the command server tells a reason and no text.
+        Raises MQError if it failed and the command server returned no text.
         """
         done = True
         try:
@@ -141,7 +141,7 @@ class Administration:
         return done, list(filter(None, texts))
 
     def close(self) -> None:
-        """Let go of the reply queue."""
+        """Close the reply queue."""
         self._connection.close(self._replies)
 
 

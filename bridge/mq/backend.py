@@ -28,31 +28,27 @@ NONE_FORBIDDEN: Final[frozenset[int]] = frozenset()
 
 
 class UnitOfWork(msgspec.Struct, eq=False):
-    """Publications of one client, transmissions that clients have acknowledged, and facts that must outlive a crash.
+    """Publications of one client, acknowledged messages and state records. A `Completion` reports the outcome.
 
-    All of it takes effect together, but for publications that the queue manager refuses. Where threads do it, publications
-    and records of what was received are one unit of work of the queue manager, removals and records of what was sent another:
-    a crash may leave the one without the other. It is plain data: what becomes of it is told by a `Completion`.
+    All of it takes effect together, except publications that the queue manager rejects. A backend with threads uses two MQ
+    units of work: one for publications and received records, one for removals and sent records. A crash may separate them.
     """
 
     #: (message, RETAIN flag)
     publications: list[tuple[PublicationMessage, bool]] = []
     removals: list[Transmission] = []
-    #: reasons for which a publication goes to the dead-letter queue, in the same unit, and is not refused
+    #: reason codes for which a publication is dead-lettered, in the same unit of work, instead of refused
     dead_letters: frozenset[int] = frozenset()
-    #: publications, by index, that the client may not make: they are refused with MQRC_NOT_AUTHORIZED
+    #: indexes of publications that the client is not authorized to make: refused with MQRC_NOT_AUTHORIZED
     forbidden: frozenset[int] = NONE_FORBIDDEN
-    #: records on SYSTEM.MQTT.PERSISTENT.STATE; None removes one. A record of what was received names the message ids of
-    #: the unit's own publications too; those of publications that are refused, the backend leaves out
+    #: records on SYSTEM.MQTT.PERSISTENT.STATE. None removes a record. A received record also contains the packet
+    #: identifiers of this unit's publications. The backend leaves out those of refused publications.
     records: dict[StateKey, StateRecord | None] = {}
-    #: by which its completion is known
+    #: matches `Completion.number`
     number: int = 0
 
     def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, StateRecord | None]:
-        """Return the records as they are to be written where publications are refused, by index and reason.
-
-        They must not say that these were received.
-        """
+        """Return the records without the packet identifiers of refused publications (reason codes by index)."""
         if not refused:
             return self.records
         messages = [self.publications[index][0] for index in refused]
@@ -66,26 +62,26 @@ class UnitOfWork(msgspec.Struct, eq=False):
         }
 
 
-#: No publication is refused: publications, by index, and their reason codes.
+#: The empty mapping of publication indexes to reason codes.
 NONE_REFUSED: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
-    """What has become of a unit of work."""
+    """The outcome of a unit of work."""
 
     number: int
     #: the reason for which nothing of the unit took effect, or MQRC_NONE
     failure: int = 0
-    #: publications that the queue manager did not take, by index, with the reason
+    #: reason codes of publications that the queue manager rejected, by index
     refusals: Mapping[int, int] = NONE_REFUSED
-    #: publications that went to the dead-letter queue, by index, with the reason
+    #: reason codes of publications that were dead-lettered, by index
     diverted: Mapping[int, int] = NONE_REFUSED
-    #: publications, by index, that no subscription is for (MQRC_NO_SUBS_MATCHED), where the queue manager says so
+    #: indexes of publications that the queue manager reported to match no subscription (MQRC_NO_SUBS_MATCHED)
     unmatched: Sequence[int] = ()
 
 
 class Commits:
-    """Groups of units of work that were committed together, and how long each commit took."""
+    """Counters and durations of group commits."""
 
     __slots__ = ("failures", "groups", "seconds", "size", "units")
 
@@ -99,7 +95,7 @@ class Commits:
         self.seconds = Histogram()
 
     def count(self, units: int, size: int, seconds: float) -> None:
-        """Count a group that is committed."""
+        """Count a committed group of units of work: `size` is in bytes."""
         self.groups += 1
         self.units += units
         self.size += size
@@ -110,7 +106,7 @@ class Commits:
         self.failures += 1
 
     def add(self, other: Commits) -> None:
-        """Add what another thread has counted."""
+        """Add the counters of another thread."""
         self.groups += other.groups
         self.units += other.units
         self.size += other.size
@@ -119,7 +115,7 @@ class Commits:
 
 
 class ClientSubscription(msgspec.Struct):
-    """A subscription of an MQTT client as the queue manager holds it."""
+    """An MQTT client's subscription on the queue manager."""
 
     client_id: str
     topic_filter: str
@@ -128,23 +124,23 @@ class ClientSubscription(msgspec.Struct):
 
 
 class SubscriptionRequest(msgspec.Struct, frozen=True):
-    """A subscription that an MQTT client asks for."""
+    """A subscription that an MQTT client requests."""
 
     topic_filter: str
     data: SubscriptionData
-    #: retained publications are handed over for it
+    #: deliver retained publications
     retained: bool = True
 
 
 class Recovered(msgspec.Struct):
-    """What the queue manager still knows when the service starts."""
+    """State that the service recovers from the queue manager when it starts."""
 
     records: list[StateRecord]
     subscriptions: list[ClientSubscription]
 
 
 def unreadable(msg_id: bytes, why: str) -> MQError:
-    """Return the error that ends the start: a record cannot be read, or (on IBM MQ) its queue has somebody else's message."""
+    """Return the error that prevents a start: an unreadable record or, on IBM MQ, a message of another program."""
     return MQError(
         cmqc.MQRC_FORMAT_ERROR,
         f"{STATE_QUEUE} holds a message that the bridge cannot read (MsgId {msg_id.hex().upper()}): {why}; MQXR uses a queue "
@@ -158,125 +154,118 @@ T = TypeVar("T")
 
 
 def resolve(future: asyncio.Future[T], result: T) -> None:
-    """Resolve a future, unless whoever waited for it has been cancelled."""
+    """Resolve a future, unless it is done or cancelled."""
     if not future.done():
         future.set_result(result)
 
 
 class Backend(Protocol):
-    """What the telemetry service asks of a queue manager."""
+    """A queue manager as the telemetry service uses it."""
 
-    #: `start` hands over what lies on the transmission queue before it returns
+    #: `start` delivers the messages on the transmission queue before it returns
     hands_over_at_once: bool
     #: `refuse` works: the queue manager can reject publications because of one of their subscribers
     refuses_for_clients: bool
     #: the queue manager names of clients
     client_names: ClientNames
-    #: name of the queue where messages for clients wait
+    #: name of the queue of messages for clients
     transmission_queue: str
-    #: called on the loop with client identifier, filter and reason when a subscription of a clean session is lost for good
+    #: called on the event loop with client identifier, filter and reason code when a clean session's subscription is lost
     on_dropped: Callable[[str, str, int], None]
-    #: called on the loop with units of work that have ended, each once, in the order that `submit` promises
+    #: called on the event loop with finished units of work, once for each, in the order that `submit` promises
     on_completed: Callable[[Sequence[Completion]], None]
 
     @property
     def available(self) -> bool:
-        """Return whether the queue manager answers, and takes what is persistent."""
+        """Whether the queue manager is reachable and accepts persistent messages."""
 
     @property
     def outage(self) -> bool:
-        """Whether the queue manager has been unreachable for so long that clients are better off with a standby."""
+        """Whether the queue manager has been unreachable for so long that clients should fail over to a standby."""
 
     @property
     def failures(self) -> Sequence[str]:
-        """Return what has failed in the last minute though the queue manager answers, in words."""
+        """Descriptions of failures in the last minute other than a lost queue manager."""
 
     def count_commits(self) -> Sequence[Commits]:
-        """Count commits from now on; return where, for each thread that makes them."""
+        """Count commits from now on. Return the counters, one for each thread that commits."""
 
     @property
     def subscriptions(self) -> Sized:
-        """The subscriptions that this process makes deliveries for. No publication has more deliveries."""
+        """The subscriptions that this process delivers for: an upper bound for the deliveries of one publication."""
 
     def weight(self, topic: str) -> int:
-        """Return about how many deliveries a publication to a topic causes in this process, at least 1."""
+        """Return the approximate number of deliveries of a publication to a topic in this process, at least 1."""
 
     async def caught_up(self) -> None:
-        """Return when what lay on the transmission queue at `start` is handed over."""
+        """Wait until the messages that were on the transmission queue at `start` have been delivered."""
 
     async def open(self) -> Recovered:
-        """Open the transmission queue for exclusive input, waiting while another bridge has it, and recover.
+        """Open the transmission queue for exclusive input and recover state. Wait while another bridge has the queue open.
 
-        Raises MQError when an object is missing or of the wrong type, or a record cannot be read.
+        Raises MQError if an object is missing or has the wrong type, or if a record cannot be read.
         """
 
     def start(self, consumer: Consumer) -> None:
-        """Hand the messages of the transmission queue, in batches, to `consumer` from now on.
-
-        Messages already on the queue come first.
-        """
+        """Deliver the messages of the transmission queue to `consumer`, in batches, oldest first."""
 
     def submit(self, unit: UnitOfWork) -> Mapping[int, int]:
-        """Run a unit of work.
+        """Run a unit of work. Return the reason codes, by index, of publications that are refused immediately.
 
-        What one client publishes takes effect, and is completed, in the order given, and so are removals. Units of different
-        clients, or publications of a client and its removals, may end in another order where threads do them.
-        Return the publications that are refused, as far as that is known at once: units given from now on know of it.
+        The publications of one client take effect and complete in the order submitted. So do removals. A backend with threads
+        may reorder units of different clients, and the publications and removals of one client.
         """
 
     def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
-        """Ask whether a client may receive messages as `user`: MQRC_NONE, MQRC_NOT_AUTHORIZED or another reason.
+        """Check whether a client may receive messages as `user`: MQRC_NONE, MQRC_NOT_AUTHORIZED or another reason code.
 
-        Answers for one client identifier come in the order asked. As with the methods below, the answer may be there at once.
+        Results for one client identifier arrive in the order of the calls. This future, and those that the methods below
+        return, may already be done.
         """
 
     def subscribe(
         self, client_id: str, requests: Sequence[SubscriptionRequest], *, durable: bool, user: str, member: str = ""
     ) -> asyncio.Future[list[int]]:
-        """Make or alter the subscriptions `ClientIdentifier:Topic name`; return a reason code for each.
+        """Create or alter the subscriptions `ClientIdentifier:Topic name`. Return a reason code for each.
 
-        The subscription of a share (`bridge.telemetry.subscription`) has its remote queue manager in the place
-        of a client identifier, and the filter as clients write it. `member` is the client that joins it. Publications that
-        it makes after this call take effect after its subscriptions.
+        For a shared subscription (`bridge.telemetry.subscription`), `client_id` is its remote queue manager, the filter
+        includes the share name, and `member` is the client that joins. Publications that the client makes after this call
+        take effect after its subscriptions.
 
-        `user` is the identity that the queue manager asks its authorities for; blank is the bridge's own.
-        Retained publications are handed over as other messages are, where asked for; where threads do it, perhaps before
-        the answer.
+        The queue manager checks the authorities of `user`; blank means the bridge's own user. Retained publications, if
+        requested, are delivered like other messages. A backend with threads may deliver them before the result.
         """
 
     def authorize(
         self, client_id: str, requests: Sequence[SubscriptionRequest], *, user: str, changed: bool, member: str = ""
     ) -> asyncio.Future[list[int]]:
-        """Check whether `user` may keep durable subscriptions as they are; return a reason code for each.
+        """Check whether `user` may keep durable subscriptions unchanged. Return a reason code for each.
 
-        `changed` tells whether the subscriptions were made or last checked for another user. Other arguments are those of
+        `changed` means that the subscriptions were created or last checked for another user. For the other arguments, see
         `subscribe`.
         """
 
     def refuse(self, client_id: str, refused: bool) -> None:
-        """Refuse publications that would go to a client, or do so no more. The embedded queue manager's only."""
+        """Start or stop rejecting publications that match a client's subscriptions. Embedded queue manager only."""
 
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], *, ended: bool = False, handed_over: bool = False
     ) -> asyncio.Future[list[int]]:
-        """Remove subscriptions of a client; return a reason code for each, MQRC_NONE if the subscription is gone.
+        """Remove subscriptions of a client. Return a reason code for each, MQRC_NONE if the subscription is gone.
 
-        A filter that the client did not subscribe to is not an error.
-
-        With `handed_over`, the answer comes only after the last message for these subscriptions has been handed over.
-
-        `ended` says that the session has ended: what still comes for these subscriptions is for nobody, and is not handed
-        over (MQTT-3.1.2-6).
+        A filter that the client did not subscribe to is not an error. With `handed_over`, the result arrives after the last
+        message for these subscriptions has been delivered. `ended` means that the session has ended: remaining messages for
+        these subscriptions are not delivered (MQTT-3.1.2-6).
         """
 
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
-        """Move a message that no client can take to the dead-letter queue, behind an MQDLH with the reason.
+        """Move a message that no client can receive to the dead-letter queue, with an MQDLH that contains the reason.
 
-        Return False if the message stays where it is, which the log explains.
+        Return False if the message stays on the transmission queue. The log explains why.
         """
 
     def flush(self) -> asyncio.Future[None]:
-        """Wait until every unit given so far has ended."""
+        """Wait until all units of work submitted so far have completed."""
 
     def stop(self) -> asyncio.Future[None]:
-        """Close the transmission queue, and wait until every unit given has ended."""
+        """Close the transmission queue, and wait until all units of work have completed."""

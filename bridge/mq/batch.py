@@ -1,9 +1,9 @@
-"""Many messages by one call: what the single verbs in a row would do, and one round trip where the connection can.
+"""Batched MQGET and MQPUT: one round trip for many messages on a `BatchConnection`, a loop of MQI calls on any other.
 
-The connection to an embedded queue manager of another process can (`BatchConnection`); for any other it is the verbs in a
-row. A batch ends early at a verb that fails: what was done before is the result, and the next call, which begins with that
-verb, raises its MQError. It is raised at once where the first fails, and where nothing would tell of it later: the unit of
-work was backed out, or the outcome of a verb is unknown.
+The connection to an embedded queue manager in another process is a `BatchConnection`. A batch ends at the first call that
+fails, and returns the results so far. The next batch starts with that call and raises its MQError. The error is raised
+immediately if the first call fails, or if it would otherwise be lost: the unit of work was backed out, or the outcome of a
+call is unknown.
 """
 
 from __future__ import annotations
@@ -19,37 +19,36 @@ from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: Messages, and bytes of message data, of a call where the caller has no reason for others: an embedded queue manager does
-#: nothing else meanwhile.
+#: Default limits of a batch: messages, and bytes of message data. An embedded queue manager does nothing else meanwhile.
 MESSAGES: Final = 250
 SIZE: Final = 1024 * 1024
-#: Messages of a call that wants no data of them.
+#: Default limit of a batch without message data, in messages.
 GLANCES: Final = 2_000
-#: Options of gets that want to know of a message only that it is there; beside MaxLength 0.
+#: MQGMO options of a get without message data. Also set MaxLength to 0.
 GLANCE: Final = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_NO_PROPERTIES
 
-#: Reasons that are raised at once.
+#: Reason codes that are raised immediately.
 AT_ONCE: Final = (cmqc.MQRC_BACKED_OUT, cmqc.MQRC_CALL_INTERRUPTED)
 
 #: A put: handle, message, MQPMO_ options.
 Put: TypeAlias = tuple[int, AnyMessage, int]
 
 
-#: A message by its MsgId and fingerprint; a blank fingerprint is that of any message.
+#: MsgId and fingerprint of a message. A blank fingerprint matches any message.
 Named: TypeAlias = tuple[bytes, bytes]
 
 
 class OtherMessage(Exception):
-    """A message was got whose MsgId is that of another one, which is meant: its unit of work is to be backed out."""
+    """The message that was got has the right MsgId but another fingerprint. The caller must back out."""
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message that is on a queue."""
+    """A message on a queue, without its data."""
 
     msg_id: bytes
-    #: what the queue manager says of it beside its MsgId, which applications may use again
+    #: distinguishes messages with the same MsgId, which applications may reuse
     fingerprint: bytes
-    #: it has an Expiry: that it is gone later need not mean that somebody got it
+    #: the message has an Expiry: if it disappears, it was not necessarily got
     expires: bool
     #: bytes of message data, without properties
     length: int
@@ -57,34 +56,34 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @runtime_checkable
 class BatchConnection(Protocol):
-    """A connection that has the functions of this module as verbs of its own."""
+    """A connection that implements the functions of this module itself."""
 
     def get_many(self, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE) -> list[Got]:
-        """Get messages as the function `get_many` does."""
+        """See the function `get_many`."""
 
     def get_each(
         self, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
     ) -> list[Got | None]:
-        """Get messages by MsgId as the function `get_each` does."""
+        """See the function `get_each`."""
 
     def look_many(self, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
-        """Look at messages as the function `look_many` does."""
+        """See the function `look_many`."""
 
     def take_each(self, handle: int, options: GetOptions, wanted: Sequence[Named]) -> list[bool]:
-        """Take messages as the function `take_each` does."""
+        """See the function `take_each`."""
 
     def put_many(self, puts: Sequence[Put]) -> list[MQMD]:
-        """Put messages as the function `put_many` does."""
+        """See the function `put_many`."""
 
 
 def get_many(
     connection: Connection, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE
 ) -> list[Got]:
-    """Call MQGET until there are `messages`, or `size` bytes of data, or no more to get; get one message at least.
+    """Call MQGET until there are `messages` messages, `size` bytes of data, or no more messages. Return one message at least.
 
-    With MQGMO_BROWSE_FIRST all but the first are MQGMO_BROWSE_NEXT, and with MQGMO_WAIT only the first waits. That it ends
-    early says nothing, an embedded queue manager has bounds of its own. Raises MQError as the first MQGET does:
-    MQRC_NO_MSG_AVAILABLE where there is none at all.
+    With MQGMO_BROWSE_FIRST, all calls after the first use MQGMO_BROWSE_NEXT. With MQGMO_WAIT, only the first call waits. A
+    short result does not mean that the queue is empty: an embedded queue manager has its own limits. Raises the MQError of
+    the first MQGET, for example MQRC_NO_MSG_AVAILABLE.
     """
     if isinstance(connection, BatchConnection):
         return connection.get_many(handle, options, messages, size)
@@ -94,9 +93,9 @@ def get_many(
 def get_each(
     connection: Connection, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int = SIZE
 ) -> list[Got | None]:
-    """Call MQGET for each MsgId and return the messages, None for MQRC_NO_MSG_AVAILABLE; end early as `get_many` does.
+    """Call MQGET for each MsgId. Return the messages, None for MQRC_NO_MSG_AVAILABLE. It may end early, like `get_many`.
 
-    `options` say all else, with MQMO_MATCH_MSG_ID in MatchOptions; none waits. Raises MQError as the first MQGET does.
+    `options` must contain MQMO_MATCH_MSG_ID in MatchOptions. No call waits. Raises the MQError of the first MQGET.
     """
     if isinstance(connection, BatchConnection):
         return connection.get_each(handle, options, msg_ids, size)
@@ -104,9 +103,9 @@ def get_each(
 
 
 def look_many(connection: Connection, handle: int, options: GetOptions, messages: int = GLANCES) -> list[Seen]:
-    """Browse messages as `get_many` does, but without their data.
+    """Browse messages like `get_many`, but without their data.
 
-    The options of `GLANCE` and MaxLength 0 need not be given. Raises MQError as the first MQGET does.
+    The options in `GLANCE` and MaxLength 0 are added. Raises the MQError of the first MQGET.
     """
     if isinstance(connection, BatchConnection):
         return connection.look_many(handle, options, messages)
@@ -114,10 +113,10 @@ def look_many(connection: Connection, handle: int, options: GetOptions, messages
 
 
 def take_each(connection: Connection, handle: int, options: GetOptions, wanted: Sequence[Named]) -> list[bool]:
-    """Take messages by MsgId and fingerprint, without their data, and return for each whether it was there.
+    """Get messages by MsgId and fingerprint, without their data. Return whether each existed. It may end early.
 
-    It ends early as `get_each` does. As with `look_many`, the options of `GLANCE` and MaxLength 0 need not be given. Raises
-    MQError as the first MQGET does, and OtherMessage where a message of the same MsgId came first, which is got now too.
+    The options in `GLANCE` and MaxLength 0 are added. Raises the MQError of the first MQGET, or OtherMessage if a message
+    with the same MsgId was got instead.
     """
     if isinstance(connection, BatchConnection):
         return connection.take_each(handle, options, wanted)
@@ -125,17 +124,17 @@ def take_each(connection: Connection, handle: int, options: GetOptions, wanted: 
 
 
 def fingerprint_by(connection: Connection) -> Callable[[Got], bytes]:
-    """Return the function that makes the fingerprints of `look_many` of what a connection gets."""
+    """Return the function that computes the same fingerprints as `look_many` from messages got on a connection."""
     return token if isinstance(connection, BatchConnection) else digest
 
 
 def token(got: Got) -> bytes:
-    """Return the fingerprint where MsgTokens outlive restarts of the queue manager: with the embedded one."""
+    """Return the fingerprint of a message on the embedded queue manager, whose MsgTokens survive restarts."""
     return got.MsgToken[8:]
 
 
 def digest(got: Got) -> bytes:
-    """Return the fingerprint of a message where its MsgToken may change: of fields that no MQGET alters."""
+    """Return the fingerprint of a message on IBM MQ, where MsgTokens may change: a hash of immutable MQMD fields."""
     md = got.md
     fields = (
         md.CorrelId, md.GroupId, md.MsgSeqNumber, md.Offset, md.MsgType, md.Feedback, md.Report, md.Priority, md.Persistence,
@@ -145,22 +144,22 @@ def digest(got: Got) -> bytes:
 
 
 def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
-    """Call MQPUT for each message and return the MQMDs of those that were put, as the queue manager filled them in.
+    """Call MQPUT for each message. Return the MQMDs of the messages that were put, as filled in by the queue manager.
 
-    Raises MQError as the first MQPUT does.
+    Raises the MQError of the first MQPUT.
     """
     if isinstance(connection, BatchConnection):
         return connection.put_many(puts)
     return put_each(connection.put, puts)
 
 
-# The verbs in a row --------------------------------------------------------------------------------------------------
+# Loops of MQI calls --------------------------------------------------------------------------------------------------
 
 
 def got_many(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, messages: int, size: int
 ) -> list[Got]:
-    """Do as `get_many` does, by the MQGET that is given."""
+    """Implement `get_many` with the MQGET function `get`."""
     found = [get(handle, options)]
     size -= len(found[0].data)
     options = following(options)
@@ -179,7 +178,7 @@ def got_many(
 def got_each(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, msg_ids: Iterable[bytes], size: int
 ) -> list[Got | None]:
-    """Do as `get_each` does, by the MQGET that is given."""
+    """Implement `get_each` with the MQGET function `get`."""
     found: list[Got | None] = []
     wanted = msgspec.structs.replace(options, Options=options.Options & ~cmqc.MQGMO_WAIT)
     for msg_id in msg_ids:
@@ -207,7 +206,7 @@ def looked_many(
     messages: int,
     fingerprint: Callable[[Got], bytes] = digest,
 ) -> list[Seen]:
-    """Do as `look_many` does, by the MQGET that is given, with the options of a glance."""
+    """Implement `look_many` with the MQGET function `get`. `options` include those of `glance`."""
     found = got_many(get, handle, options, messages, 1)
     return [
         Seen(got.md.MsgId, fingerprint(got), got.md.Expiry != cmqc.MQEI_UNLIMITED, got.DataLength) for got in found
@@ -217,7 +216,7 @@ def looked_many(
 def took_each(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, wanted: Iterable[Named]
 ) -> list[bool]:
-    """Do as `take_each` does, by the MQGET that is given, with the options of a glance."""
+    """Implement `take_each` with the MQGET function `get`. `options` include those of `glance`."""
     named = list(wanted)
     found = got_each(get, handle, options, [msg_id for msg_id, _ in named], 1)
     for got, (msg_id, fingerprint) in zip(found, named, strict=False):
@@ -227,7 +226,7 @@ def took_each(
 
 
 def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -> list[MQMD]:
-    """Do as `put_many` does, by the MQPUT that is given."""
+    """Implement `put_many` with the MQPUT function `put`."""
     done: list[MQMD] = []
     for handle, message, options in puts:
         try:
@@ -240,12 +239,12 @@ def put_each(put: Callable[[int, AnyMessage, int], MQMD], puts: Iterable[Put]) -
 
 
 def glance(options: GetOptions) -> GetOptions:
-    """Return the options of a get that wants no data."""
+    """Return the options for gets without message data."""
     return msgspec.structs.replace(options, Options=options.Options | GLANCE, MaxLength=0)
 
 
 def following(options: GetOptions) -> GetOptions:
-    """Return the options of the gets behind the first."""
+    """Return the options for the gets that follow the first."""
     flags = options.Options & ~cmqc.MQGMO_WAIT
     if flags & cmqc.MQGMO_BROWSE_FIRST:
         flags = flags & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT

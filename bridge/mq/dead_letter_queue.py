@@ -41,43 +41,39 @@ from bridge.wire.mq import MQDLH, MQMD, RFH2, MalformedHeader, decode_chain, enc
 
 
 def sources_of(mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> dict[str, str]:
-    """Return the queue that each mapping takes from, "" where it takes from none, by its name as an MQDLH has it."""
+    """Return the source queue of each mapping, "" if its source is not a queue, by MQDLH.PutApplName."""
     return {put_application(name): getattr(one.source, "queue", None) or "" for name, one in mappings.items()}
 
 
 class NoDestination(Exception):
-    """A letter does not say where it was bound; the text says what to do."""
+    """The destination of a dead-lettered message is unknown. The text contains a remedy."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A message as it is put, and where."""
+    """A message to put, and its destination."""
 
     destination: Destination
     message: Message
     #: the publication was to be retained
     retain: bool = False
-    #: the mapping that takes the message from the destination, and maps it again
+    #: the mapping that will get the message from the destination and map it again
     mapping: str = ""
-    #: where the mapping wanted to put it; blank if it could not tell
+    #: the destination that the mapping determined; blank if it could not determine one
     mapped_to: str = ""
 
     @property
     def place(self) -> str:
-        """Return the destination in words."""
+        """The destination, in words."""
         if self.mapping:
             return f"{self.mapped_to} by mapping {self.mapping}" if self.mapped_to else f"mapping {self.mapping}"
         return name_of(self.destination)
 
 
 class Destinations:
-    """Finds out where letters were bound, for one connection."""
+    """Determines the destinations of dead-lettered messages, on one connection."""
 
     def __init__(self, connection: Connection, queue_manager: str, sources: Mapping[str, str]) -> None:
-        """Begin.
-
-        `queue_manager` is the name of the queue manager that is connected; `sources` the queue that each mapping takes
-        from, "" where it takes from none.
-        """
+        """Initialize with the name of the connected queue manager. `sources` is a result of `sources_of`."""
         self._connection = connection
         self._queue_manager = queue_manager
         self._sources = sources
@@ -85,11 +81,11 @@ class Destinations:
         self._subscribed: dict[str, str] = {}
 
     def of(self, letter: Letter, message: Message) -> Delivery:
-        """Return what is to be put for a letter, and where. Raises NoDestination, or MQError.
+        """Return the message to put for a dead-lettered message, and its destination. Raises NoDestination or MQError.
 
-        A publication that was refused (`refused_to_dead_letters`) is published again. A message that a mapping has not
-        mapped goes back to where the mapping takes it from. All others go where the MQDLH says, those of a transmission
-        queue without their MQXQH, which the queue manager writes anew.
+        A refused publication (`refused_to_dead_letters`) is published again. A message that a mapping failed to map returns
+        to the mapping's source. All others go to the destination in the MQDLH. The MQXQH of a transmission queue message is
+        removed, because the queue manager adds it again.
         """
         if not letter.has_header:
             raise NoDestination("it has no MQDLH, which would say where to: name a queue by --to")
@@ -110,10 +106,10 @@ class Destinations:
         return Delivery(Destination(name, queue_manager="" if manager == self._queue_manager else manager), message)
 
     def _publication(self, letter: Letter, message: Message) -> Delivery | None:
-        """Return the publication that was refused to its publisher's topic; None for a letter that is none.
+        """Return the publication of a refused publication's dead-lettered message, None for any other message.
 
-        Its MQDLH has as much of the topic string as it has room for, the RFH2 all of it. What a subscription was to get has
-        the user data of that (mqps.Sud), and goes to that one only.
+        Its RFH2 contains the topic string, its MQDLH the beginning of it. A message with mqps.Sud (subscription user data) is
+        not a publication but a delivery to one subscription.
         """
         if not letter.topic or letter.destination_queue_manager not in ("", self._queue_manager):
             return None
@@ -127,7 +123,7 @@ class Destinations:
             mqps = content_of(header, "mqps")
             if "Sud" in mqps:
                 return None
-            # The mqps folder is the queue manager's to write, for each subscription.
+            # The queue manager writes the mqps folder for each subscription.
             bare = msgspec.structs.replace(header, folders=tuple(one for one in header.folders if one.name != "mqps"))
             format_, encoding, ccsid, data = encode_chain(msgspec.structs.replace(chain, headers=(bare, *chain.headers[1:])))
         except MalformedHeader as error:
@@ -137,7 +133,7 @@ class Destinations:
         return Delivery(topic, Message(described, data), retain=is_set(mqps.get("Ret", "")))
 
     def _source(self, letter: Letter) -> str | None:
-        """Return the queue that the mapping of a letter takes from, so that it maps the message anew; None for no mapping."""
+        """Return the source queue of the mapping that dead-lettered a message, or None. Raises NoDestination."""
         mapping = letter.put_by
         if not mapping or mapping == "mqbridge":
             return None
@@ -157,7 +153,7 @@ class Destinations:
         return queue or None
 
     def _subscription_queue(self, mapping: str) -> str:
-        """Return the queue of the subscription of a mapping, "" where it has none."""
+        """Return the queue of a mapping's subscription, "" if it has none or DISPLAY SUB is not authorized."""
         for name in names(mapping):
             quoted = name.replace("'", "''")
             try:
@@ -165,20 +161,20 @@ class Destinations:
             except MQError as error:
                 if error.reason in LOST:
                     raise
-                return ""  # commands are not for this user: the MQDLH has to do
+                return ""  # not authorized: use the MQDLH
             for response in responses:
                 for shown in response.objects if response.ok else ():
                     return str(shown.get("DEST", ""))
         return ""
 
 
-#: Mappings whose subscriptions are remembered.
+#: The maximum number of mappings whose subscription queues are cached.
 _REMEMBERED = 1_000
 
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a letter that are read to show it in a list: its headers.
+#: The maximum number of bytes to read for the headers of a message.
 HEADERS = 64 * 1024
 _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _TAKE = _BROWSE | cmqc.MQOO_INPUT_SHARED
@@ -191,26 +187,26 @@ _GET = (
 )
 _FIRST = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
-#: Another has taken the letter, or is about to.
+#: Another application has got the message, or has it in a unit of work.
 _GONE = frozenset((cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_NO_MSG_UNDER_CURSOR))
 
 
 #: Seconds that a retry waits for mappings and the bridge to process the messages.
 FOLLOW_TIMEOUT = 5.0
-#: Messages whose outcome is awaited together.
+#: The maximum number of messages whose outcome is awaited together.
 _FOLLOWED = 1_000
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 class Outcome(StrEnum):
-    """What became of a message that was retried."""
+    """The outcome of a retry."""
 
     DELIVERED = "delivered"
     #: its mapping has not taken it yet, or its client has not fetched it
     WAITING = "waiting"
-    #: it was put, rejected on its way, and dead-lettered again
+    #: it was put and then dead-lettered again
     RETURNED = "returned"
-    #: it could not be put: it never left the dead-letter queue
+    #: it could not be put and is still on the dead-letter queue
     STAYED = "stayed"
 
 
@@ -226,7 +222,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _OnItsWay(msgspec.Struct, frozen=True):
-    """A message that was put to a queue that a mapping or the bridge takes messages from."""
+    """A message that was put to a queue from which a mapping or the bridge gets messages."""
 
     letter: Letter
     delivery: Delivery
@@ -235,10 +231,10 @@ class _OnItsWay(msgspec.Struct, frozen=True):
 
 
 class DeadLetterQueue:
-    """A dead-letter queue on one connection, which does nothing else meanwhile."""
+    """A dead-letter queue on one connection, which must not be used for anything else meanwhile."""
 
     def __init__(self, connection: Connection, queue: str = "") -> None:
-        """Find the queue: `queue`, or that which the queue manager names (DEADQ). Raises MQError where there is none."""
+        """Use `queue`, or the queue manager's dead-letter queue (DEADQ) by default. Raises MQError if there is none."""
         self._connection = connection
         handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
         try:
@@ -246,7 +242,6 @@ class DeadLetterQueue:
         finally:
             connection.close(handle)
         named, self.queue_manager = (name.rstrip(" \0") for name in found)
-        #: its name
         self.name = queue or named
         if not self.name:
             raise MQError(
@@ -256,19 +251,19 @@ class DeadLetterQueue:
             )
 
     def browse(self, selection: Selection, *, count: int | None = None) -> Iterator[Letter]:
-        """Yield the letters of a selection as they stand, at most `count`; of each its headers are read. Raises MQError."""
+        """Yield the selected messages in queue order, at most `count`. Only headers are read. Raises MQError."""
         for letter, _, _ in islice(self._walk(_BROWSE, selection, HEADERS), count):
             yield letter
 
     def read(self, selection: Selection, *, count: int | None = None) -> Iterator[tuple[Letter, MQMD, bytes]]:
-        """Yield the letters of a selection with MQMD and data as they are on the queue, MQDLH included. Raises MQError."""
+        """Yield the selected messages with MQMD and data, including the MQDLH. Raises MQError."""
         for letter, got, _ in islice(self._walk(_BROWSE, selection, None), count):
             yield letter, got.md, got.data
 
     def take(self, selection: Selection, *, count: int | None = None) -> Iterator[tuple[Letter, MQMD, bytes]]:
-        """Take the letters of a selection in the unit of work of the connection, which the caller ends. Raises MQError.
+        """Get the selected messages under syncpoint. The caller commits or backs out. Raises MQError.
 
-        Those that another takes meanwhile are not among them.
+        Messages that another application gets meanwhile are skipped.
         """
         yield from islice(self._taken(selection), count)
 
@@ -279,11 +274,11 @@ class DeadLetterQueue:
                 yield read_letter(got.md, got.data, len(got.data)), got.md, got.data
 
     def commit(self) -> None:
-        """Commit what was taken. Raises MQError."""
+        """Commit the unit of work. Raises MQError."""
         self._connection.commit()
 
     def delete(self, selection: Selection, *, count: int | None = None) -> Iterator[Letter]:
-        """Delete letters, each in a unit of work of its own; yield them as they are gone. Raises MQError."""
+        """Delete messages, each in its own unit of work, and yield them. Raises MQError."""
         for letter, _, _ in self.take(selection, count=count):
             self._connection.commit()
             yield letter
@@ -298,15 +293,14 @@ class DeadLetterQueue:
         transmission_queue: str = DEFAULT_TRANSMISSION_QUEUE,
         timeout: float = FOLLOW_TIMEOUT,
     ) -> Iterator[Retried]:
-        """Put letters to where they were bound, each in one unit of work; yield what became of each.
+        """Put messages to their destinations, each in its own unit of work, and yield the outcomes.
 
-        `to` is a queue for all of them. `sources` has, by the names of mappings, the queue that each takes from ("" for
-        none): what they could not map goes back there. The message has MsgId, CorrelId and context as before the MQDLH, the
-        context where the connection has the authority SETALL. A letter that is refused once more stays where it is. Each
-        letter is tried once: what comes to the queue meanwhile is left for the next time.
+        `to` is a queue for all of them. `sources` is a result of `sources_of`: messages that a mapping failed to map return
+        to its source. A message keeps its MsgId and CorrelId, and its context if the connection has SETALL authority. A
+        message that cannot be put stays on the dead-letter queue. Messages that arrive meanwhile are not retried.
 
-        A message for a mapping, or for a client, is followed for up to `timeout` seconds. If it is dead-lettered again, it
-        gets back the time at which it was dead-lettered first. Raises MQError if the connection is lost.
+        The outcome of a message for a mapping or a client is awaited for up to `timeout` seconds. If it is dead-lettered
+        again, its original dead-letter time is restored. Raises MQError if the connection is lost.
         """
         destinations = Destinations(self._connection, self.queue_manager, sources or {})
         followed: list[_OnItsWay] = []
@@ -341,20 +335,20 @@ class DeadLetterQueue:
             self._clear(delivery.destination.name)
         header = header_of(md, data)
         if header is not None and (delivery.mapping or delivery.destination.queue_manager):
-            # The data are not kept: many messages may be on their way.
+            # Drop the data: many messages may be awaited.
             bare = msgspec.structs.replace(delivery, message=Message(message.md, b""))
             return _OnItsWay(letter, bare, header)
         return Retried(letter=letter, place=place)
 
     def _follow(self, followed: list[_OnItsWay], transmission_queue: str, timeout: float) -> Iterator[Retried]:
-        """Yield the outcome of each message, at the latest after `timeout` seconds."""
+        """Yield the outcome of each message within `timeout` seconds."""
         deadline, pause = time.monotonic() + timeout, _SHORTEST_PAUSE
         while followed:
             left: list[_OnItsWay] = []
             waiting: list[str] = []
             for item in followed:
                 queue = item.delivery.destination.name if item.delivery.mapping else transmission_queue
-                # In this order: what was taken from the queue and committed is dead-lettered by then, or never.
+                # In this order: once the get is committed, the message has been dead-lettered or will never be.
                 why = self._waits_on(queue, item)
                 if (returned := self._returned(item)) is not None:
                     yield returned
@@ -373,7 +367,7 @@ class DeadLetterQueue:
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _waits_on(self, queue: str, item: _OnItsWay) -> str:
-        """Return why a message may still be on a queue; blank if it was taken and that was committed."""
+        """Return why a message may still be on a queue; blank if it was got and the get is committed."""
         msg_id = item.delivery.message.md.MsgId
         match = GetOptions(Options=_FIRST, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id, MaxLength=0)
         if not item.delivery.mapping:
@@ -395,7 +389,7 @@ class DeadLetterQueue:
         return f"queue {queue} has uncommitted messages" if self._has_uncommitted(queue) else ""
 
     def _has_uncommitted(self, queue: str) -> bool:
-        """Return whether a message may be out of sight in a unit of work. IBM MQ documentation, "DISPLAY QSTATUS", UNCOM."""
+        """Return whether the queue may have uncommitted messages (IBM MQ documentation, "DISPLAY QSTATUS", UNCOM)."""
         try:
             responses = self._connection.command(f"DISPLAY QSTATUS('{queue}') UNCOM")
         except MQError as error:
@@ -405,7 +399,7 @@ class DeadLetterQueue:
         return any(shown.get("UNCOM") != "NO" for one in responses for shown in one.objects)
 
     def _returned(self, item: _OnItsWay) -> Retried | None:
-        """Return the message as it was dead-lettered again, and restore its time; None if it was not."""
+        """Return the outcome if a message was dead-lettered again, after restoring its dead-letter time; None otherwise."""
         options = GetOptions(
             Options=_NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG,
             MatchOptions=cmqc.MQMO_MATCH_MSG_ID,
@@ -432,7 +426,7 @@ class DeadLetterQueue:
             self._close(handle)
 
     def _restore_time(self, letter: Letter, got: Got, header: MQDLH) -> Letter:
-        """Put a letter back with the dead-letter time that it had before; commit. Return it as it is then."""
+        """Put a message back with its previous dead-letter time and commit. Return the message as it is then."""
         message = with_dead_letter_time(got.md, got.data, header)
         try:
             self._connection.put1(MQOD(ObjectName=self.name), message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
@@ -446,7 +440,7 @@ class DeadLetterQueue:
         return read_letter(message.md, message.data, len(message.data))
 
     def _put(self, delivery: Delivery) -> None:
-        """Put a message with the context that it has, or with ours where we may set none. Raises MQError."""
+        """Put a message with its own context, or with this user's if the user may not set context. Raises MQError."""
         destination = delivery.destination
         if destination.is_topic:
             od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
@@ -462,7 +456,7 @@ class DeadLetterQueue:
             self._connection.put1(od, message, MQPMO(Options=options))
 
     def _clear(self, topic: str) -> None:
-        """Clear a retained publication: an empty one removes that which is there (MQTT-3.3.1-10), as a command does in MQ."""
+        """Clear a retained publication. In MQTT, an empty retained message does that (MQTT-3.3.1-10); MQ needs a command."""
         try:
             administration = Administration(self._connection)
             administration.clear_retained(topic)
@@ -473,7 +467,7 @@ class DeadLetterQueue:
             log.error("MQB3108E the retained publication of topic %r is not cleared: %s", topic, error)
 
     def _get(self, handle: int) -> Got | None:
-        """Take the letter under the cursor, in syncpoint; None where another has it."""
+        """Get the message under the browse cursor, under syncpoint. Return None if another application has got it."""
         try:
             return self._connection.get(handle, GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_NONE))
         except MQError as error:
@@ -482,9 +476,9 @@ class DeadLetterQueue:
             raise
 
     def _walk(self, opening: int, selection: Selection, length: int | None) -> Iterator[tuple[Letter, Got, int]]:
-        """Yield each letter of a selection, what a browse of `length` bytes returned, and the handle with its cursor on it.
+        """Yield each selected message, the result of browsing `length` bytes of it, and the handle with the cursor on it.
 
-        It ends behind the letters that were there at the beginning: what is tried again may come back.
+        Stop after as many messages as the queue had at the start, because retried messages may come back.
         """
         handle = self._connection.open(MQOD(ObjectName=self.name), opening)
         try:
@@ -506,7 +500,7 @@ class DeadLetterQueue:
             self._close(handle)
 
     def _close(self, handle: int) -> None:
-        """Close a handle; where the connection is lost it is closed already."""
+        """Close a handle. Ignore a lost connection, which has closed the handle already."""
         try:
             self._connection.close(handle)
         except MQError as error:
@@ -515,13 +509,13 @@ class DeadLetterQueue:
 
 
 def _body(message: Message) -> bytes:
-    """Return the data behind all headers."""
+    """Return the data after all MQ headers."""
     md = message.md
     return decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, strict=False).body
 
 
 def _is_return(letter: Letter, item: _OnItsWay) -> bool:
-    """Return whether a letter of the same MsgId is the message, and not another copy of its publication."""
+    """Return whether a dead-lettered message with the same MsgId is this message, not another delivery of its publication."""
     if item.delivery.mapping:
         return letter.put_by == item.letter.put_by
     return letter.destination_queue_manager == item.delivery.destination.queue_manager

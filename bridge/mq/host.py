@@ -26,7 +26,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     transmission: bool
     depth: int
     max_depth: int
-    #: seconds since the oldest message was put; None: there is none, or the queue manager does not tell
+    #: seconds since the oldest message was put; None if the queue is empty or the queue manager does not report it
     oldest_message_age: float | None
     input_handles: int
     output_handles: int
@@ -35,106 +35,100 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look has found."""
+    """The status of a queue manager and its local queues."""
 
     queues: Sequence[QueueStatus]
     #: the name of the dead-letter queue; blank if there is none
     dead_letter_queue: str = ""
-    #: the queue manager puts messages there without a line in the log of the bridge
+    #: the queue manager dead-letters messages without an entry in the bridge's log
     diverts_silently: bool = True
-    #: local queues that are not among them, for they are too many
+    #: number of local queues omitted from `queues`
     left_out: int = 0
-    #: of an embedded queue manager: retained publications, bytes of its files by what they hold, and whether the disk is full
+    #: embedded queue manager only: retained publications, file sizes in bytes by kind, and whether the disk is full
     retained: int | None = None
     file_sizes: Mapping[str, int] = {}
     disk_full: bool | None = None
 
 
 class QueueManagerInquiry(Protocol):
-    """What looks at a queue manager; all of it is called on one thread."""
+    """Inquires the status of a queue manager. All methods are called on one thread."""
 
-    #: seconds between looks, at least: a look costs the queue manager something
+    #: minimum interval between calls of `look`, in seconds, to limit the load on the queue manager
     interval: float
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
-        """Look at these queues, those left out that are not there, and at others where that is cheap. Raises MQError.
+        """Return the status of these queues, except missing ones, and of others if that is cheap. Raises MQError.
 
-        `ages` asks for the ages of messages, too, which cost a command.
+        `ages` includes the ages of the oldest messages, which needs a command.
         """
 
     def close(self) -> None:
-        """End: there are no more looks."""
+        """Release the resources of the inquiry."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """What a queue manager's side has to tell the bridge; each is called on the loop, with a sentence."""
+    """Callbacks from the queue manager to the bridge, called on the event loop. The argument is a description."""
 
-    #: it cannot go on
+    #: fatal error
     failed: Callable[[str], None]
-    #: another bridge has taken over: this one has to let go of everything
+    #: another bridge has taken over: this one must release everything
     fenced: Callable[[str], None]
-    #: another bridge is at work; this one waits for it to end
+    #: another bridge is active: this one is a standby
     standing_by: Callable[[str], None]
     #: the queue manager has been unreachable for too long
     outage: Callable[[], None]
 
 
 class HostError(Exception):
-    """The queue manager cannot serve; the message says what is missing and what to do."""
+    """The queue manager cannot be used. The message contains the cause and a remedy."""
 
 
 class Host(Protocol):
-    """A queue manager as the service gets it."""
+    """An embedded queue manager, or the connections to IBM MQ."""
 
-    #: its name
     name: str
-    #: where the bridge puts what it can deliver to nobody; "" is where the queue manager says (DEADQ)
+    #: the queue for messages that cannot be delivered; "" is the queue manager's dead-letter queue (DEADQ)
     dead_letter_queue: str
 
-    #: who may connect by which channel, and as whom
+    #: channel authentication records
     channel_authentication: ChannelAuthenticationRegister
 
-    #: the telemetry channels: of the file, and by commands
+    #: telemetry channels, from the configuration file and from commands
     telemetry_channels: TelemetryChannelRegister
-    #: whether new messages are accepted, by the memory that this process uses
     memory: MemoryWatermark
-    #: tells an administrator of its topics
     topic_inquiry: TopicInquiry
 
     @property
     def backend(self) -> Backend:
-        """Return the backend, which runs units of work for the service."""
+        """The backend, which runs units of work for the service."""
 
     async def start(self, events: Events) -> list[str]:
-        """Bring it up; lines that tell a person what it is. Raises HostError."""
+        """Start or connect. Return lines that describe the queue manager for the log. Raises HostError."""
 
     async def listen(self) -> list[str]:
-        """Let MQ applications in, where that is the bridge's business; lines that say where. Raises HostError."""
+        """Accept connections of MQ applications, if configured. Return lines with the addresses. Raises HostError."""
 
     def connect(self, purpose: str) -> Connection:
-        """Make a connection of its own for a thread of the bridge that does `purpose`; callable on any thread.
+        """Return a new connection for a thread of the bridge with this purpose. Callable on any thread.
 
-        The thread disconnects it before `stop`. Raises MQError.
+        The thread must disconnect before `stop`. Raises MQError.
         """
 
     def inquiry(self) -> QueueManagerInquiry:
-        """Return what looks at the queue manager, for metrics."""
+        """Return a new inquiry, for metrics."""
 
     def check_password(self, user: str, password: bytes) -> None:
-        """Have the queue manager check a user's password; callable on any thread, may wait.
+        """Check a user's password with the queue manager. Callable on any thread. May block.
 
-        Raises MQError: MQRC_NOT_AUTHORIZED where it is wrong.
+        Raises MQError, with MQRC_NOT_AUTHORIZED if the password is wrong.
         """
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Let these limits hold from now on, as far as they are the queue manager's."""
+        """Apply the limits that concern the queue manager."""
 
     async def stop(self) -> None:
-        """End in order, once every unit of work given to the backend has ended."""
+        """Stop in order, after all units of work submitted to the backend have completed."""
 
     def hint(self, file: Path | None) -> str:
-        """Return the options by which `mqbridge mq` finds the queue manager.
-
-        `file` is the configuration file, None where there is none.
-        """
+        """Return the options with which `mqbridge mq` connects to this queue manager. `file` is the configuration file."""

@@ -1,8 +1,7 @@
-"""The durable subscription by which a mapping takes publications, while it runs and while it does not.
+"""The managed durable subscription of a mapping with a topic source.
 
-It is named after its mapping and managed: its publications wait on a queue that the queue manager has made for it, and
-that ends with it. A topic string cannot be altered, so a mapping whose topic filter has changed makes another
-subscription, which is why there are two names.
+Its queue is created and deleted by the queue manager. The topic string of a subscription cannot be altered, so a mapping
+whose topic filter has changed creates a second subscription under another name before it removes the first.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ _OPTIONS = (
     | cmqc.MQSO_MANAGED
     | cmqc.MQSO_WILDCARD_TOPIC
     | cmqc.MQSO_ANY_USERID
-    | cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
+    | cmqc.MQSO_SET_CORREL_ID  # zeros: messages keep the CorrelId of the publication
     | cmqc.MQSO_FAIL_IF_QUIESCING
 )
 
 
 class MappingSubscription(msgspec.Struct, eq=False, frozen=True):
-    """A subscription of a mapping that one connection has open: nobody else can open it meanwhile."""
+    """A mapping's subscription, open for exclusive use on one connection."""
 
     name: str
     topic_filter: str
-    #: handles of the subscription, and of the queue that its publications wait on
+    #: handles of the subscription and of its queue
     handle: int
     queue: int
 
 
 def names(mapping: str) -> tuple[str, str]:
-    """Return the two names of a mapping's subscription: it has them in turns, whenever its topic filter changes."""
+    """Return the two names of a mapping's subscription, used alternately when its topic filter changes."""
     return PREFIX + mapping, PREFIX + mapping + _SECOND
 
 
 def resume(connection: Connection, name: str) -> MappingSubscription | None:
-    """Open a subscription that exists; None when there is none of that name.
+    """Open an existing subscription. Return None if there is no subscription with this name.
 
-    Raises MQError, with MQRC_SUBSCRIPTION_IN_USE while it is open elsewhere.
+    Raises MQError, with MQRC_SUBSCRIPTION_IN_USE if it is open elsewhere.
     """
     sd = MQSD(Options=_OPTIONS | cmqc.MQSO_RESUME, SubName=name)
     try:
@@ -60,9 +59,9 @@ def resume(connection: Connection, name: str) -> MappingSubscription | None:
 
 
 def create(connection: Connection, name: str, topic_filter: str, owner: str = "") -> MappingSubscription:
-    """Make a subscription. Retained publications of its filter come first. Raises MQError.
+    """Create a subscription. It delivers matching retained publications first. Raises MQError.
 
-    `owner` tells the bridge from others on the same queue manager.
+    `owner` identifies the bridge among those on the same queue manager.
     """
     sd = MQSD(
         Options=_OPTIONS | cmqc.MQSO_CREATE,
@@ -83,7 +82,7 @@ def depth(connection: Connection, queue: int) -> int:
 
 
 def remove(connection: Connection, subscription: MappingSubscription) -> int:
-    """End a subscription that is open, with its queue; how many messages went with it. Raises MQError."""
+    """Remove an open subscription and its queue. Return the number of messages discarded. Raises MQError."""
     number = depth(connection, subscription.queue)
     connection.close(subscription.handle, cmqc.MQCO_REMOVE_SUB)
     connection.close(subscription.queue)
@@ -91,7 +90,7 @@ def remove(connection: Connection, subscription: MappingSubscription) -> int:
 
 
 def remove_subscription(connection: Connection, mapping: str) -> int:
-    """End the subscriptions of a mapping that is no more; how many messages went with them. Raises MQError."""
+    """Remove the subscriptions of a deleted mapping. Return the number of messages discarded. Raises MQError."""
     number = 0
     for name in names(mapping):
         subscription = resume(connection, name)
@@ -112,7 +111,7 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
 
 
 def mapping_subscriptions(connection: Connection, owner: str = "") -> set[str]:
-    """Return the names of a bridge's mappings that the queue manager holds subscriptions for. Raises MQError."""
+    """Return the names of the bridge's mappings that have subscriptions on the queue manager. Raises MQError."""
     administration = Administration(connection)
     try:
         found = administration.subscriptions(PREFIX + "*")

@@ -28,22 +28,22 @@ from bridge.wire.mq import MQMD
 
 
 class DuplicatePublications:
-    """Tells which deliveries of the new subscription the former one has made already."""
+    """Detects publications that both the former and the new subscription of a mapping deliver."""
 
     def __init__(self) -> None:
-        #: MsgId -> digest of the content; one that is backed out comes again, and counts once
+        #: MsgId -> digest of the content; a message delivered again after a backout counts once
         self._delivered: dict[bytes, bytes] = {}
-        #: MsgIds of the new subscription's deliveries that were left out, which may come again, too
+        #: MsgIds of the new subscription's messages that were dropped and may be delivered again after a backout
         self._left_out: set[bytes] = set()
         self._counts: Counter[bytes] | None = None
 
     def note(self, taken: Iterable[Got]) -> None:
-        """Note the messages that the former subscription delivers."""
+        """Record messages from the former subscription."""
         for got in taken:
             self._delivered[got.md.MsgId] = _content_of(got)
 
     def fresh(self, taken: Iterable[Got]) -> list[Got]:
-        """Return the messages of the new subscription, in its order, that the former one has not delivered already."""
+        """Return the messages from the new subscription that the former one has not delivered, in order."""
         if self._counts is None:
             self._counts = Counter(self._delivered.values())
         found = []
@@ -59,7 +59,7 @@ class DuplicatePublications:
 
 
 def _content_of(got: Got) -> bytes:
-    """Return a digest of what the publisher made: what two deliveries of one publication have in common."""
+    """Return a digest of the data and MQMD fields that are the same in all deliveries of a publication."""
     md = got.md
     made = (md.PutDate, md.PutTime, md.PutApplName, md.UserIdentifier, md.Format, md.ReplyToQ)
     return hashlib.blake2b(b"\0".join((*made, got.data)), digest_size=16).digest()
@@ -67,9 +67,9 @@ def _content_of(got: Got) -> bytes:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that one MQGET waits at most: how long an interruption may take.
+#: The maximum wait of one MQGET, in seconds, and so the maximum delay of an interruption.
 SLICE = 0.25
-#: Reasons that say that somebody else has the source open: they heal by waiting.
+#: Reason codes for a source that is open elsewhere. These errors are temporary.
 OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
 _QUEUE = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _SHARED = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -80,49 +80,49 @@ _GET_BROWSED = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_F
 
 
 class ConsumerSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consumer takes: `queue` by name, or else all publications to `topic_filter`."""
+    """The source of a consumer: a queue or, if `queue` is blank, the publications to `topic_filter`."""
 
     #: name of the mapping
     mapping: str
-    #: what tells the bridge from others on the same queue manager
+    #: identifies the bridge among those on the same queue manager
     owner: str = ""
     queue: str = ""
     #: topic-based wildcards, as in MQTT
     topic_filter: str = ""
-    #: with what is kept of the requests that the messages of `queue` answer
+    #: queue of the stored requests to which the messages on `queue` are replies
     requests_queue: str = ""
 
 
 class MessageConsumer:
-    """Takes messages for one mapping on one connection; its source is open for nobody else as long as it is.
+    """Gets messages for one mapping on one connection. The source is open for exclusive use.
 
-    Gets are in syncpoint, and the caller ends the unit of work; `ended` is to be called then. Messages come as they are
-    (no conversion), properties in an RFH2.
+    Gets are under syncpoint. The caller commits or backs out, and then calls `ended`. Message data is not converted, and
+    properties are returned in an RFH2.
 
-    When the topic filter of the mapping has changed, what waits for the one before comes first. Its subscription goes
-    once nothing is left of it; until then publications reach the mapping by the old filter. Should the mapping end, or its
-    connection break, in the moment of the change, what is published then to a topic that both match may come twice.
+    If the topic filter of the mapping has changed, the backlog of the former filter comes first. The former subscription is
+    removed when its queue is empty. Until then, publications arrive via the former filter. If the mapping stops or loses its
+    connection during the switch, a publication that matches both filters may be delivered twice.
     """
 
     def __init__(
         self, connection: Connection, source: ConsumerSource, interrupted: Callable[[], bool] = lambda: False
     ) -> None:
-        """Open the source. Raises MQError; with a reason of OPENED_ELSEWHERE it may be free later.
+        """Open the source. Raises MQError. A reason code in OPENED_ELSEWHERE is temporary.
 
-        `interrupted` is asked several times a second while `take` waits: whether to wait no longer.
+        `interrupted` is called several times a second while `take` waits, and returns whether to stop waiting.
         """
         self._connection = connection
         self._source = source
         self._interrupted = interrupted
-        #: subscriptions for filters that the mapping had before
+        #: subscriptions for former topic filters of the mapping
         self._former: list[MappingSubscription] = []
         self._subscription: MappingSubscription | None = None
         self._queues: list[int] = []
-        #: what is kept of requests
+        #: handle of `requests_queue`
         self._requests: int | None = None
-        #: while one subscription takes the place of another
+        #: set during the switch from one subscription to another
         self._duplicates: DuplicatePublications | None = None
-        #: something was got meanwhile and is not committed
+        #: messages were got during a switch and are not yet committed
         self._unsettled = False
         #: the next `browse` begins at the front of the queue
         self._at_front = True
@@ -137,7 +137,7 @@ class MessageConsumer:
                 self._subscribe()
         except MQError as error:
             if error.reason not in LOST:
-                self.close()  # or what is open here could not be opened in the next attempt
+                self.close()  # otherwise the next attempt would find these objects in use
             raise
 
     def _subscribe(self) -> None:
@@ -161,7 +161,7 @@ class MessageConsumer:
 
     @property
     def _held(self) -> list[MappingSubscription]:
-        """Return the subscriptions that are open, in the order to empty them."""
+        """The open subscriptions, in the order in which they are drained."""
         return [*self._former] if self._subscription is None else [*self._former, self._subscription]
 
     def _arrange(self) -> None:
@@ -170,11 +170,11 @@ class MessageConsumer:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, seconds: float, wait: float, *, for_good: bool = False) -> list[Got]:
-        """Get what is there, in order: at most so many messages, bytes of data, and seconds after the first of them.
+        """Get available messages in order, until there are `messages` messages or `size` bytes, or `seconds` after the first.
 
-        It waits up to `wait` seconds for the first message, and for no other. The message with which there are more than
-        `size` bytes is the last. `for_good` commits the unit of work before it returns: what is taken so is never taken
-        again (at most once). Raises MQError; what was got by then is in the unit of work.
+        Wait up to `wait` seconds for the first message only. The last message may exceed `size`. `for_good` commits the unit
+        of work before the messages are returned, for delivery at most once. If this raises MQError, messages got before are
+        in the unit of work.
         """
         until = time.monotonic() + wait
         pause = 0.0
@@ -208,7 +208,7 @@ class MessageConsumer:
                 got = get(queue, options)
             except MQError as error:
                 if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE or (taken and error.reason not in LOST):
-                    break  # what is wrong with the source, the next call tells
+                    break  # the next call raises the error
                 raise
             if not taken:
                 until = time.monotonic() + seconds
@@ -220,7 +220,7 @@ class MessageConsumer:
         return taken
 
     def take_exactly(self, msg_ids: Iterable[bytes]) -> list[Got]:
-        """Get these messages by MsgId, in this order; those that are not there are left out. Raises MQError."""
+        """Get messages by MsgId, in this order. Skip missing ones. Raises MQError."""
         taken = []
         for msg_id in msg_ids:
             options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
@@ -235,10 +235,7 @@ class MessageConsumer:
         return taken
 
     def request_of(self, answer: MQMD) -> Message | None:
-        """Take what is kept of the request that a message answers, in the same unit of work; None where nothing is.
-
-        Raises MQError.
-        """
+        """Get the stored request for a reply, in the same unit of work. Return None if there is none. Raises MQError."""
         if self._requests is None or answer.CorrelId == cmqc.MQCI_NONE:
             return None
         options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=answer.CorrelId)
@@ -251,26 +248,26 @@ class MessageConsumer:
         return Message(got.md, got.data)
 
     def ended(self) -> None:
-        """Note that the unit of work in which messages were taken is committed or backed out."""
+        """Record that the unit of work was committed or backed out."""
         self._unsettled = False
 
     @property
     def depth(self) -> int:
-        """Return the number of messages that wait (CURDEPTH). Raises MQError."""
+        """The number of messages on the source queues (CURDEPTH). Raises MQError."""
         return sum(depth(self._connection, queue) for queue in self._queues)
 
     # Browsing --------------------------------------------------------------------------------------------------------
 
     @property
     def may_browse(self) -> bool:
-        """Whether `browse` is possible: messages come from one subscription, whose topic filter is not changing."""
+        """Whether `browse` is possible: the source is one subscription, and no switch is in progress."""
         return self._subscription is not None and not self._former and self._duplicates is None
 
     def browse(self, wait: float = 0.0) -> Got | None:
         """Browse a message that this consumer has not browsed before; None if no message arrives in `wait` seconds.
 
         The queue manager keeps the marks (IBM MQ documentation, "MQGMO - Get-message options", MQGMO_MARK_BROWSE_HANDLE),
-        so no call passes over the backlog again. Raises MQError.
+        so a call does not scan the backlog again. Raises MQError.
         """
         options = GetOptions(Options=_BROWSE_NEW | (cmqc.MQGMO_BROWSE_FIRST if self._at_front else cmqc.MQGMO_BROWSE_NEXT))
         if wait:
@@ -312,10 +309,10 @@ class MessageConsumer:
     # A change of the topic filter ------------------------------------------------------------------------------------
 
     def _once(self, taken: list[Got]) -> list[Got]:
-        """Return the messages taken during a change, without those that the former subscription has delivered already."""
+        """Return messages got during a switch, without those that the former subscription has delivered."""
         if not taken:
             if not self._former and not self._unsettled:
-                self._duplicates = None  # whatever came by both has come
+                self._duplicates = None  # all duplicates have been delivered
             return taken
         self._unsettled = True
         if self._duplicates is None:
@@ -326,10 +323,10 @@ class MessageConsumer:
         return self._duplicates.fresh(taken)
 
     def _succeed(self) -> bool:
-        """Make the subscription that takes a former one's place, or end the former; return False where it is too early.
+        """Create the new subscription or, in the next call, remove the former one. Return False if it is too early to.
 
-        Called when nothing waits for the former subscription. From the one step to the other, publications come by both.
-        Those that were put before the first and not committed come by the former only: the depth counts them.
+        Call this when no message is available from the former subscription. Between the two steps, both deliver. Publications
+        put before the first step but not yet committed arrive via the former only: its depth counts them.
         """
         former = self._former[0]
         if self._subscription is None and len(self._former) == 1:
@@ -348,7 +345,7 @@ class MessageConsumer:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the source; what waits there goes on waiting. Raises MQError."""
+        """Close the source and keep its messages. Raises MQError."""
         if self._source.queue:
             self._connection.close(self._queues[0])
             if self._requests is not None:
@@ -359,9 +356,6 @@ class MessageConsumer:
         self._queues, self._former, self._subscription = [], [], None
 
     def remove(self) -> int:
-        """Close the source for good: its mapping is no more. How many messages went with its subscriptions.
-
-        Raises MQError.
-        """
+        """Close the source and remove its subscriptions. Return the number of messages discarded. Raises MQError."""
         self.close()
         return 0 if self._source.queue else remove_subscription(self._connection, self._source.mapping)

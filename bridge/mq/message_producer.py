@@ -17,34 +17,34 @@ from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-#: Handles kept open: below MAXHANDS, 256 by default, with room for the others of the connection.
+#: The maximum number of open handles. MAXHANDS, 256 by default, must suffice for the connection's other handles too.
 HANDLES = 200
 _INT32 = range(-(1 << 31), 1 << 31)
-#: The object is not what it was when it was opened.
+#: Reason codes for an object that has changed since it was opened.
 _REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED))
 
 
 class MessageProducer:
     """Puts the messages of one mapping on one connection.
 
-    Whoever ends the unit of work of the connection says so by `committed` or `backed_out`.
+    The caller commits or backs out the unit of work, and then calls `committed` or `backed_out`.
     """
 
     def __init__(self, connection: Connection, *, handles: int = HANDLES) -> None:
         self._connection = connection
         self._limit = handles
-        #: by destination, and whether the identity of the message is set
+        #: least recently used first, by destination and whether it is open with MQOO_SET_IDENTITY_CONTEXT
         self._handles: OrderedDict[tuple[Destination, bool], int] = OrderedDict()
-        #: topics whose retained publication goes once the unit of work is committed; values mean nothing
+        #: an ordered set of topics whose retained publications are cleared after the commit
         self._cleared: dict[str, None] = {}
         self._administration: Administration | None = None
 
     def put(self, mapped: MappedMessage, *, syncpoint: bool = True) -> None:
-        """Put a message. The detail of the MQError raised names the destination.
+        """Put a message. Raises MQError with the destination in its detail.
 
-        Not in syncpoint it is put at once, and so a retained publication to clear is cleared. To a topic, its RFH2 is
-        without an mqps folder, which is the queue manager's to write. Of a request, what is kept is put before it: an
-        answer never comes too early.
+        Without syncpoint, the message is put and the retained publication is cleared immediately. The RFH2 of a message for a
+        topic must not have an mqps folder, because the queue manager writes it. The stored part of a request is put first, so
+        that a reply cannot overtake it.
         """
         destination, message = mapped.destination, mapped.message
         identity = bool(message.md.UserIdentifier)
@@ -56,19 +56,19 @@ class MessageProducer:
             options |= cmqc.MQPMO_NEW_MSG_ID
         clears = mapped.clear and destination.is_topic
         if destination.is_topic and (mapped.retain or clears):
-            # With RETAIN also where it is to clear: who subscribes with RetainAsPublished learns so that it clears, and
-            # should the bridge be killed before the clear command, an empty publication is retained, not an old one.
+            # Also retain a clearing publication: RetainAsPublished subscribers see the RETAIN flag, and if the bridge is
+            # killed before the clear command, an empty publication is retained instead of the old one.
             options |= cmqc.MQPMO_RETAIN
         properties = [_property(name, value) for name, value in mapped.properties.items()] if mapped.properties else ()
         key = (destination, identity)
         try:
             if mapped.kept is not None:
-                self._handle(key)  # what cannot be opened is refused before anything is put
+                self._handle(key)  # fail before anything is put
                 message = self._keep(mapped.kept, message, options)
                 options &= ~cmqc.MQPMO_NEW_MSG_ID
             self._put(key, message, options, properties)
         except MQError as error:
-            # A queue manager may say it itself.
+            # The embedded queue manager's detail may contain the destination already.
             place = "" if error.detail.startswith("put to ") else f"put to {name_of(destination)}: "
             raise MQError(error.reason, f"{place}{error.detail}", error.comp_code) from error
         if clears:
@@ -76,7 +76,7 @@ class MessageProducer:
             if not syncpoint:
                 self.committed()
         elif mapped.retain and destination.is_topic:
-            # A later one of the same unit of work is not to be cleared.
+            # This later publication of the same unit of work must not be cleared.
             self._cleared.pop(destination.name, None)
 
     def _put(
@@ -91,24 +91,24 @@ class MessageProducer:
             return self._connection.put(self._handle(key), message, options, properties)
 
     def _keep(self, kept: KeptRequest, request: Message, options: int) -> Message:
-        """Put what is kept of a request; the request, with the MsgId of that."""
+        """Store part of a request. Return the request with MsgId and CorrelId set to the MsgId of the stored message."""
         options &= ~(cmqc.MQPMO_SET_IDENTITY_CONTEXT | cmqc.MQPMO_RETAIN)
         key = (Destination(kept.queue), False)
         try:
             md = self._put(key, kept.message, options | cmqc.MQPMO_NEW_MSG_ID)
         except MQError as error:
             raise MQError(error.reason, f"requests_queue {kept.queue}: {error.detail}", error.comp_code) from error
-        # Answers carry the request's MsgId as CorrelId, or its CorrelId, as whoever answers is used to.
+        # Depending on the replying application, the reply's CorrelId is the MsgId or the CorrelId of the request.
         return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId))
 
     def backed_out(self) -> None:
-        """Note that the unit of work is backed out: nothing of it is to be cleared."""
+        """Record that the unit of work was backed out, so that its clears are dropped."""
         self._cleared.clear()
 
     def committed(self) -> None:
-        """Clear what the unit of work clears, now that it is committed. Raises MQError when the connection is lost.
+        """Clear the retained publications of the committed unit of work. Raises MQError if the connection is lost.
 
-        MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that.
+        An empty retained message removes the previous one (MQTT-3.3.1-10, -11). MQ needs a command for that.
         """
         while self._cleared:
             topic = next(iter(self._cleared))
@@ -145,7 +145,7 @@ class MessageProducer:
 
 
 def name_of(destination: Destination) -> str:
-    """Return a destination in words."""
+    """Return a description of a destination."""
     if destination.is_topic:
         return f"topic {destination.name!r}"
     at = f" at queue manager {destination.queue_manager}" if destination.queue_manager else ""

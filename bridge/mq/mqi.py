@@ -19,7 +19,7 @@ from bridge.wire.mq import MQLONG, MQMD, MalformedHeader, check_mqmd
 class MQError(Exception):
     """An MQI call that did not complete: MQCC_FAILED (or MQCC_WARNING) with a reason code.
 
-    `reason` is the number of an MQRC_, `detail` says what was being done to which object.
+    `reason` is an MQRC_ number. `detail` describes the operation and its object.
     """
 
     def __init__(self, reason: int, detail: str = "", comp_code: int = cmqc.MQCC_FAILED) -> None:
@@ -30,7 +30,7 @@ class MQError(Exception):
 
     @property
     def name(self) -> str:
-        """Return the name of the reason code, such as MQRC_Q_FULL."""
+        """The name of the reason code, such as MQRC_Q_FULL."""
         return cmqc.reason_name(self.reason)
 
     def __str__(self) -> str:
@@ -38,9 +38,9 @@ class MQError(Exception):
 
 
 class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message property: MQSETMP's name, type and value, and the MQPD. `bridge.mq.embedded.property` says more."""
+    """A message property: name, type and value as for MQSETMP, and the MQPD. See `bridge.mq.embedded.property`."""
 
-    #: `folder.group.name`; without a dot it is in the `usr` folder
+    #: `folder.group.name`; a name without a dot is in the `usr` folder
     name: str
     #: MQTYPE_BOOLEAN (bool), _BYTE_STRING (bytes), _INT8 to _INT64 (int), _FLOAT32, _FLOAT64 (float), _STRING (str),
     #: _NULL (None)
@@ -52,36 +52,36 @@ class Property(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class MQOD(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Object descriptor: what MQOPEN and MQPUT1 name. MQOPEN fills in the fields under "Results", in place."""
+    """Object descriptor of MQOPEN and MQPUT1. MQOPEN updates the fields under "Results" in place."""
 
     ObjectType: MQLONG = cmqc.MQOT_Q
-    #: the name of a model queue is replaced by that of the dynamic queue made of it, as is ObjectQMgrName
+    #: MQOPEN replaces the name of a model queue with that of the new dynamic queue, and updates ObjectQMgrName
     ObjectName: str = ""
     ObjectQMgrName: str = ""
-    #: topic string of an MQOT_TOPIC; joined to the topic object's own by a `/` when ObjectName is given as well
+    #: topic string of an MQOT_TOPIC; with ObjectName, it is appended to the topic object's topic string and `/`
     ObjectString: str = ""
-    #: name of the dynamic queue to make of a model queue; a `*` at its end becomes unique
+    #: name of the dynamic queue to create from a model queue; a final `*` is replaced to make the name unique
     DynamicQName: str = "AMQ.*"
     #: with MQOO_ALTERNATE_USER_AUTHORITY
     AlternateUserId: str = ""
-    #: message selector: gets and browses with this handle see matching messages only
+    #: message selector for gets and browses with this handle
     SelectionString: str = ""
     # Results
     ResolvedQName: str = ""
     ResolvedQMgrName: str = ""
-    #: whole topic string
+    #: complete topic string
     ResObjectString: str = ""
-    #: MQOT_Q, or MQOT_TOPIC where an alias leads to a topic
+    #: MQOT_Q, or MQOT_TOPIC for an alias of a topic
     ResolvedType: MQLONG = cmqc.MQOT_NONE
 
 
 class MQPMO(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Put message options. The put fills in the fields under "Results", in place."""
+    """Put message options. MQPUT updates the fields under "Results" in place."""
 
     Options: MQLONG = cmqc.MQPMO_NONE
     #: with MQPMO_PASS_…_CONTEXT: handle of a queue opened with MQOO_SAVE_ALL_CONTEXT
     Context: MQLONG = 0
-    #: a publication goes to the highest SubLevel that is not above it
+    #: a publication is delivered to the subscriptions with the highest SubLevel that does not exceed this
     PubLevel: MQLONG = 9
     # Results
     ResolvedQName: str = ""
@@ -89,15 +89,15 @@ class MQPMO(msgspec.Struct, kw_only=True, omit_defaults=True):
     KnownDestCount: MQLONG = 0
     UnknownDestCount: MQLONG = 0
     InvalidDestCount: MQLONG = 0
-    #: no field of IBM's: MQRC_NONE, or the reason of an MQCC_WARNING (the message was put all the same)
+    #: extension: MQRC_NONE, or the reason code of an MQCC_WARNING (the message was put)
     Reason: MQLONG = cmqc.MQRC_NONE
 
 
 class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Subscription descriptor: what MQSUB creates, alters or resumes.
+    """Subscription descriptor of MQSUB.
 
-    A result is ResObjectString; of a subscription that is resumed also SubUserData, SubCorrelId, SubLevel, SelectionString
-    and what else it was made with.
+    MQSUB updates ResObjectString in place. For a resumed subscription, it also updates SubUserData, SubCorrelId, SubLevel,
+    SelectionString and the other attributes.
     """
 
     Options: MQLONG = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
@@ -105,7 +105,7 @@ class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     ObjectString: str = ""
     SubName: str = ""
     SubUserData: str = ""
-    #: without MQSO_SET_CORREL_ID a result: the queue manager makes one
+    #: a result without MQSO_SET_CORREL_ID: generated by the queue manager
     SubCorrelId: bytes = bytes(24)
     SubLevel: MQLONG = 1
     #: tenths of a second
@@ -115,14 +115,14 @@ class MQSD(msgspec.Struct, kw_only=True, omit_defaults=True):
     PubAccountingToken: bytes = cmqc.MQACT_NONE
     PubApplIdentityData: str = ""
     SelectionString: str = ""
-    #: no field of IBM's: MQTT 5's subscription option of that name (3.8.3.1). What is put with MQPMO_RETAIN comes with
-    #: mqps.Ret while it is live, too. The embedded queue manager obeys it, IBM MQ knows no such thing.
+    #: extension: the subscription option of MQTT 5.0 (section 3.8.3.1). Live publications put with MQPMO_RETAIN also have
+    #: mqps.Ret. Only the embedded queue manager supports it.
     RetainAsPublished: bool = False
     # Result
     ResObjectString: str = ""
 
 
-#: Character fields of a descriptor: the length in bytes, and the reason for a longer value. No object has a longer name.
+#: Character fields of descriptors: the maximum length in bytes, and the reason code if a value is longer.
 _MQOD_CHARACTERS: Final = {
     "ObjectName": (48, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     "ObjectQMgrName": (48, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
@@ -195,10 +195,10 @@ class MQSTS(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class GetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """MQGMO, and the fields of the MQMD that a get reads: what MatchOptions compare, and the form wanted by CONVERT."""
+    """MQGMO, and the MQMD fields that MQGET reads: those for MatchOptions and MQGMO_CONVERT."""
 
     Options: MQLONG = cmqc.MQGMO_NO_SYNCPOINT
-    #: milliseconds, with MQGMO_WAIT; MQWI_UNLIMITED (-1) for ever
+    #: milliseconds, with MQGMO_WAIT; MQWI_UNLIMITED (-1) for no limit
     WaitInterval: MQLONG = 0
     #: MQMO_MATCH_…; a MsgId, CorrelId or GroupId of zeros matches any
     MatchOptions: MQLONG = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
@@ -208,22 +208,22 @@ class GetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     MsgSeqNumber: MQLONG = 1
     Offset: MQLONG = 0
     MsgToken: bytes = bytes(16)
-    #: not 0: the application gave a message handle; properties go there where the queue's PROPCTL decides
+    #: 0 if the application has no message handle; otherwise properties are returned there, subject to PROPCTL
     MsgHandle: MQLONG = 0
-    #: MQGMO_CONVERT: wanted form of MQFMT_STRING data; 0 is the queue manager's own CCSID
+    #: target encoding of MQGMO_CONVERT; a CodedCharSetId of 0 is the queue manager's CCSID
     Encoding: MQLONG = cmqc.MQENC_NATIVE
     CodedCharSetId: MQLONG = cmqc.MQCCSI_Q_MGR
-    #: length of the caller's buffer in bytes; None takes any message
+    #: length of the caller's buffer in bytes; None for no limit
     MaxLength: int | None = None
 
 
 class Got(msgspec.Struct, kw_only=True):
-    """What MQGET returns: the MQMD, the message data, and the object the message came from."""
+    """The result of MQGET."""
 
     md: MQMD
     data: bytes
     ResolvedQName: str = ""
-    #: whole length of the message data; more than len(data) when it was truncated
+    #: complete length of the message data, more than len(data) if truncated
     DataLength: int = 0
     #: MQRC_NONE, or the reason of an MQCC_WARNING (MQRC_TRUNCATED_MSG_ACCEPTED)
     Reason: int = cmqc.MQRC_NONE
@@ -233,12 +233,12 @@ class Got(msgspec.Struct, kw_only=True):
     GroupStatus: bytes = cmqc.MQGS_NOT_IN_GROUP
     SegmentStatus: bytes = cmqc.MQSS_NOT_A_SEGMENT
     Segmentation: bytes = b" "
-    #: the message properties, when they were asked for in a message handle
+    #: the message properties, if requested in a message handle
     properties: list[Property] = []
 
 
 class TruncatedMessage(MQError):
-    """MQRC_TRUNCATED_MSG_FAILED, an MQCC_WARNING: the message stays where it is, `got` has what fits the buffer."""
+    """MQRC_TRUNCATED_MSG_FAILED, an MQCC_WARNING: `got` has the beginning of the message, which stays on the queue."""
 
     def __init__(self, got: Got, detail: str) -> None:
         super().__init__(cmqc.MQRC_TRUNCATED_MSG_FAILED, detail, cmqc.MQCC_WARNING)
@@ -246,13 +246,13 @@ class TruncatedMessage(MQError):
 
 
 class Connection(Protocol):
-    """An MQ connection: what MQCONN returns and the other verbs take."""
+    """An MQ connection, with the MQI calls as methods."""
 
     def open(self, od: MQOD, options: int) -> int:
         """Open an object (MQOPEN) and return a handle for it."""
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
-        """Close a handle (MQCLOSE); with MQCO_REMOVE_SUB a subscription is removed."""
+        """Close a handle (MQCLOSE). MQCO_REMOVE_SUB removes the subscription."""
 
     def put(
         self,
@@ -261,7 +261,7 @@ class Connection(Protocol):
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        """Put a message to a queue or topic (MQPUT); return the MQMD as the queue manager filled it in."""
+        """Put a message to a queue or topic (MQPUT). Return the MQMD as filled in by the queue manager."""
 
     def put1(
         self,
@@ -273,48 +273,48 @@ class Connection(Protocol):
         """Open an object, put a message to it, and close it (MQPUT1)."""
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        """Take or browse a message (MQGET). Raises TruncatedMessage when it does not fit and may not be cut."""
+        """Get or browse a message (MQGET). Raises TruncatedMessage if it is too long and truncation is not allowed."""
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        """Return the values of the MQIA_ selectors and those of the MQCA_ selectors, each in the order asked for (MQINQ)."""
+        """Return the values of the MQIA_ selectors and of the MQCA_ selectors, each in the order requested (MQINQ)."""
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        """Give attributes of a queue other values (MQSET)."""
+        """Set attributes of a queue (MQSET)."""
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        """Subscribe (MQSUB) and return the handles of the subscription and of the queue that it puts to.
+        """Subscribe (MQSUB). Return the handles of the subscription and of its destination queue.
 
-        `handle` is a queue opened by the caller as destination; None with MQSO_MANAGED makes one.
+        `handle` is an open destination queue. With MQSO_MANAGED, pass None: the queue manager creates the queue.
         """
 
     def subscription_request(
         self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> int:
-        """Have the retained publications of a subscription sent (MQSUBRQ) and return their number."""
+        """Request the retained publications of a subscription (MQSUBRQ). Return their number."""
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        """Return the status that MQSTAT tells."""
+        """Return status information (MQSTAT)."""
 
     def commit(self) -> None:
         """Commit the unit of work (MQCMIT)."""
 
     def backout(self) -> None:
-        """Back the unit of work out (MQBACK)."""
+        """Back out the unit of work (MQBACK)."""
 
     def command(self, text: str) -> list[CommandResponse]:
-        """Run MQSC commands, one response for each."""
+        """Run MQSC commands. Return one response for each."""
 
     def disconnect(self) -> None:
-        """Disconnect (MQDISC): commit the unit of work that is open, and close all handles."""
+        """Disconnect (MQDISC): commit the open unit of work and close all handles."""
 
 
 class CommandResponse(msgspec.Struct, kw_only=True):
-    """What one MQSC command answered."""
+    """The response to one MQSC command."""
 
     command: str
-    #: AMQ message as runmqsc prints it, such as "AMQ8006I: IBM MQ queue created."
+    #: the AMQ message, such as "AMQ8006I: Queue APP.IN created."
     message: str
     ok: bool
-    #: one attribute map for each object displayed, in the order to show
+    #: the attributes of each displayed object, in display order
     objects: list[dict[str, str | int]] = []
     line: int = 1

@@ -23,16 +23,16 @@ TEXTS = {
     "AMQ8015I": "Channel {name} deleted.",
     "AMQ8016I": "Channel {name} changed.",
     "AMQ8018I": "Start channel {name} accepted.{hint}",
-    #: IBM MQ's number for STOP CHANNEL; PURGE CHANNEL, which stops too, answers with it here
+    #: IBM MQ's number for STOP CHANNEL, also used for PURGE CHANNEL, which stops the channel too
     "AMQ8019I": "{verb} channel {name} accepted.",
-    #: IBM MQ's number for CLEAR QLOCAL; here CLEAR TOPICSTR answers with it too
+    #: IBM MQ's number for CLEAR QLOCAL, also used for CLEAR TOPICSTR
     "AMQ8022I": "{what} cleared.",
     "AMQ8094I": "Subscription {name} created.",
     "AMQ8095I": "Subscription {name} changed.",
     "AMQ8096I": "Display subscription details.",
     "AMQ8097I": "Subscription {name} deleted.",
     "AMQ8099I": "Display subscription status details.",
-    #: refusals for which IBM MQ has many numbers; the text says which
+    #: errors for which IBM MQ has many numbers
     "AMQ8101E": "The command failed: {detail}.",
     "AMQ8143E": "Queue {name} is not empty: {detail}.",
     "AMQ8147E": "{kind} {name} not found.",
@@ -76,17 +76,17 @@ TEXTS = {
 
 
 def message(number: str, **inserts: object) -> str:
-    """Return an AMQ message: `AMQ8006I: Queue APP.IN created.` for one."""
+    """Return an AMQ message with its number and inserts."""
     return f"{number}: {TEXTS[number].format(**inserts)}"
 
 
 class CommandRefused(Exception):
-    """A command that is not executed; nothing has changed. Its text is the AMQ message to answer."""
+    """A command was rejected and changed nothing. The text is the AMQ message of the response."""
 
     def __init__(self, number: str, *, reason: int = 0, **inserts: object) -> None:
         super().__init__(message(number, **inserts))
         self.number = number
-        #: the reason code that PCF gives for it, where the number alone does not tell
+        #: the PCF reason code, or 0 if the AMQ number determines it
         self.reason = reason
 
 
@@ -111,7 +111,7 @@ VERBS = {
     "STOP": "STOP",
 }
 
-#: Nouns and their synonyms, also those of objects that only IBM MQ has.
+#: Nouns and their synonyms, including those that only IBM MQ supports.
 NOUNS = {
     "AUTHINFO": "AUTHINFO",
     "AUTHREC": "AUTHREC",
@@ -156,14 +156,14 @@ _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 @dataclass(frozen=True)
 class Position:
-    """A place in a script; both count from 1."""
+    """A position in a script. Lines and columns start at 1."""
 
     line: int
     column: int
 
 
 class MQSCSyntaxError(Exception):
-    """A command that is no MQSC, or not for this queue manager; the message says what was expected."""
+    """A syntax error, or a command that this queue manager does not support. The message contains what was expected."""
 
     def __init__(self, detail: str, where: Position, near: str = "") -> None:
         super().__init__(detail)
@@ -174,9 +174,9 @@ class MQSCSyntaxError(Exception):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A keyword, in capitals, with the values in its parentheses; None without parentheses.
+    """A keyword and the values in its parentheses, or None without parentheses.
 
-    Words outside quotes are in capitals, as MQSC folds them.
+    Keyword and unquoted values are in upper case, because MQSC folds them.
     """
 
     keyword: str
@@ -185,7 +185,7 @@ class Parameter:
 
     @property
     def value(self) -> str | None:
-        """Return the one value; None when there is none, more than one, or a list."""
+        """The only value; None if there is not exactly one, or if it is a list."""
         if self.values is None or len(self.values) != 1 or not isinstance(self.values[0], str):
             return None
         return self.values[0]
@@ -193,28 +193,28 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a script. One that is no MQSC has a `problem`, and possibly nothing else."""
+    """One command of a script. After a syntax error, only `text`, `line` and `problem` are set."""
 
-    #: as written, its lines joined
+    #: the source text, with its lines joined
     text: str
-    #: line it starts on, from 1
+    #: the number of its first line, from 1
     line: int
     verb: str = ""
     noun: str = ""
-    #: what the noun names: DEFINE QLOCAL(name); None without parentheses
+    #: the object name in the parentheses of the noun; None without parentheses
     name: str | None = None
     parameters: tuple[Parameter, ...] = ()
     problem: MQSCSyntaxError | None = None
-    #: where the noun stands
+    #: position of the noun
     where: Position = Position(1, 1)
 
     def parameter(self, keyword: str) -> Parameter | None:
-        """Return the parameter of a keyword, or None."""
+        """Return the parameter with a keyword, or None."""
         return next((one for one in self.parameters if one.keyword == keyword), None)
 
 
 class _Joined:
-    """The lines of one command joined to one text, and where each character of it was written."""
+    """The joined lines of one command, and the original position of each character."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -240,7 +240,7 @@ class _Joined:
 
     @property
     def in_parentheses(self) -> bool:
-        """Return whether the text ends within parentheses, and not within quotes."""
+        """Whether the text ends inside parentheses but not inside quotes."""
         return self._depth > 0 and not self._quoted
 
     def where(self, offset: int) -> Position:
@@ -250,12 +250,12 @@ class _Joined:
 
 
 def fold(text: str) -> str:
-    """Return a text in capitals, as MQSC makes them of a word outside quotes."""
+    """Return a text in upper case (ASCII letters only), as MQSC folds unquoted words."""
     return text.translate(_UPPER)
 
 
 def read(script: str) -> list[Command]:
-    """Return the commands of a script, in order, up to its end or an END command."""
+    """Return the commands of a script up to the first END command."""
     commands: list[Command] = []
     for joined, unfinished in _join(script):
         for start, end in _between_semicolons(joined.text):
@@ -269,7 +269,7 @@ def read(script: str) -> list[Command]:
 
 
 def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
-    """Yield lines joined by continuations; the flag says that the script ended where a line should have followed."""
+    """Yield commands with continuation lines joined. The flag is set if the script ended after a continuation character."""
     joined: _Joined | None = None
     pending = ""
     for number, line in enumerate(script.split("\n"), 1):
@@ -302,9 +302,9 @@ def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
 
 
 def _starts_command(line: str) -> bool:
-    """Return whether a line can only be a new command.
+    """Return whether a line starts with a verb and a noun.
 
-    So a forgotten parenthesis costs one command, not the script.
+    Such a line starts a new command even inside parentheses, so that a missing parenthesis affects one command only.
     """
     match = _OPENING.match(line)
     return match is not None and fold(match[1]) in VERBS and fold(match[2]) in NOUNS
@@ -360,13 +360,13 @@ def _complete(text: str, line: int, parameters: list[Parameter]) -> Command:
 
 
 class _Parser:
-    """Reads parameters from a stretch of joined text."""
+    """Parses the parameters in a range of a joined text."""
 
     def __init__(self, joined: _Joined, start: int, end: int) -> None:
         self._joined = joined
         self._at = start
         self._end = end
-        #: where the token taken last begins
+        #: offset of the last token
         self._begin = start
 
     def _next(self) -> tuple[str, str]:
@@ -425,7 +425,7 @@ class _Parser:
 
 # Printing ------------------------------------------------------------------------------------------------------------
 
-#: Keywords without a value, and the attributes that they stand for.
+#: Keywords without a value, and the equivalent attributes and values.
 FLAGS = {
     "SHARE": ("SHARE", "YES"),
     "NOSHARE": ("SHARE", "NO"),
@@ -442,7 +442,7 @@ _WORDS = {setting: keyword for keyword, setting in FLAGS.items()}
 
 
 def render(response: CommandResponse) -> str:
-    """Return the text of a response: the AMQ message, and below it each object with its attributes in two columns."""
+    """Return the text of a response: for each object, the AMQ message and the attributes in two columns."""
     message = _printable(response.message)
     if not response.objects:
         return message
@@ -472,5 +472,5 @@ def _cell(keyword: str, value: str | int) -> str:
 
 
 def _printable(text: str) -> str:
-    """Put dots for characters that cannot be printed (IBM MQ, "DISPLAY TOPIC")."""
+    """Replace unprintable characters with dots (IBM MQ documentation, "DISPLAY TOPIC")."""
     return "".join(character if character.isprintable() else "." for character in text)

@@ -1,4 +1,4 @@
-"""Who a client is by the queue manager's own check of user and password (IBM MQ, "Connection authentication"; MQCSP)."""
+"""Authentication of clients by the queue manager's password check (IBM MQ documentation, "Connection authentication")."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bridge.security.authenticator import Authenticated, AuthenticationFailed, A
 from bridge.security.verification_queue import VerificationQueue
 from bridge.wire import cmqc
 
-#: Threads in which queue managers check passwords.
+#: The maximum number of concurrent password checks.
 THREADS: Final = 2
 
 
 class QueueManagerAuthenticator:
-    """Has the queue manager check."""
+    """Authenticates clients with the queue manager's password check."""
 
     def __init__(self, check: Callable[[str, bytes], None], executor: Executor) -> None:
-        """Begin; `check` takes user and password on threads of `executor`, and raises MQError where they are refused."""
+        """Initialize with a function that checks user and password on `executor`, and raises MQError if it rejects them."""
         self._check = check
         self._queue = VerificationQueue(executor, THREADS)
 

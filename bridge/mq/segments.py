@@ -1,8 +1,8 @@
-"""Segments of messages for MQTT clients, joined to whole messages before they are handed over.
+"""Reassembly of segmented messages for MQTT clients.
 
-A transmission queue holds each segment as a message of its own. The MQMD of that message is never one of a segment, so
-MQGMO_COMPLETE_MSG joins nothing there: GroupId, Offset and MsgFlags of the application are in an MQMDE behind the MQXQH.
-Source: IBM MQ documentation, "Overview for MQXQH" (the separate message descriptor), "Message segmentation".
+On a transmission queue, each segment is a separate message. MQGMO_COMPLETE_MSG does not join segments there, because
+GroupId, Offset and MsgFlags are not in the MQMD but in an MQMDE after the MQXQH. Source: IBM MQ documentation, "Overview for
+MQXQH" (the separate message descriptor), "Message segmentation".
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bridge.wire.mq import MQXQH, MalformedHeader, byte_order_of, decode_rfh2, e
 
 SEGMENT: Final = cmqc.MQMF_SEGMENT | cmqc.MQMF_LAST_SEGMENT
 
-#: Client identifier, RemoteQName, GroupId and MsgSeqNumber of a message that is in segments.
+#: Client identifier, RemoteQName, GroupId and MsgSeqNumber of a segmented message.
 _Key: TypeAlias = tuple[str, str, bytes, int]
 
 
 class JoinedMessage(msgspec.Struct, eq=False):
-    """A message whose segments have all arrived, as one Transmission: the first segment with the data of all."""
+    """A complete message as a Transmission: the first segment, with the data of all segments."""
 
     client_id: str
     remote_queue: str
@@ -40,7 +40,7 @@ class JoinedMessage(msgspec.Struct, eq=False):
 
     @property
     def raw(self) -> bytes | None:
-        """Return the data as they would be on the transmission queue of IBM MQ without segmentation."""
+        """The data, MQXQH included, as on a transmission queue of IBM MQ without segmentation; None if a segment has none."""
         if self.segments[0].raw is None:
             return None
         md = msgspec.structs.replace(self.message.md, Version=cmqc.MQMD_VERSION_1)
@@ -49,24 +49,24 @@ class JoinedMessage(msgspec.Struct, eq=False):
 
     @property
     def expired(self) -> bool:
-        """Return whether the queue manager may have removed a segment: its MQMD.Expiry has run down."""
+        """Whether a segment has expired, so that the queue manager may have removed it."""
         return any(segment.expired for segment in self.segments)
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds until the first of the segments expires; None if none does."""
+        """Seconds until the first segment expires; None if no segment expires."""
         return min([left for one in self.segments if (left := one.seconds_left) is not None], default=None)
 
 
 class SegmentJoiner:
-    """Hands batches over to a consumer; segments wait until their message is whole. Called on one thread."""
+    """Passes batches to a consumer, and delays segments until their message is complete. Call it on one thread only."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._incomplete: dict[_Key, list[Transmission]] = {}
 
     def __call__(self, batch: Sequence[Transmission]) -> None:
-        """Hand over what is whole, each message in the place of its segment that came last."""
+        """Pass complete messages to the consumer. A joined message takes the position of its last segment to arrive."""
         for one in batch:
             if one.message.md.MsgFlags & SEGMENT:
                 batch = self._joined(batch)
@@ -77,7 +77,7 @@ class SegmentJoiner:
     def _joined(self, batch: Sequence[Transmission]) -> list[Transmission]:
         for key, segments in list(self._incomplete.items()):
             if any(one.expired for one in segments):
-                del self._incomplete[key]  # the message will never be whole; the queue manager discards its segments
+                del self._incomplete[key]  # cannot become complete: the queue manager discards expired segments
         whole: list[Transmission] = []
         for one in batch:
             md = one.message.md
@@ -96,7 +96,7 @@ class SegmentJoiner:
 
 
 def separate(removals: Sequence[Transmission]) -> Sequence[Any]:
-    """Return the messages on the transmission queue that these are: themselves, or their segments."""
+    """Return the messages on the transmission queue: joined messages are replaced by their segments."""
     for one in removals:
         if type(one) is JoinedMessage:
             break
@@ -114,13 +114,13 @@ def _is_last(segment: Transmission) -> bool:
 
 
 def _are_whole(segments: Sequence[Transmission]) -> bool:
-    """Return whether segments, in the order of their Offsets, are all of a message."""
+    """Return whether segments, in order of Offset, form a complete message."""
     places = {0}
     for segment in segments:
         if _offset(segment) not in places:
             return False
         end = _offset(segment) + segment.message.length
-        # An RFH2 that the queue manager made of message properties does not count for the Offset; an application's does.
+        # An application's RFH2 counts towards the Offset, one that the queue manager created from properties does not.
         places = {end, end - _rfh2_length(segment.message)} if not _offset(segment) else {end}
     return _is_last(segments[-1])
 

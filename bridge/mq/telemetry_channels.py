@@ -1,4 +1,4 @@
-"""The telemetry channels as a queue manager knows them: those of the bridge's file, and those that commands have defined."""
+"""The queue manager's view of telemetry channels: those in the configuration file, and those defined by commands."""
 
 from __future__ import annotations
 
@@ -13,91 +13,91 @@ from bridge.config.channel import ChannelConfig
 
 log = logging.getLogger(__name__)
 
-#: Kind of the rows in which a queue manager keeps definitions.
+#: The kind of the rows that store definitions.
 KIND: Final = "CHANNEL"
 
 
 class ClientChannelStatus(msgspec.Struct, kw_only=True):
-    """What DISPLAY CHSTATUS tells of a client beside what `ClientStatus` says."""
+    """The status of a client in DISPLAY CHSTATUS."""
 
     status: ClientStatus
-    #: the user that the client says, or has shown, that it is; blank while it is away
+    #: the authenticated or claimed user name; blank while the client is disconnected
     user_name: str
     #: seconds
     keep_alive: int
-    #: messages with QoS 2 that it has sent and not released
+    #: QoS 2 messages received from the client without a PUBREL so far
     unreleased: int
-    #: messages that it has sent and got since it connected
+    #: messages that the client has sent and received since it connected
     messages_received: int
     messages_sent: int
-    #: seconds since the epoch when the last of these was sent; 0.0 where there was none
+    #: time of the last of these messages, in seconds since the epoch; 0.0 if there was none
     last_message_at: float
 
 
 class RunningChannels(Protocol):
-    """The channels of a running bridge, as commands of its queue manager look at them, start and stop them.
+    """The channels of a running bridge, for MQSC commands.
 
-    Commands may come on any thread, with the queue manager's lock held. So nothing here waits: what takes time is handed to
-    the event loop, which does it in the order in which it was asked for.
+    Methods are called on any thread, with the queue manager's lock held, and must not block. The event loop runs slow
+    operations, in order.
     """
 
     def statuses(self) -> Sequence[ChannelStatus]:
-        """Return how each channel is."""
+        """Return the status of each channel."""
 
     def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
-        """Yield the clients whose identifiers are wanted, connected ones and those that are away."""
+        """Yield the clients, connected or not, for whose identifiers `wanted` returns True."""
 
     def client(self, client_id: str) -> ClientChannelStatus | None:
-        """Return one client; None where there is no session of it."""
+        """Return the status of one client, or None if it has no session."""
 
     def start(self, name: str) -> None:
-        """Have a channel listen that is stopped."""
+        """Start a stopped channel."""
 
     def stop(self, name: str, client_id: str | None = None) -> None:
-        """Have a channel listen no more, and its clients disconnected; or this client alone."""
+        """Stop a channel and disconnect its clients, or disconnect one client only."""
 
     def purge(self, name: str, client_id: str | None = None) -> None:
-        """Have the sessions of a channel's clients ended, and the channel stopped; or the session of this client alone."""
+        """Stop a channel and end the sessions of its clients, or end the session of one client only."""
 
     def changed(self) -> None:
-        """Have the channels be those that are defined now."""
+        """Apply the current definitions."""
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A channel that a command has defined."""
+    """A channel defined by a command."""
 
-    #: as MQSC shows them
+    #: as displayed by MQSC
     attributes: Mapping[str, str | int]
     config: ChannelConfig
 
 
 class TelemetryChannelRegister:
-    """The definitions of all telemetry channels. The file's hold where a command has defined one of the same name."""
+    """The definitions of all telemetry channels. The configuration file takes precedence over commands."""
 
     def __init__(self) -> None:
         self.of_file: Sequence[ChannelConfig] = ()
-        #: those that commands have defined, by name
+        #: definitions by commands, by name
         self.defined: dict[str, Definition] = {}
         #: None while there is no telemetry service
         self.running: RunningChannels | None = None
 
     @property
     def of_commands(self) -> list[ChannelConfig]:
-        """Return the channels that are there by a command alone."""
+        """The channels that are defined only by commands."""
         names = {one.name for one in self.of_file}
         return [one.config for name, one in sorted(self.defined.items()) if name not in names]
 
     @property
     def channels(self) -> list[ChannelConfig]:
-        """Return all channels, those of the file first."""
+        """All channels, those in the configuration file first."""
         return [*self.of_file, *self.of_commands]
 
     def is_of_file(self, name: str) -> bool:
-        """Return whether the file has a channel of this name."""
+        """Return whether the configuration file defines a channel with this name."""
         return any(one.name == name for one in self.of_file)
 
     def use_file(self, channels: Sequence[ChannelConfig]) -> None:
-        """Let these be the channels of the configuration file."""
+        """Set the channels of the configuration file. Warn about definitions by commands that they override."""
         self.of_file = channels
         for name in self.defined:
             if self.is_of_file(name):
@@ -106,12 +106,12 @@ class TelemetryChannelRegister:
                 )
 
     def set(self, name: str, definition: Definition) -> None:
-        """Let the definition of a command hold."""
+        """Add or replace the definition by a command."""
         self.defined[name] = definition
         self._tell()
 
     def forget(self, name: str) -> None:
-        """Let the definition of a command hold no more."""
+        """Remove the definition by a command, if there is one."""
         self.defined.pop(name, None)
         self._tell()
 

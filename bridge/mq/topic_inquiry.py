@@ -1,4 +1,4 @@
-"""Topics as a queue manager tells an administrator of them: levels of the tree, retained publications, subscriptions."""
+"""Inquiries about the topic tree: levels, retained publications and subscriptions."""
 
 from __future__ import annotations
 
@@ -16,40 +16,37 @@ from bridge.telemetry.subscription import subscription_name
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
 
-#: Bytes of a payload that are shown.
+#: The maximum number of payload bytes to show.
 PAYLOAD_SHOWN = 200
-#: Messages of a PCF reply that are read: a queue manager answers with one for each topic or subscription.
+#: The maximum number of messages to read from a PCF reply, which has one for each topic or subscription.
 MOST_RESPONSES = 10_000
 
 
 class TooMany(Exception):
-    """The queue manager has more to tell than is read; words for a person."""
+    """The reply has more than MOST_RESPONSES messages. The text is for people."""
 
 
 class TopicInquiry(Protocol):
-    """Asks a queue manager for its topics; called on the event loop, which turns meanwhile."""
+    """Inquires about the topics of a queue manager. Call it on the event loop, which it does not block."""
 
     async def below(self, topic: str | None, after: str | None, rows: int) -> list[TopicNode]:
-        """Return the levels below a topic string, None for the root, by name.
+        """Return the levels directly below a topic string (None for the root), sorted by name.
 
-        Those behind the name `after` are meant, or all, and of them the first ones.
-
-        Raises MQError, or TooMany.
+        Return at most `rows` levels, starting after the name `after` if it is not None. Raises MQError or TooMany.
         """
 
     async def details(self, topic_filter: str, rows: int, payloads: bool) -> TopicDetails:
-        """Return what is retained for a filter, and which subscriptions overlap with it: so many of each at most.
+        """Return matching retained publications and overlapping subscriptions, at most `rows` each.
 
-        Raises MQError, or TooMany.
+        Raises MQError or TooMany.
         """
 
 
 class PcfTopicInquiry:
-    """`TopicInquiry` by PCF commands, on a connection and a thread of its own for each question.
+    """`TopicInquiry` with PCF commands, on a separate connection and thread for each inquiry.
 
-    The queue manager tells neither sizes nor payloads of what it retains, and of a topic only whether it is there: each is
-    said to have lower levels. The level in front of `/a`, which has no name,
-    it does not tell from the root: that is left out.
+    The queue manager does not report the sizes and payloads of retained publications, nor whether a topic has lower levels:
+    `has_lower` is always true. The unnamed level of `/a` is omitted, because it cannot be distinguished from the root.
     """
 
     def __init__(self, connect: Callable[[str], Connection], client_names: ClientNames = AS_IS) -> None:
@@ -78,7 +75,7 @@ class PcfTopicInquiry:
         retained = [
             RetainedStatus(topic=topic, size=-1, persistent=False, publisher="", payload=b"")
             for topic, status in self._statuses(topic_filter)
-            # The queue manager's wildcards name topics that begin with `$`, too.
+            # In contrast to MQTT, the queue manager's wildcards also match topics that begin with `$`.
             if matches(topic_filter, topic) and _number(status, cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES
         ]
         name = MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*")
@@ -102,7 +99,7 @@ class PcfTopicInquiry:
         return [(_text(one, cmqc.MQCA_TOPIC_STRING), one) for one in responses]
 
     def _ask(self, command: int, named: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
-        """Run a command. Raises MQError, but for the reasons that mean `nothing`, and TooMany."""
+        """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
             responses = Administration(connection).run(command, named, most=MOST_RESPONSES + 1)

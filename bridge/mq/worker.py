@@ -1,4 +1,4 @@
-"""A thread that owns one connection to a queue manager, takes jobs in batches, and outlives lost connections."""
+"""A thread that owns one connection to a queue manager, runs jobs in batches, and reconnects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Job = TypeVar("Job")
 
-#: Reasons that say that the connection is lost, or cannot be had at the moment: they heal by waiting.
+#: Reason codes for a connection that is lost or temporarily unavailable.
 LOST = frozenset(
     (
         cmqc.MQRC_CONNECTION_BROKEN,
@@ -43,36 +43,36 @@ LOST = frozenset(
         cmqc.MQRC_RECONNECT_QMID_MISMATCH,
         cmqc.MQRC_RECONNECT_INCOMPATIBLE,
         cmqc.MQRC_RECONNECT_FAILED,
-        # Handles that are stale (ALTER ... FORCE, REFRESH CLUSTER): a new connection opens every object again.
+        # Stale handles (ALTER ... FORCE, REFRESH CLUSTER): a new connection opens all objects again.
         cmqc.MQRC_OBJECT_CHANGED,
         cmqc.MQRC_HOBJ_ERROR,
     )
 )
-#: The reasons in LOST for which only handles have to be opened again.
+#: The reason codes in LOST for which it would suffice to reopen handles.
 STALE = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_HOBJ_ERROR))
-#: Seconds: first and longest pause between attempts to connect, doubling, with jitter.
+#: Exponential back-off between attempts to connect, in seconds, with jitter.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 
-#: Seconds after which a connection that nobody uses is looked at.
+#: Interval between probes of the connection, in seconds.
 PROBE_INTERVAL = 10.0
-#: Seconds for which a failure is told of a worker: one that goes on comes again within them.
+#: Time for which a failure is reported, in seconds. A persistent failure recurs within it.
 FAILURE_KEPT = 60.0
 
 
 class Stopped(Exception):
-    """The worker is told to end while it waits."""
+    """The worker was stopped while it waited to reconnect."""
 
 
 class Fenced(Exception):
-    """Another bridge has taken over: nothing that this one believes of the queue manager holds any more."""
+    """Another bridge has taken over, so this one's view of the queue manager is out of date."""
 
 
 def probe(connection: Connection) -> None:
-    """Find out whether a connection lives, by opening the queue manager itself and closing it again.
+    """Check a connection by opening and closing the queue manager object.
 
-    Whatever the queue manager answers, it is life. Raises MQError, with a reason of LOST, where the connection is lost; also
-    where the queue manager quiesces, which an idle connection would hold up.
+    Raises MQError, with a reason code in LOST, if the connection is lost or if the queue manager is quiescing, which an idle
+    connection would delay. Other reason codes prove that the connection works.
     """
     try:
         od = MQOD(ObjectType=cmqc.MQOT_Q_MGR)
@@ -85,55 +85,53 @@ def probe(connection: Connection) -> None:
 class Worker(ABC, Generic[Job]):
     """Runs jobs on a connection of its own.
 
-    A subclass says what to open on a new connection (`opened`) and how to run a batch (`serve`). While the queue manager
-    is away, jobs wait; a batch under way when it was lost is handed to `recover` after the reconnect. An idle connection is
-    probed: a loss is noticed, and told by `on_lost`, without any traffic.
+    Subclasses open objects on a new connection (`opened`) and run batches (`serve`). Jobs wait while the queue manager is
+    unavailable. Idle connections are probed, so that `on_lost` is called even without traffic.
     """
 
     def __init__(
         self, name: str, connect: Callable[[], Connection], *, probe_interval: float = PROBE_INTERVAL
     ) -> None:
         self.name = name
-        #: seconds
         self.probe_interval = probe_interval
-        #: time.monotonic() when the connection was probed last
+        #: time.monotonic() of the last probe
         self._probed = 0.0
-        #: the connection of another worker is lost: this one is probed at once
+        #: probe now: another worker has lost its connection
         self._look = False
-        #: somebody is back: an attempt to connect need not wait for its time
+        #: reconnect now: another worker has reconnected
         self._hint = False
-        #: time.monotonic() since when the worker waits for the queue manager to answer; 0.0 while it does not. A round of
-        #: many calls notes each answer with `answered`.
+        #: time.monotonic() since when the worker has waited for the queue manager to answer; 0.0 if it does not wait. A
+        #: round with many calls updates it with `answered`.
         self.busy_since = 0.0
-        #: time.monotonic() when the connection was lost; 0.0 while there is one, and before the first
+        #: time.monotonic() when the connection was lost; 0.0 while connected and before the first connection
         self.lost_since = 0.0
-        #: what failed last though the queue manager answers, in words, and when (time.monotonic())
+        #: description and time.monotonic() of the last failure other than a lost connection
         self.failure = ""
         self.failed_at = -FAILURE_KEPT
-        #: Seconds: the longest pause between attempts to connect.
+        #: the maximum back-off between attempts to connect, in seconds
         self.longest_pause = LONGEST_PAUSE
         self._connect = connect
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._ending = False
-        #: the log says that the queue manager is away
+        #: the log reports that the worker has no connection
         self._loss_logged = False
-        #: and that the queue manager is there, but not all that the worker opens
+        #: the log reports that the queue manager is available, but an object that the worker opens is not
         self._lacks = False
         self.connection: Connection | None = None
-        #: counts what `commit_units` does, where somebody wants to know
+        #: counters of `commit_units`; None to count nothing
         self.commits: Commits | None = None
-        #: called on the thread, with a sentence, when an error of the bridge itself ends it
+        #: called on the worker's thread, with a description, when an internal error ends it
         self.on_crash: Callable[[str], None] = log.critical
-        #: called on the thread when the connection is lost, and when there is one again
+        #: called on the worker's thread when the connection is lost, and when it is established
         self.on_lost: Callable[[], None] = lambda: None
         self.on_back: Callable[[], None] = lambda: None
-        #: called on the thread, with a sentence, when another bridge has taken over; the worker ends
+        #: called on the worker's thread, with a description, when another bridge has taken over; the worker ends
         self.on_fenced: Callable[[str], None] = log.critical
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def commit_units(self, connection: Connection, units: int) -> None:
-        """Commit so many units of work of the bridge by one MQCMIT. Raises MQError."""
+        """Commit the MQ unit of work, which contains `units` of the bridge's units of work (MQCMIT). Raises MQError."""
         commits = self.commits
         if commits is None:
             connection.commit()
@@ -147,81 +145,81 @@ class Worker(ABC, Generic[Job]):
         commits.count(units, 0, time.perf_counter() - began)
 
     def start(self) -> None:
-        """Begin; the first connection is made on the thread."""
+        """Start the thread, which connects to the queue manager."""
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Hand over a job; callable on any thread."""
+        """Submit a job. Callable on any thread."""
         with self._changed:
             self._jobs.append(job)
             self._changed.notify()
 
     def look(self) -> None:
-        """Probe the connection at once: another's is lost. Callable on any thread."""
+        """Probe the connection now, because another worker has lost its connection. Callable on any thread."""
         with self._changed:
             self._look = True
             self._changed.notify_all()
 
     def hint(self) -> None:
-        """Try to connect at once, where this worker waits to: another is back. Callable on any thread."""
+        """Stop waiting and reconnect now, because another worker has reconnected. Callable on any thread."""
         with self._changed:
             self._hint = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """End as soon as may be, with nothing of what is waiting done."""
+        """Discard waiting jobs and end as soon as possible."""
         with self._changed:
             self._jobs.clear()
             self._ending = True
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End once the jobs given so far are done, or at once where the queue manager is away."""
+        """End after all submitted jobs are done, or immediately if the queue manager is unavailable."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end; False when it did not come in time."""
+        """Wait for the thread to end. Return False if it did not end within `timeout` seconds."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property
     def unanswered_since(self) -> float:
-        """time.monotonic() since when the queue manager owes this worker an answer or a connection; 0.0 if it does not."""
+        """time.monotonic() since when this worker has waited for an answer or a connection; 0.0 if it does not wait."""
         return self.lost_since or self.busy_since
 
     @property
     def ended(self) -> bool:
-        """Return whether it was told to end, and its thread has."""
+        """Whether the worker was stopped and its thread has ended."""
         return self._ending and not self._thread.is_alive()
 
     # On the thread ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def opened(self, connection: Connection) -> None:
-        """Open what is needed on a new connection."""
+        """Open objects on a new connection."""
 
     @abstractmethod
     def serve(self, connection: Connection) -> None:
-        """Run one round of jobs, waiting for them where there are none; returns often enough to be stopped."""
+        """Wait for jobs and run one batch. Return often enough for the worker to be stopped."""
 
     @abstractmethod
     def failed(self, error: MQError) -> None:
-        """Handle an error that ended a round and that no reconnect heals; the jobs of the round have to be answered."""
+        """Handle an error in `serve` that a reconnect does not fix, and report it as the result of the batch's jobs."""
 
     def lost(self) -> None:
-        """Note that the connection is gone, and every handle with it."""
+        """Handle the loss of the connection and all its handles."""
 
     @property
     def ending(self) -> bool:
-        """Return whether the worker is to end, and nothing is left to do."""
+        """Whether the worker was stopped and has no jobs left."""
         with self._changed:
             return self._ending and not self._jobs
 
     def wait_for_jobs(self, timeout: float) -> bool:
-        """Wait until there is a job (True) or the time is over or the worker is to end (False)."""
+        """Wait up to `timeout` seconds for a job. Return whether there is one. Return early for a probe or a stop."""
         self.busy_since = 0.0
         due = self._probed + self.probe_interval - time.monotonic()
         with self._changed:
@@ -230,16 +228,16 @@ class Worker(ABC, Generic[Job]):
             return bool(self._jobs)
 
     def answered(self) -> None:
-        """Note that the queue manager has answered a call of this round."""
+        """Record that the queue manager has answered a call."""
         self.busy_since = time.monotonic()
 
     def next_job(self) -> Job | None:
-        """Take a job if there is one."""
+        """Remove and return the next job, or None."""
         with self._changed:
             return self._jobs.popleft() if self._jobs else None
 
     def give_back(self, jobs: list[Job]) -> None:
-        """Put jobs that were taken back in front."""
+        """Put jobs back at the front of the queue."""
         with self._changed:
             self._jobs.extendleft(reversed(jobs))
 
@@ -278,7 +276,7 @@ class Worker(ABC, Generic[Job]):
         try:
             self.busy_since = time.monotonic()
             if self._look or self.busy_since - self._probed >= self.probe_interval:
-                self._look = False  # before the probe: what is lost behind it is looked for again
+                self._look = False  # before the probe, so that a later request causes another one
                 self.probe(connection)
                 self._probed = time.monotonic()
             self.serve(connection)
@@ -291,12 +289,12 @@ class Worker(ABC, Generic[Job]):
             self.busy_since = 0.0
 
     def probe(self, connection: Connection) -> None:
-        """Find out whether the connection lives. Raises MQError, with a reason of LOST, where it does not."""
+        """Check the connection. Raises MQError, with a reason code in LOST, if it is lost."""
         probe(connection)
 
     def _reconnect(self) -> Connection:
-        """Connect, as often as it takes: at once, then after pauses that double, with jitter."""
-        # Imported by what connects: the embedded queue manager's process takes only names from this module.
+        """Connect, with exponential back-off and jitter between attempts. Raises Stopped."""
+        # Imported here because processes with an embedded queue manager do not need it.
         import tenacity
 
         def log_retry(state: tenacity.RetryCallState) -> None:
@@ -334,11 +332,11 @@ class Worker(ABC, Generic[Job]):
         return connection
 
     def is_told(self, error: MQError) -> bool:
-        """Return whether the log says why an attempt to connect failed, in words of its own."""
+        """Return whether the subclass has logged why an attempt to connect failed."""
         return False
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Return whether to try again after a failed attempt."""
+        """Return whether to retry after an error in an attempt to connect."""
         return isinstance(error, MQError)
 
     def _attempt(self) -> Connection:
@@ -352,7 +350,7 @@ class Worker(ABC, Generic[Job]):
 
     def _leave(self, connection: Connection) -> None:
         with contextlib.suppress(MQError):
-            connection.backout()  # MQDISC would commit what an error has left half done
+            connection.backout()  # MQDISC would commit an incomplete unit of work
         try:
             connection.disconnect()
         except MQError as error:

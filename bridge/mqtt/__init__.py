@@ -1,4 +1,4 @@
-"""MQTT 3.1, 3.1.1 and 5 without I/O: packets, the codec, topics, one connection, and the QoS 1 and 2 flows.
+"""MQTT 3.1, 3.1.1 and 5 without I/O: packets, codec, topics, the connection protocol, and the QoS 1 and 2 flows.
 
-Nothing here imports MQ, mappings, configuration or security.
+This package must not import MQ, mappings, configuration or security.
 """

@@ -1,4 +1,4 @@
-"""Events of one connection: what a client has sent, as `ServerProtocol` hands it to whoever owns the connection."""
+"""Events of a connection, which `ServerProtocol` passes to the owner of the connection."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq
 
 
 class Messages(msgspec.Struct, frozen=True, gc=False):
-    """Packets about messages, and PINGREQ among them, in the order they came."""
+    """PUBLISH, acknowledgement and PINGREQ packets, in the order received."""
 
     packets: Sequence[MessagePacket]
 
 
 class Disconnected(msgspec.Struct, frozen=True, gc=False):
-    """Nothing more comes: the client said DISCONNECT, or broke a rule. The owner calls `disconnect`."""
+    """The client sent DISCONNECT or violated the protocol. This is the last event. The owner calls `disconnect`."""
 
-    #: the rule that was broken; "" after DISCONNECT
+    #: the violated rule; "" after DISCONNECT
     why: str
-    #: with which MQTT 5 tells the client so
+    #: reason code for the DISCONNECT to an MQTT 5 client
     reason_code: int = 0
-    #: what the client said last
+    #: the client's DISCONNECT, if it sent one
     packet: Disconnect | None = None
 
 

@@ -15,17 +15,17 @@ from typing import Literal
 import msgspec
 
 UserProperty = tuple[tuple[str, str], ...]
-"""Names with their values, in their order; a name may come more than once (MQTT 5 section 2.2.2.2, 0x26)."""
+"""Names and values in order. A name may be repeated (MQTT 5 section 2.2.2.2, 0x26)."""
 
 
 class ConnectProperties(msgspec.Struct, frozen=True, gc=False):
     """Properties of a CONNECT (MQTT 5 section 3.1.2.11)."""
 
     session_expiry_interval: int | None = None
-    """Seconds; 0xFFFFFFFF: the session does not expire."""
+    """Seconds. With 0xFFFFFFFF, the session does not expire."""
     receive_maximum: int | None = None
     maximum_packet_size: int | None = None
-    """Bytes of a whole packet, its fixed header included."""
+    """Bytes, including the fixed header."""
     topic_alias_maximum: int | None = None
     request_response_information: int | None = None
     request_problem_information: int | None = None
@@ -40,7 +40,7 @@ class WillProperties(msgspec.Struct, frozen=True, gc=False):
     will_delay_interval: int | None = None
     """Seconds."""
     payload_format_indicator: int | None = None
-    """1: the payload is UTF-8; 0: it may be anything."""
+    """1: the payload is UTF-8. 0: it is unspecified."""
     message_expiry_interval: int | None = None
     """Seconds."""
     content_type: str | None = None
@@ -75,14 +75,14 @@ class PublishProperties(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fals
     """Properties of a PUBLISH (MQTT 5 section 3.3.2.3)."""
 
     payload_format_indicator: int | None = None
-    """1: the payload is UTF-8; 0: it may be anything."""
+    """1: the payload is UTF-8. 0: it is unspecified."""
     message_expiry_interval: int | None = None
     """Seconds."""
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: bytes | None = None
     subscription_identifier: tuple[int, ...] = ()
-    """One for each subscription that the publication matches; from the server only."""
+    """One for each matching subscription that has one. Sent by the server only."""
     topic_alias: int | None = None
     user_property: UserProperty = ()
 
@@ -91,7 +91,7 @@ class AcknowledgementProperties(msgspec.Struct, frozen=True, gc=False):
     """Properties of PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK (MQTT 5 section 3.4.2.2)."""
 
     reason_string: str | None = None
-    """For a person."""
+    """For people."""
     user_property: UserProperty = ()
 
 
@@ -137,25 +137,24 @@ Properties = (
     | DisconnectProperties
     | AuthProperties
 )
-"""Properties of any place."""
 
 
 ByteOrder = Literal["big", "little"]
-"""Order of the bytes in words (message ids, keep-alive) on a connection: big-endian (MQTT 3.1 section 2.1), little-endian in
-the older dialect. The lengths before strings are big-endian in both."""
+"""Byte order of two-byte integers (message ids, keep-alive): big-endian (MQTT 3.1 section 2.1), or little-endian in the older
+dialect. String lengths are big-endian in both."""
 
 LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1, LEVEL_MQTT_5 = 3, 4, 5
-"""Protocol levels, by which CONNECT tells the version (MQTT 3.1.1 section 3.1.2.2, MQTT 5 section 3.1.2.2)."""
+"""Protocol levels in CONNECT (MQTT 3.1.1 section 3.1.2.2, MQTT 5 section 3.1.2.2)."""
 
 MAX_REMAINING_LENGTH = 268_435_455
-"""Largest value that four bytes can carry, in bytes (MQTT 3.1 section 2.1: 256 MB)."""
+"""The maximum Remaining Length, which has four bytes (MQTT 3.1 section 2.1: 256 MB)."""
 
 SUBACK_FAILURE = 0x80
-"""Return code of a refused topic filter in a SUBACK (MQTT 3.1.1 section 3.9.3)."""
+"""Return code of a rejected topic filter in a SUBACK (MQTT 3.1.1 section 3.9.3)."""
 
 
 class PacketType(IntEnum):
-    """Message Type, bits 7-4 of a packet's first byte (MQTT 3.1 section 2.1); 0 is reserved, 15 is before MQTT 5."""
+    """Message Type, bits 7-4 of a packet's first byte (MQTT 3.1 section 2.1). 0 is reserved, 15 too before MQTT 5."""
 
     CONNECT = 1
     CONNACK = 2
@@ -186,207 +185,204 @@ class ConnackCode(IntEnum):
 
 
 class Will(msgspec.Struct, frozen=True, gc=False):
-    """The message a server publishes for a client which went without DISCONNECT (MQTT 3.1.1 section 3.1.2.5)."""
+    """The message that the server publishes when a client is lost without DISCONNECT (MQTT 3.1.1 section 3.1.2.5)."""
 
     topic: str
     """Topic name to publish to."""
     payload: bytes
-    """Content, at most 65 535 bytes, possibly none."""
+    """At most 65,535 bytes. May be empty."""
     qos: int = 0
-    """Quality of service of the publication, 0 to 2."""
     retain: bool = False
-    """Whether the publication is to be retained."""
     properties: WillProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False):
-    """Client asks for a connection (MQTT 3.1.1 section 3.1)."""
+    """A connection request from a client (MQTT 3.1.1 section 3.1)."""
 
     client_id: str
-    """Client identifier; may be empty, which it is for the server to accept or refuse."""
+    """May be empty. The server decides whether to accept that."""
     protocol_name: str = "MQTT"
-    """``"MQIsdp"`` in MQTT 3.1, ``"MQTT"`` in 3.1.1; any other is for the server to refuse."""
+    """``"MQIsdp"`` in MQTT 3.1, ``"MQTT"`` in 3.1.1 and 5. The server must reject any other."""
     protocol_level: int = 4
-    """3 in MQTT 3.1, 4 in 3.1.1, 5 in MQTT 5; any other is for the server to refuse with CONNACK 1."""
+    """3 in MQTT 3.1, 4 in 3.1.1, 5 in MQTT 5. The server must reject any other with CONNACK 1."""
     clean_session: bool = True
-    """Whether session state from before is to be discarded and none kept afterwards; in MQTT 5 (Clean Start) the Session
-    Expiry Interval says what is kept."""
+    """Discard the previous session, and do not keep this one after the connection ends. In MQTT 5 (Clean Start), the Session
+    Expiry Interval determines how long to keep it."""
     keep_alive: int = 0
-    """Longest silence of the client in seconds, 0 to 65 535; 0 means no limit."""
+    """The maximum interval between packets from the client in seconds, 0 to 65,535. 0 means no limit."""
     will: Will | None = None
-    """The client's will, if it leaves one."""
     user_name: str | None = None
-    """User name; None if absent, which differs from an empty one."""
+    """None if absent, which differs from empty."""
     password: bytes | None = None
-    """Password; None if absent. Needs a user name before MQTT 5."""
+    """None if absent. Requires a user name before MQTT 5."""
     properties: ConnectProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Connack(msgspec.Struct, frozen=True, gc=False):
-    """Server answers CONNECT (MQTT 3.1.1 section 3.2)."""
+    """The server's response to CONNECT (MQTT 3.1.1 section 3.2)."""
 
     return_code: int = 0
-    """A ConnackCode, in MQTT 5 a ReasonCode; a client treats a number unknown to it as a refusal."""
+    """A ConnackCode, or a ReasonCode in MQTT 5. A client treats an unknown number as a rejection."""
     session_present: bool = False
-    """Whether the server kept a session for the client; always False in MQTT 3.1, which has no such bit."""
+    """Whether the server has resumed a session. Always False in MQTT 3.1, which does not have this bit."""
     properties: ConnackProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
-    """A message to or from the server (MQTT 3.1.1 section 3.3)."""
+    """A publication to or from the server (MQTT 3.1.1 section 3.3)."""
 
     topic: str
-    """Topic name: not empty, without wildcards."""
+    """Topic name, without wildcards."""
     payload: bytes
-    """Content, possibly none."""
+    """May be empty."""
     qos: int = 0
-    """Quality of service, 0 to 2 (MQTT 3.1 section 2.1)."""
+    """0 to 2 (MQTT 3.1 section 2.1)."""
     retain: bool = False
-    """To the server: keep the message for later subscribers. From the server: this is such a kept message."""
+    """To the server: retain the message for later subscribers. From the server: this is a retained message."""
     dup: bool = False
-    """Whether it may repeat an earlier delivery; False when the quality of service is 0."""
+    """Whether it may be a redelivery. Always False for QoS 0."""
     message_id: int = 0
-    """1 to 65 535; 0 when the quality of service is 0, which has none."""
+    """1 to 65,535, or 0 for QoS 0."""
     properties: PublishProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Puback(msgspec.Struct, frozen=True, gc=False):
-    """Receiver has the message of quality of service 1 (MQTT 3.1.1 section 3.4)."""
+    """Acknowledgement of a QoS 1 message (MQTT 3.1.1 section 3.4)."""
 
     message_id: int
-    """That of the PUBLISH."""
+    """The message id of the PUBLISH."""
     reason_code: int = 0
-    """A ReasonCode; always 0 before MQTT 5."""
+    """A ReasonCode. Always 0 before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Pubrec(msgspec.Struct, frozen=True, gc=False):
-    """Receiver has the message of quality of service 2, assured delivery part 1 (MQTT 3.1.1 section 3.5)."""
+    """Receipt of a QoS 2 message, assured delivery part 1 (MQTT 3.1.1 section 3.5)."""
 
     message_id: int
-    """That of the PUBLISH."""
+    """The message id of the PUBLISH."""
     reason_code: int = 0
-    """A ReasonCode; always 0 before MQTT 5."""
+    """A ReasonCode. Always 0 before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Pubrel(msgspec.Struct, frozen=True, gc=False):
-    """Sender releases the message, assured delivery part 2 (MQTT 3.1.1 section 3.6)."""
+    """Release of a QoS 2 message, assured delivery part 2 (MQTT 3.1.1 section 3.6)."""
 
     message_id: int
-    """That of the PUBLISH."""
+    """The message id of the PUBLISH."""
     dup: bool = False
-    """Whether it may repeat an earlier one; MQTT 3.1 only, 3.1.1 reserves the bit."""
+    """Whether it may be a duplicate. MQTT 3.1 only: the bit is reserved in later versions."""
     reason_code: int = 0
-    """A ReasonCode; always 0 before MQTT 5."""
+    """A ReasonCode. Always 0 before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Pubcomp(msgspec.Struct, frozen=True, gc=False):
-    """Receiver is done with the message, assured delivery part 3 (MQTT 3.1.1 section 3.7)."""
+    """Completion of a QoS 2 message, assured delivery part 3 (MQTT 3.1.1 section 3.7)."""
 
     message_id: int
-    """That of the PUBLISH."""
+    """The message id of the PUBLISH."""
     reason_code: int = 0
-    """A ReasonCode; always 0 before MQTT 5."""
+    """A ReasonCode. Always 0 before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
-    """What a client asks for with one topic filter beside its quality of service (MQTT 5 section 3.8.3.1)."""
+    """The options of one topic filter, except QoS (MQTT 5 section 3.8.3.1)."""
 
     no_local: bool = False
-    """Whether publications of the client itself are not to come back to it."""
+    """Do not deliver the client's own publications to it."""
     retain_as_published: bool = False
-    """Whether RETAIN is to be as it was published."""
+    """Keep the RETAIN flag as published."""
     retain_handling: int = 0
-    """Retained messages are sent 0: at each SUBSCRIBE, 1: for a subscription that did not exist, 2: not at all."""
+    """Send retained messages 0: for each SUBSCRIBE, 1: for new subscriptions only, 2: never."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False):
-    """Client asks for messages (MQTT 3.1.1 section 3.8)."""
+    """A request for subscriptions (MQTT 3.1.1 section 3.8)."""
 
     message_id: int
-    """1 to 65 535."""
+    """1 to 65,535."""
     topics: tuple[tuple[str, int], ...]
-    """Topic filters, each with the quality of service asked for (0 to 2); at least one."""
+    """Topic filters with the requested QoS (0 to 2), at least one."""
     dup: bool = False
-    """Whether it may repeat an earlier one; MQTT 3.1 only, 3.1.1 reserves the bit."""
+    """Whether it may be a duplicate. MQTT 3.1 only: the bit is reserved in later versions."""
     options: tuple[SubscriptionOptions, ...] = ()
-    """For each filter, in order; none before MQTT 5."""
+    """For each filter, in order. Empty before MQTT 5."""
     properties: SubscribeProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Suback(msgspec.Struct, frozen=True, gc=False):
-    """Server answers SUBSCRIBE (MQTT 3.1.1 section 3.9)."""
+    """The server's response to SUBSCRIBE (MQTT 3.1.1 section 3.9)."""
 
     message_id: int
-    """That of the SUBSCRIBE."""
+    """The message id of the SUBSCRIBE."""
     return_codes: tuple[int, ...]
-    """For each filter, in order: the quality of service granted, or SUBACK_FAILURE; in MQTT 5 a ReasonCode."""
+    """For each filter, in order: the granted QoS, or SUBACK_FAILURE. In MQTT 5, a ReasonCode."""
     properties: AcknowledgementProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
-    """Client ends subscriptions (MQTT 3.1 section 3.10)."""
+    """A request to remove subscriptions (MQTT 3.1 section 3.10)."""
 
     message_id: int
-    """1 to 65 535."""
+    """1 to 65,535."""
     topics: tuple[str, ...]
     """Topic filters, at least one."""
     dup: bool = False
-    """Whether it may repeat an earlier one; MQTT 3.1 only, 3.1.1 reserves the bit."""
+    """Whether it may be a duplicate. MQTT 3.1 only: the bit is reserved in later versions."""
     properties: UnsubscribeProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Unsuback(msgspec.Struct, frozen=True, gc=False):
-    """Server answers UNSUBSCRIBE (MQTT 3.1 section 3.11)."""
+    """The server's response to UNSUBSCRIBE (MQTT 3.1 section 3.11)."""
 
     message_id: int
-    """That of the UNSUBSCRIBE."""
+    """The message id of the UNSUBSCRIBE."""
     reason_codes: tuple[int, ...] = ()
-    """For each filter, in order, a ReasonCode; none before MQTT 5."""
+    """A ReasonCode for each filter, in order. Empty before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class OtherPacket(msgspec.Struct, frozen=True, gc=False):
-    """A packet that is left to somebody else, as it came; see ``Decoder``."""
+    """A packet that was not decoded. See ``Decoder``."""
 
     data: bytes
-    """The whole packet, fixed header included."""
+    """The complete packet, including the fixed header."""
 
 
 class Pingreq(msgspec.Struct, frozen=True, gc=False):
-    """Client shows that it is alive (MQTT 3.1.1 section 3.12)."""
+    """A keep-alive request from a client (MQTT 3.1.1 section 3.12)."""
 
 
 class Pingresp(msgspec.Struct, frozen=True, gc=False):
-    """Server answers PINGREQ (MQTT 3.1.1 section 3.13)."""
+    """The server's response to PINGREQ (MQTT 3.1.1 section 3.13)."""
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False):
-    """Client ends the connection in good order (MQTT 3.1.1 section 3.14); in MQTT 5 the server may, and says why."""
+    """An orderly end of the connection by the client (MQTT 3.1.1 section 3.14) or, in MQTT 5, by the server."""
 
     reason_code: int = 0
-    """A ReasonCode; always 0 before MQTT 5."""
+    """A ReasonCode. Always 0 before MQTT 5."""
     properties: DisconnectProperties | None = None
-    """None where there are none, as always before MQTT 5."""
+    """None if there are none, and always before MQTT 5."""
 
 
 class Auth(msgspec.Struct, frozen=True, gc=False):
-    """A step of enhanced authentication, from either side (MQTT 5 section 3.15); MQTT 5 only."""
+    """A step of enhanced authentication, from either side (MQTT 5 section 3.15)."""
 
     reason_code: int = 0
     """SUCCESS, CONTINUE_AUTHENTICATION or RE_AUTHENTICATE."""
@@ -411,4 +407,3 @@ Packet = (
     | Auth
     | OtherPacket
 )
-"""Any MQTT packet."""

@@ -1,4 +1,4 @@
-"""Properties of MQTT 5 packets, and the variable byte integer that encodes their length: read and write.
+"""The codec of MQTT 5 properties, and of the variable byte integer that encodes their length.
 
 The properties of a packet are a struct with one field for each property that `property_table` allows there. Most publications
 from other bridges have User Properties, so those are read and written in the loops themselves, and recent ones are cached.
@@ -33,10 +33,10 @@ from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode
 
 
 def encode_remaining_length(n: int) -> bytes:
-    """Write a length in the fewest bytes.
+    """Encode a length in as few bytes as possible.
 
     Raises:
-        MalformedPacket: the length is negative or above MAX_REMAINING_LENGTH.
+        MalformedPacket: the length is negative or exceeds MAX_REMAINING_LENGTH.
     """
     if 0 <= n < 0x80:
         return bytes((n,))
@@ -55,20 +55,20 @@ def encode_remaining_length(n: int) -> bytes:
 def decode_remaining_length(
     buffer: bytes | bytearray | memoryview, offset: int, packet: str = "fixed header"
 ) -> tuple[int, int] | None:
-    """Read a length.
+    """Decode a length.
 
-    Lengths written in more bytes than needed are accepted, as the algorithm of MQTT 3.1 section 2.1 does.
+    Like the algorithm in MQTT 3.1 section 2.1, this accepts encodings that are longer than necessary.
 
     Args:
         buffer: bytes of one or more packets.
-        offset: where the length begins in the buffer; the byte before it is the packet's first.
+        offset: offset of the length in the buffer, immediately after the first byte of the packet.
         packet: name of the packet for the error.
 
     Returns:
-        The value in bytes and the offset behind the length; None when the buffer ends inside the length.
+        The value in bytes and the offset after the length, or None if the buffer ends inside the length.
 
     Raises:
-        MalformedPacket: the fourth byte asks for a fifth.
+        MalformedPacket: the length has more than four bytes.
     """
     value = 0
     end = min(len(buffer), offset + 4)
@@ -82,32 +82,32 @@ def decode_remaining_length(
     return None
 
 
-#: How many are remembered before all are forgotten, and the longest one in bytes.
+#: The maximum number of entries, after which the cache is cleared, and the maximum length of an entry in bytes.
 ENTRIES: Final = 1_000
 LONGEST: Final = 1_000
 
 
 class UserPropertyCache:
-    """The properties at the end of a packet's properties, by their bytes; and these by the identity of the value."""
+    """A cache of User Properties by encoded bytes, and of encoded bytes by identity of the User Properties."""
 
     __slots__ = ("_bytes", "_pairs")
 
     def __init__(self) -> None:
         self._pairs: dict[bytes, UserProperty] = {}
-        #: by id; the value itself is kept, so that no other has its id
+        #: by id(); the value is stored too, so that its id is not reused
         self._bytes: dict[int, tuple[UserProperty, bytes]] = {}
 
     def pairs_of(self, encoded: bytes) -> UserProperty | None:
-        """Return the User Properties that bytes are known to be."""
+        """Return the cached User Properties of encoded bytes, or None."""
         return self._pairs.get(encoded)
 
     def bytes_of(self, pairs: UserProperty) -> bytes | None:
-        """Return the bytes that User Properties, this very value, are known to be."""
+        """Return the cached encoded bytes of User Properties, compared by identity, or None."""
         known = self._bytes.get(id(pairs))
         return known[1] if known is not None and known[0] is pairs else None
 
     def remember(self, encoded: bytes, pairs: UserProperty) -> None:
-        """Remember that these are the same."""
+        """Add an entry, unless it is too long."""
         if len(encoded) > LONGEST:
             return
         if len(self._bytes) >= ENTRIES:
@@ -136,15 +136,15 @@ STRUCTS: dict[Place, type[Properties]] = {
     PacketType.DISCONNECT: DisconnectProperties,
     PacketType.AUTH: AuthProperties,
 }
-"""What the properties of a place become; ``user_property`` is the last field of each."""
+"""The struct of the properties in each place. ``user_property`` is the last field of each."""
 
 _Reader = Callable[[bytes, int, int], tuple[Any, int]]
-"""From a buffer, the offset behind the identifier and that behind all properties, to the value and the offset behind it."""
+"""(buffer, offset after the identifier, offset after all properties) -> (value, offset after it)."""
 _Writer = Callable[[Any], bytes]
-"""From the value to the property, identifier included."""
+"""Value -> encoded property, including its identifier."""
 
 MAX_USER_PROPERTIES: Final = 1_000
-"""Most User Properties that a server takes in one packet: each takes longer to read than its five bytes and more tell."""
+"""The maximum number of User Properties in a packet from a client. Decoding one is slow compared to its size."""
 
 _USER_PROPERTY: Final = 0x26
 _IDENTIFIERS = frozenset(row.identifier for row in PROPERTIES)
@@ -154,7 +154,7 @@ _ENDS = "MQTT 5 section 2.2.2.1: the properties end within this one"
 
 
 class _Fault(Exception):
-    """A rule that a value breaks, and the reason code for it."""
+    """A rule that a value violates, and the reason code."""
 
     def __init__(self, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET) -> None:
         super().__init__(rule)
@@ -164,21 +164,21 @@ class _Fault(Exception):
 def decode_properties(
     place: Place, buffer: bytes, at: int, stop: int, begin: int, from_client: bool = False
 ) -> tuple[Any, int]:
-    """Read the properties of a packet, with their length in front.
+    """Decode the properties of a packet, which follow their length.
 
     Args:
-        place: where they stand.
+        place: the place of the properties.
         buffer: bytes of one or more packets.
-        at: offset of their length in the buffer.
-        stop: offset behind the packet.
+        at: offset of the length in the buffer.
+        stop: offset after the packet.
         begin: offset of the packet's fixed header.
-        from_client: whether a client sent them, which may send fewer than a server.
+        from_client: whether a client sent them. It may send fewer properties than a server.
 
     Returns:
-        A struct as ``STRUCTS`` has it for the place, None where there are none; and the offset behind them.
+        A struct of the type in ``STRUCTS``, or None if there are no properties, and the offset after them.
 
     Raises:
-        MalformedPacket: they are none that MQTT 5 allows there.
+        MalformedPacket: MQTT 5 does not allow these properties in this place.
     """
     if at < stop and not buffer[at]:
         return None, at + 1
@@ -186,9 +186,9 @@ def decode_properties(
     several: dict[str, list[Any]] = {}
     texts: list[str] = []
     readable = _READABLE[place]
-    # Of the property being read, or of the length.
+    # Offset of the current property, or of the length.
     start = at
-    # Of the User Properties, where nothing else is behind them.
+    # Offset of the User Properties, if no other property follows them.
     first = -1
     try:
         length, at = _read_variable(buffer, at, stop)
@@ -225,7 +225,7 @@ def decode_properties(
             field, repeated, read = readable[identifier]
             value, at = read(buffer, at + 1, end)
             if repeated:
-                # Of a PUBLISH alone.
+                # Subscription Identifiers of a PUBLISH.
                 if from_client:
                     raise _Fault("MQTT-3.3.4-6: Subscription Identifier from a client", ReasonCode.PROTOCOL_ERROR)
                 several.setdefault(field, []).append(value)
@@ -234,7 +234,7 @@ def decode_properties(
                 raise _Fault(
                     f"{_section(place)}: property 0x{identifier:02x} comes more than once", ReasonCode.PROTOCOL_ERROR
                 )
-            # A broker's empty Response Topic does no harm to a link.
+            # Links tolerate an empty Response Topic from a broker.
             if value == "" and from_client and field == "response_topic":
                 raise _Fault("MQTT-4.7.3-1: Response Topic is empty", ReasonCode.PROTOCOL_ERROR)
             values[field] = value
@@ -257,10 +257,10 @@ def decode_properties(
 
 
 def encode_properties(place: Place, properties: Properties | None) -> bytes:
-    """Write the properties of a packet, with their length in front.
+    """Encode the properties of a packet, after their length.
 
     Raises:
-        MalformedPacket: a value is none that MQTT 5 allows for its property, or has no room in it.
+        MalformedPacket: MQTT 5 does not allow the value of a property, or it is too long.
     """
     if properties is None:
         return b"\0"
@@ -301,13 +301,13 @@ def _name(place: Place) -> str:
 
 
 def _section(place: Place) -> str:
-    # The sections of chapter 3 have the numbers of the packets.
+    # The sections of chapter 3 are numbered like the packet types.
     return f"MQTT 5 section 3.{place:d}.2" if isinstance(place, PacketType) else "MQTT 5 section 3.1.3.2"
 
 
 @lru_cache(256)
 def _user_property_name(name: str) -> bytes:
-    """Write a User Property up to its value; publishers use the same few names over and over."""
+    """Encode a User Property up to its value. Cached, because publishers use few different names."""
     if "\0" in name:
         raise _Fault("MQTT-1.5.4-2: User Property contains U+0000")
     raw = name.encode()
@@ -337,7 +337,7 @@ def _read_variable(buffer: bytes, at: int, end: int) -> tuple[int, int]:
     return value, behind
 
 
-# For each kind of value: what reads and what writes a property of this kind.
+# A reader and a writer for each kind of value.
 
 
 def _number(row: Property, layout: str) -> tuple[_Reader, _Writer]:
@@ -364,7 +364,7 @@ def _variable(row: Property) -> tuple[_Reader, _Writer]:
 
 def _checked(row: Property, value: int) -> int:
     if not row.least <= value <= row.most:
-        # 0 is as much of an alias that does not exist as one above the receiver's maximum (section 3.3.2.3.4).
+        # An alias of 0 is as invalid as one above the receiver's maximum (section 3.3.2.3.4).
         topic_alias = row.name == "Topic Alias"
         raise _Fault(
             f"{'MQTT-3.3.2-8' if topic_alias else 'MQTT 5 section 2.2.2.2'}: {row.name} is {value}",
@@ -413,7 +413,7 @@ _CODECS: dict[Kind, Callable[[Property], tuple[_Reader, _Writer]]] = {
     Kind.STRING: _string,
     Kind.BINARY: _binary,
 }
-# By the name of the field; User Properties are read and written in the loops.
+# By field name. The loops read and write User Properties themselves.
 _BY_FIELD = {row.field: (row, *_CODECS[row.kind](row)) for row in PROPERTIES if row.kind in _CODECS}
 _READABLE = {
     place: {

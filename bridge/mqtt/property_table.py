@@ -1,4 +1,4 @@
-"""What properties the packets of MQTT 5 have: table 2-4 of the specification, with the limits of their values."""
+"""The properties of MQTT 5 packets (table 2-4 of the specification), with the limits of their values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from bridge.mqtt.packets import MAX_REMAINING_LENGTH, PacketType
 
 Place = PacketType | Literal["WILL"]
-"""Where properties stand: behind the variable header of a packet, or before the will in the payload of CONNECT."""
+"""The place of properties: a packet's variable header, or the will in the payload of CONNECT."""
 
 
 class Kind(Enum):
-    """How the value of a property is written (MQTT 5 section 1.5)."""
+    """The encoding of a property's value (MQTT 5 section 1.5)."""
 
     BYTE = "Byte"
     TWO_BYTE_INTEGER = "Two Byte Integer"
@@ -26,24 +26,24 @@ class Kind(Enum):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """One line of the table."""
+    """One row of the table."""
 
     identifier: int
     name: str
-    """As in the specification."""
+    """The name in the specification."""
     kind: Kind
     places: frozenset[Place]
-    """Where it may stand."""
+    """The places in which it is allowed."""
     repeated: frozenset[Place] = frozenset()
-    """Where it may stand more than once."""
+    """The places in which it may be repeated."""
     least: int = 0
-    """The least value of a number."""
+    """The minimum value of a number."""
     most: int = 0xFFFFFFFF
-    """The greatest value of a number, as far as its bytes allow it."""
+    """The maximum value of a number, in addition to the limit of its encoding."""
 
     @property
     def field(self) -> str:
-        """Return the name of the field that holds it."""
+        """The name of its field in the property structs."""
         return self.name.lower().replace(" ", "_")
 
 
@@ -92,4 +92,4 @@ PROPERTIES = (
     Property(0x29, "Subscription Identifier Available", Kind.BYTE, _CONNACK, most=1),
     Property(0x2A, "Shared Subscription Available", Kind.BYTE, _CONNACK, most=1),
 )
-"""All properties (MQTT 5 table 2-4; the limits of values in the sections of chapter 3)."""
+"""All properties (MQTT 5 table 2-4). The limits of values are from chapter 3."""

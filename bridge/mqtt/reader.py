@@ -1,10 +1,10 @@
-"""Bytes to MQTT packets: a decoder for a stream that arrives in pieces, and one reader for each packet.
+"""Decoding of MQTT packets: an incremental decoder for a byte stream, and one reader for each packet type.
 
-Publications and their acknowledgements make up nearly all traffic. `Decoder.feed` reads well-formed ones in its own loop.
-Everything else goes to the readers, which return a packet or raise MalformedPacket with the rule that the packet breaks.
+Publications and acknowledgements are nearly all of the traffic. `Decoder.feed` decodes well-formed ones in its own loop. The
+readers decode all other packets. They return a packet or raise MalformedPacket with the rule that the packet violates.
 
-The versions differ in the bits that they do not use. MQTT 3.1 ignores them. MQTT 3.1.1 prescribes their values and closes the
-connection if they are wrong (MQTT-2.2.2-2). MQTT 5 adds reason codes and properties, and distinguishes Protocol Errors from
+The versions differ in the treatment of reserved bits. MQTT 3.1 ignores them. In MQTT 3.1.1, a wrong value closes the
+connection (MQTT-2.2.2-2). MQTT 5 adds reason codes and properties, and distinguishes Protocol Errors from
 Malformed Packets.
 """
 
@@ -58,10 +58,10 @@ _PROTOCOL_ERROR: Final = ReasonCode.PROTOCOL_ERROR
 
 
 class Body:
-    """A position moving over one packet's fields.
+    """A cursor over the fields of one packet.
 
-    Every reading method moves behind the field it returns and raises MalformedPacket if the packet ends before the
-    field does, or the field breaks the rules for its kind.
+    Each reading method advances the cursor past the field that it returns. It raises MalformedPacket if the field is
+    incomplete or invalid.
     """
 
     __slots__ = ("_begin", "_buffer", "_packet", "_position", "_stop", "_word_order", "from_client")
@@ -69,15 +69,15 @@ class Body:
     def __init__(
         self, buffer: bytes, begin: int, start: int, stop: int, packet: str, little: bool, from_client: bool
     ) -> None:
-        """Stand at the first field.
+        """Start at the first field.
 
         Args:
             buffer: bytes of one or more packets.
             begin: offset of the packet's fixed header in the buffer.
-            start: offset behind the fixed header.
-            stop: offset behind the packet.
+            start: offset after the fixed header.
+            stop: offset after the packet.
             packet: the packet's name for errors.
-            little: whether words are little-endian.
+            little: whether two-byte integers are little-endian.
             from_client: whether a client sent the packet.
         """
         self._buffer = buffer
@@ -90,23 +90,23 @@ class Body:
 
     @property
     def remaining(self) -> int:
-        """Return the number of bytes not read yet."""
+        """The number of unread bytes."""
         return self._stop - self._position
 
     def fail(self, rule: str, back: int = 0, reason_code: ReasonCode = _MALFORMED) -> NoReturn:
-        """Refuse the packet for a field which begins ``back`` bytes before the position."""
+        """Raise MalformedPacket for a field that begins ``back`` bytes before the cursor."""
         raise MalformedPacket(self._packet, self._position - back - self._begin, rule, reason_code)
 
     def fail_protocol(self, rule: str, back: int = 0) -> NoReturn:
-        """Refuse the packet as ``fail`` does, for what MQTT 5 calls a Protocol Error."""
+        """Raise MalformedPacket with the reason code for a Protocol Error of MQTT 5."""
         self.fail(rule, back, _PROTOCOL_ERROR)
 
     def fail_header(self, rule: str) -> NoReturn:
-        """Refuse the packet for its first byte."""
+        """Raise MalformedPacket for the first byte of the packet."""
         raise MalformedPacket(self._packet, 0, rule)
 
     def require_no_flags(self, flags: int, level: int) -> None:
-        """Refuse the packet if flags are set in its first byte, which MQTT 3.1 alone leaves to the sender."""
+        """Raise MalformedPacket if flags are set in the first byte. MQTT 3.1 ignores them."""
         if level > LEVEL_MQTT_3_1 and flags:
             statement = "MQTT-2.1.3-1" if level == LEVEL_MQTT_5 else "MQTT-2.2.2-2"
             self.fail_header(f"{statement}: flags are reserved and 0, not {flags:#06b}")
@@ -119,11 +119,11 @@ class Body:
         return taken
 
     def byte(self, field: str) -> int:
-        """Read a number of one byte."""
+        """Read a one-byte integer."""
         return self._take(1, field)[0]
 
     def word(self, field: str) -> int:
-        """Read a number of two bytes in the connection's byte order."""
+        """Read a two-byte integer in the connection's byte order."""
         return int.from_bytes(self._take(2, field)[:: self._word_order], "big")
 
     def message_id(self) -> int:
@@ -134,7 +134,7 @@ class Body:
         return message_id
 
     def binary(self, field: str) -> bytes:
-        """Read bytes behind their length of two bytes, big-endian in either dialect."""
+        """Read bytes that follow a two-byte length, which is big-endian in both dialects."""
         if self.remaining < 2:
             self.fail(f"MQTT 3.1.1 section 2.2.3: packet ends within the length of {field}")
         size = int.from_bytes(self._buffer[self._position : self._position + 2], "big")
@@ -146,7 +146,7 @@ class Body:
     def string(self, field: str) -> str:
         """Read a UTF-8 string."""
         raw = self.binary(field)
-        # NUL is a character to UTF-8 but not to MQTT; surrogates Python refuses by itself.
+        # MQTT forbids U+0000. Python's decoder rejects surrogates.
         if 0 in raw:
             self.fail(f"MQTT-1.5.3-2: {field} contains U+0000", back=len(raw) + 2)
         try:
@@ -158,22 +158,22 @@ class Body:
         return text
 
     def properties(self, place: Place) -> Any:
-        """Read the properties of a packet of MQTT 5, or of its will; None where there are none."""
+        """Read the properties of an MQTT 5 packet or will; None if there are none."""
         properties, self._position = decode_properties(
             place, self._buffer, self._position, self._stop, self._begin, self.from_client
         )
         return properties
 
     def rest(self) -> bytes:
-        """Read all that is left."""
+        """Read all remaining bytes."""
         return self._take(self.remaining, "payload")
 
     def packet(self) -> bytes:
-        """Return the whole packet, its fixed header included."""
+        """Return the complete packet, including the fixed header."""
         return self._buffer[self._begin : self._stop]
 
     def finish(self) -> None:
-        """Make sure that nothing is left."""
+        """Raise MalformedPacket if there are unread bytes."""
         if self.remaining:
             self.fail(f"MQTT 3.1.1 section 2.2.3: {self.remaining} bytes behind the last field")
 
@@ -182,24 +182,24 @@ _DISCONNECT: Final = Disconnect()
 
 
 def knows_protocol(name: str, level: int) -> bool:
-    """Tell whether a CONNECT is of MQTT 5, or name and level each exist in MQTT 3.1 or 3.1.1, in whatever combination."""
+    """Return whether protocol name and level are supported. Those of MQTT 3.1 and 3.1.1 may be combined."""
     if level == LEVEL_MQTT_5:
         return name == "MQTT"
     return name in ("MQIsdp", "MQTT") and level in (LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1)
 
 
 def read_protocol_level(body: Body) -> int | None:
-    """Read the protocol level of a CONNECT; None for a protocol that is unknown here."""
+    """Read the protocol level of a CONNECT, None for an unsupported protocol."""
     name = body.string("protocol name")
     level = body.byte("protocol level")
     return level if knows_protocol(name, level) else None
 
 
 def read_connect(body: Body, flags: int, level: int) -> Connect:
-    """Read CONNECT, whose own protocol level decides about the rules.
+    """Read CONNECT, by the rules of its own protocol level.
 
-    A protocol unknown here may have another layout: then the other fields are read as those of MQTT 3.1.1, and if
-    that fails, only name and level are kept, all the server needs for its answer.
+    An unsupported protocol may have a different layout. Its fields are read as in MQTT 3.1.1. If that fails, the packet has
+    only name and level, which the server needs for its response.
     """
     name = body.string("protocol name")
     level = body.byte("protocol level")
@@ -213,7 +213,7 @@ def read_connect(body: Body, flags: int, level: int) -> Connect:
 
 
 def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> Connect:
-    """Read what follows the name and the level that are known, by the rules of a level that may be another one."""
+    """Read the fields after protocol name and level, by the rules of `level`, which may differ from the packet's."""
     strict = level > LEVEL_MQTT_3_1
     mqtt_5 = level == LEVEL_MQTT_5
     body.require_no_flags(flags, level)
@@ -228,7 +228,7 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
         body.fail(f"MQTT-3.1.2-{12 if mqtt_5 else 14}: quality of service of the will is 3", back=1)
     if strict and not has_will and connect_flags & 0x38:
         body.fail("MQTT-3.1.2-11: flags of a will are set, the will flag is not", back=1)
-    # MQTT 3.1 declares this invalid as well (its section 3.1, user name and password flags), MQTT 5 does no more.
+    # This is invalid in MQTT 3.1 too (section 3.1, user name and password flags), but not in MQTT 5.
     if has_password and not has_user_name and not mqtt_5:
         body.fail("MQTT-3.1.2-22: password flag is set, user name flag is not", back=1)
     keep_alive = body.word("keep alive")
@@ -246,8 +246,8 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
             body.fail(fault, back=len(will_topic.encode()) + 2)
         message = body.binary("will message")
         will = Will(will_topic, message, will_qos, connect_flags & 0x20 != 0, will_properties)
-    # MQTT 3.1 section 3.1: the Remaining Length takes precedence over the flags of user name and password, since
-    # clients older than those fields set the bits at random.
+    # MQTT 3.1 section 3.1: the Remaining Length takes precedence over the flags of user name and password, because
+    # clients that predate these fields set the bits at random.
     user_name = body.string("user name") if has_user_name and (strict or body.remaining) else None
     password = body.binary("password") if has_password and (strict or body.remaining) else None
     body.finish()
@@ -266,14 +266,14 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
 
 
 def authentication_fault(properties: ConnectProperties | ConnackProperties) -> str | None:
-    """Tell what is wrong with the properties of enhanced authentication; None if nothing."""
+    """Return the problem with the properties of enhanced authentication, or None."""
     if properties.authentication_data is not None and properties.authentication_method is None:
         return "Authentication Data without Authentication Method"
     return None
 
 
 def read_connack(body: Body, flags: int, level: int) -> Connack:
-    """Read CONNACK; its first byte means something since MQTT 3.1.1 only."""
+    """Read CONNACK. The connect acknowledge flags are reserved in MQTT 3.1."""
     strict = level > LEVEL_MQTT_3_1
     mqtt_5 = level == LEVEL_MQTT_5
     body.require_no_flags(flags, level)
@@ -299,12 +299,11 @@ def read_connack(body: Body, flags: int, level: int) -> Connack:
 
 
 def read_client_disconnect(body: Body, flags: int, level: int) -> Disconnect:
-    """Read DISCONNECT from a client."""
     return _read_disconnect(body, flags, level, FROM_CLIENT)
 
 
 def read_server_disconnect(body: Body, flags: int, level: int) -> Disconnect:
-    """Read DISCONNECT from a server, which MQTT 5 alone has."""
+    """Read DISCONNECT from a server, which exists in MQTT 5 only."""
     packet = _read_disconnect(body, flags, level, FROM_SERVER)
     if packet.properties is not None and packet.properties.session_expiry_interval is not None:
         body.fail_protocol("MQTT-3.14.2-2: Session Expiry Interval in DISCONNECT from the server")
@@ -327,19 +326,17 @@ def _read_disconnect(
 
 
 def read_client_auth(body: Body, flags: int, level: int) -> Auth:
-    """Read AUTH from a client."""
     return _read_auth(body, flags, level, FROM_CLIENT)
 
 
 def read_server_auth(body: Body, flags: int, level: int) -> Auth:
-    """Read AUTH from a server."""
     return _read_auth(body, flags, level, FROM_SERVER)
 
 
 def _read_auth(body: Body, flags: int, level: int, allowed: dict[PacketType, frozenset[ReasonCode]]) -> Auth:
     if flags:
         body.fail_header(f"MQTT-3.15.1-1: flags are reserved and 0, not {flags:#06b}")
-    # Success may come without even its code (section 3.15.2.1), and without a method therefore.
+    # SUCCESS may be omitted (section 3.15.2.1), and then the method is omitted too.
     length = body.remaining
     reason_code = body.byte("reason code") if length else 0
     if fault := reason_code_fault(PacketType.AUTH, reason_code, allowed):
@@ -352,7 +349,7 @@ def _read_auth(body: Body, flags: int, level: int, allowed: dict[PacketType, fro
 
 
 def auth_fault(packet: Auth) -> str | None:
-    """Tell whether an AUTH lacks its method; None if not."""
+    """Return the problem if an AUTH packet has no authentication method, or None."""
     if packet.properties is None:
         lacks = packet.reason_code != ReasonCode.SUCCESS
     else:
@@ -361,13 +358,13 @@ def auth_fault(packet: Auth) -> str | None:
 
 
 Reader = Callable[[Body, int, int], Packet]
-"""Reads a body, given bits 3-0 of the packet's first byte, and the protocol level whose rules hold."""
+"""(body, bits 3-0 of the packet's first byte, protocol level whose rules apply) -> packet."""
 
 _DUP = 0b1000
 _RETAIN = 0b0001
 
 MAX_FILTERS: Final = 65_535
-"""Most topic filters that a server takes in one packet, be they refused: a packet of 4 MiB holds a million of them."""
+"""The maximum number of topic filters in a packet. Without it, a packet of 4 MiB could contain a million."""
 
 _PINGREQ = Pingreq()
 _PINGRESP = Pingresp()
@@ -375,7 +372,7 @@ _NO_OPTIONS = SubscriptionOptions()
 
 
 def _read_dup(body: Body, flags: int, level: int, statement: str) -> bool:
-    """Read the flags of a packet that is itself sent with quality of service 1."""
+    """Read the flags of PUBREL, SUBSCRIBE or UNSUBSCRIBE, which have QoS 1. Return DUP, which MQTT 3.1 only uses."""
     if level > LEVEL_MQTT_3_1:
         if flags != 0b0010:
             body.fail_header(f"{statement}: flags are reserved and 0b0010, not {flags:#06b}")
@@ -386,7 +383,7 @@ def _read_dup(body: Body, flags: int, level: int, statement: str) -> bool:
 
 
 def read_publish(body: Body, flags: int, level: int) -> Publish:
-    """Read PUBLISH, and remember its topic for the next one."""
+    """Read PUBLISH, and add its topic to the cache."""
     qos = flags >> 1 & 3
     dup = flags & _DUP != 0
     if qos == 3:
@@ -410,25 +407,21 @@ def read_publish(body: Body, flags: int, level: int) -> Publish:
 
 
 def read_puback(body: Body, flags: int, level: int) -> Puback:
-    """Read PUBACK."""
     body.require_no_flags(flags, level)
     return Puback(body.message_id(), *_read_reason(body, PacketType.PUBACK, level))
 
 
 def read_pubrec(body: Body, flags: int, level: int) -> Pubrec:
-    """Read PUBREC."""
     body.require_no_flags(flags, level)
     return Pubrec(body.message_id(), *_read_reason(body, PacketType.PUBREC, level))
 
 
 def read_pubrel(body: Body, flags: int, level: int) -> Pubrel:
-    """Read PUBREL."""
     dup = _read_dup(body, flags, level, "MQTT-3.6.1-1")
     return Pubrel(body.message_id(), dup, *_read_reason(body, PacketType.PUBREL, level))
 
 
 def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
-    """Read PUBCOMP."""
     body.require_no_flags(flags, level)
     return Pubcomp(body.message_id(), *_read_reason(body, PacketType.PUBCOMP, level))
 
@@ -454,7 +447,6 @@ def _read_reason(
 
 
 def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
-    """Read SUBSCRIBE."""
     dup = _read_dup(body, flags, level, "MQTT-3.8.1-1")
     message_id = body.message_id()
     mqtt_5 = level == LEVEL_MQTT_5
@@ -480,7 +472,7 @@ def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
 
 
 def _read_options(body: Body, topic_filter: str) -> tuple[int, SubscriptionOptions]:
-    """Read the quality of service and the options of a filter in MQTT 5."""
+    """Read the QoS and the options of a filter in MQTT 5."""
     byte = body.byte("subscription options")
     if byte & 0xC0:
         body.fail(f"MQTT-3.8.3-5: reserved bits of the subscription options {byte:#04x} are set", back=1)
@@ -497,7 +489,6 @@ def _read_options(body: Body, topic_filter: str) -> tuple[int, SubscriptionOptio
 
 
 def read_suback(body: Body, flags: int, level: int) -> Suback:
-    """Read SUBACK."""
     body.require_no_flags(flags, level)
     message_id = body.message_id()
     if level == LEVEL_MQTT_5:
@@ -513,7 +504,6 @@ def read_suback(body: Body, flags: int, level: int) -> Suback:
 
 
 def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
-    """Read UNSUBSCRIBE (MQTT 3.1 section 3.10)."""
     dup = _read_dup(body, flags, level, "MQTT-3.10.1-1")
     message_id = body.message_id()
     properties: UnsubscribeProperties | None = None
@@ -528,7 +518,6 @@ def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
 
 
 def read_unsuback(body: Body, flags: int, level: int) -> Unsuback:
-    """Read UNSUBACK."""
     body.require_no_flags(flags, level)
     message_id = body.message_id()
     if level == LEVEL_MQTT_5:
@@ -539,7 +528,7 @@ def read_unsuback(body: Body, flags: int, level: int) -> Unsuback:
 
 
 def _read_reason_codes(body: Body, packet_type: PacketType) -> tuple[int, ...]:
-    """Read the reason codes of SUBACK or UNSUBACK, one for each filter, of which there is one at least."""
+    """Read the reason codes of SUBACK or UNSUBACK, one for each filter and at least one."""
     codes = body.rest()
     if not codes:
         body.fail_protocol(f"MQTT 5 section 3.{packet_type:d}.3: no reason code")
@@ -552,7 +541,7 @@ def _read_reason_codes(body: Body, packet_type: PacketType) -> tuple[int, ...]:
 def _read_topic_filter(body: Body, count: int, level: int) -> str:
     """Read a topic filter.
 
-    MQTT 3.1 has no rule that closes the connection over a misplaced wildcard, and only MQTT 5 knows shared subscriptions.
+    In MQTT 3.1, a misplaced wildcard does not close the connection. Only MQTT 5 has shared subscriptions.
     """
     if count == MAX_FILTERS:
         body.fail(f"more than {MAX_FILTERS} topic filters in a packet", reason_code=ReasonCode.QUOTA_EXCEEDED)
@@ -569,21 +558,19 @@ def _read_topic_filter(body: Body, count: int, level: int) -> str:
 
 
 def read_pingreq(body: Body, flags: int, level: int) -> Pingreq:
-    """Read PINGREQ."""
     body.require_no_flags(flags, level)
     body.finish()
     return _PINGREQ
 
 
 def read_pingresp(body: Body, flags: int, level: int) -> Pingresp:
-    """Read PINGRESP."""
     body.require_no_flags(flags, level)
     body.finish()
     return _PINGRESP
 
 
 def read_other(body: Body, flags: int, level: int) -> OtherPacket:
-    """Leave a packet as it is."""
+    """Return a packet undecoded."""
     return OtherPacket(body.packet())
 
 
@@ -602,10 +589,10 @@ TO_SERVER: dict[PacketType, Reader] = _EITHER_WAY | {
     PacketType.PINGREQ: read_pingreq,
     PacketType.DISCONNECT: read_client_disconnect,
 }
-"""Readers of the packets a client may send (MQTT 3.1.1 table 2.1)."""
+"""Readers of the packets that a client may send (MQTT 3.1.1 table 2.1)."""
 
 TO_SERVER_5: dict[PacketType, Reader] = TO_SERVER | {PacketType.AUTH: read_client_auth}
-"""Readers of those it may send in MQTT 5 (table 2-1)."""
+"""Readers of the packets that a client may send in MQTT 5 (table 2-1)."""
 
 TO_CLIENT: dict[PacketType, Reader] = _EITHER_WAY | {
     PacketType.CONNACK: read_connack,
@@ -613,19 +600,19 @@ TO_CLIENT: dict[PacketType, Reader] = _EITHER_WAY | {
     PacketType.UNSUBACK: read_unsuback,
     PacketType.PINGRESP: read_pingresp,
 }
-"""Readers of the packets a server may send (MQTT 3.1.1 table 2.1)."""
+"""Readers of the packets that a server may send (MQTT 3.1.1 table 2.1)."""
 
 TO_CLIENT_5: dict[PacketType, Reader] = TO_CLIENT | {
     PacketType.DISCONNECT: read_server_disconnect,
     PacketType.AUTH: read_server_auth,
 }
-"""Readers of those it may send in MQTT 5 (table 2-1)."""
+"""Readers of the packets that a server may send in MQTT 5 (table 2-1)."""
 
 MESSAGES_ONLY: dict[PacketType, Reader] = dict.fromkeys(PacketType, read_other) | _EITHER_WAY
-"""Readers for who leaves all packets but publications and their acknowledgements to somebody else."""
+"""Readers that decode only publications and their acknowledgements."""
 
 
-# By the whole first byte, flags as MQTT 3.1.1 wants them; MQTT 3.1's other flags take the careful way.
+# By first byte, with the flags of MQTT 3.1.1. Other flags, allowed in MQTT 3.1, use the slow path.
 _ACKNOWLEDGEMENTS: Final[dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | type[Pubcomp]]] = {
     0x40: Puback,
     0x50: Pubrec,
@@ -633,20 +620,20 @@ _ACKNOWLEDGEMENTS: Final[dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | 
     0x70: Pubcomp,
 }
 
-# A member of an enumeration takes long to get.
+# Enum member access is slow; bind once.
 _PUBLISH: Final = PacketType.PUBLISH
 _CONNECT: Final = PacketType.CONNECT
 
 
 class Decoder:
-    """Turns one connection's incoming bytes into packets, keeping only an incomplete packet between calls.
+    """Decodes the packets of one connection's byte stream. Only an incomplete packet is buffered between calls.
 
     Attributes:
-        error: what was wrong with the stream, None while nothing was. Nothing behind a malformed packet can be
-            trusted, so the decoder returns no packet any more; close the connection.
-        protocol_level: the level whose rules hold, 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5 (MQTT 5); None while a server
-            waits for the CONNECT that tells it, when those of 4 are applied.
-        rest: bytes that the last ``feed`` left alone, having met ``control_packets``: the caller's, to be fed again.
+        error: the error in the stream, or None. After an error, the decoder returns no more packets, because nothing
+            after a malformed packet can be trusted. Close the connection.
+        protocol_level: the level whose rules apply, 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5 (MQTT 5). None on a server before
+            the CONNECT, when the rules of 4 apply.
+        rest: bytes that the last ``feed`` did not process because of ``control_packets``. Feed them again.
     """
 
     __slots__ = (
@@ -676,19 +663,19 @@ class Decoder:
         messages_only: bool = False,
         control_packets: int | None = None,
     ) -> None:
-        """Prepare for the first byte of a connection.
+        """Initialize for a new connection.
 
         Args:
-            server: whether this end is the server, to which only clients' packets are sensible; else the client.
-            protocol_level: the level of the connection, for a client; a server learns it from CONNECT.
-            max_packet_size: largest acceptable Remaining Length in bytes (the fixed header not counted). A larger
-                packet is an error as soon as its length is read; its content is never stored.
-            max_first_size: the same for the first packet that a server reads, from a client that it does not know yet.
-            byte_order: order of the bytes in message ids and keep-alive; "little" for the older dialect.
-            messages_only: whether packets that are no publications nor acknowledgements of such are somebody else's:
-                each is returned as an OtherPacket, whether this end may receive it or not.
-            control_packets: how many packets that are no publications nor acknowledgements of such one ``feed`` reads:
-                they take far longer than their few bytes tell. None: any number.
+            server: whether this end is the server, which accepts only clients' packets, or the client.
+            protocol_level: the level of the connection, for a client. A server reads it from CONNECT.
+            max_packet_size: the maximum Remaining Length in bytes, which excludes the fixed header. A larger packet is an
+                error as soon as its length is read, so its content is never buffered.
+            max_first_size: the same for the first packet on a server, from a client that is not yet authenticated.
+            byte_order: byte order of message ids and keep-alive, "little" for the older dialect.
+            messages_only: return all packets other than publications and their acknowledgements as OtherPacket, even those
+                that this end must not receive.
+            control_packets: the maximum number of packets other than publications and their acknowledgements per ``feed``,
+                because they are expensive compared to their size. None for no limit.
         """
         self._server = server
         self._messages_only = messages_only
@@ -710,24 +697,24 @@ class Decoder:
                 self._readers = TO_SERVER_5 if self._server else TO_CLIENT_5
             else:
                 self._readers = TO_SERVER if self._server else TO_CLIENT
-        # How many bytes say that a PUBLISH has no properties: their length of 0, in MQTT 5.
+        # Size of the empty properties of a PUBLISH: in MQTT 5, one byte for the length of 0.
         self._no_properties = 1 if protocol_level == LEVEL_MQTT_5 else 0
 
     @property
     def missing(self) -> int:
-        """Return how many bytes the packet that has begun to come still lacks; 0 where that is not known."""
+        """The number of missing bytes of the incomplete packet; 0 if unknown."""
         return max(self._needed - len(self._pending), 0) if self._pending else 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Packet]:
-        """Take bytes from the connection and return the packets they complete, in order.
+        """Process bytes from the connection. Return the completed packets, in order.
 
-        Never raises on account of the bytes: see ``error``.
+        Invalid bytes do not raise an exception but set ``error``.
         """
         if self.error is not None:
             return []
         pending = self._pending
         if pending:
-            # A large packet in small pieces is gathered here and looked at again only when all of it has come.
+            # Parse a large packet that arrives in small pieces only when it is complete.
             pending += data
             if len(pending) < self._needed:
                 return []
@@ -790,7 +777,7 @@ class Decoder:
                         behind = field + (buffer[start] << 8 | buffer[start + 1])
                         payload = behind + no_properties + (2 if first & 6 else 0)
                         if payload > stop or (no_properties and buffer[payload - 1]):
-                            pass  # It goes the careful way.
+                            pass  # Use the slow path.
                         elif first & 6 == 0:
                             if first < 0x38:
                                 topic = known_topic(buffer[field:behind])
@@ -832,7 +819,7 @@ class Decoder:
                 append(self._read(buffer, offset, start, stop))
                 offset = stop
                 if not 0x30 <= first < 0x80:
-                    # It was a CONNECT, perhaps.
+                    # The packet may have been a CONNECT.
                     no_properties = self._no_properties
                     if self.protocol_level is not None:
                         limit = self._max_packet_size
@@ -841,7 +828,7 @@ class Decoder:
                         self.rest = buffer[offset:]
                         return packets
         except MalformedPacket as error:
-            # The traceback would keep the buffer, and this decoder itself, alive as long as the error.
+            # The traceback would keep the buffer and this decoder alive as long as the error.
             self.error = error.with_traceback(None)
             return packets
         if offset < end:
@@ -850,7 +837,7 @@ class Decoder:
         return packets
 
     def _require_type(self, first: int) -> PacketType:
-        """Tell a packet's type by its first byte; raise MalformedPacket if this end must not receive such a packet."""
+        """Return the packet type in a first byte. Raises MalformedPacket if this end must not receive that type."""
         number = first >> 4
         if number == 0 or (number == PacketType.AUTH and self.protocol_level != LEVEL_MQTT_5):
             raise MalformedPacket("fixed header", 0, f"MQTT 3.1 section 2.1: message type {number} is reserved")
@@ -866,7 +853,7 @@ class Decoder:
         return packet_type
 
     def _read(self, buffer: bytes, begin: int, start: int, stop: int) -> Packet:
-        """Read one complete packet that ``feed`` does not; see Body for the arguments. Raises MalformedPacket."""
+        """Read one complete packet that ``feed`` does not decode itself. Raises MalformedPacket. Arguments: see Body."""
         if self.protocol_level != LEVEL_MQTT_5:
             return self._read_carefully(buffer, begin, start, stop)
         packet = None if self._little else _read_quickly(buffer, begin, start, stop, self._server)
@@ -877,7 +864,7 @@ class Decoder:
         packet_type = self._require_type(first)
         name = packet_type.name
         if packet_type is _CONNECT and not self._messages_only:
-            # At once: who refuses a CONNECT that is malformed behind its level answers by the rules of this level.
+            # Set the level first, so that a CONNECT that is malformed after its level is rejected by the rules of that level.
             level = read_protocol_level(Body(buffer, begin, start, stop, name, self._little, self._server))
             if level is not None:
                 self._set_level(level)
@@ -886,9 +873,9 @@ class Decoder:
 
 
 def _read_quickly(buffer: bytes, begin: int, start: int, stop: int, from_client: bool) -> Packet | None:
-    """Read a well-formed PUBLISH of MQTT 5 to a known topic, or an acknowledgement with its reason code alone.
+    """Read a well-formed MQTT 5 PUBLISH to a cached topic, or an acknowledgement without properties.
 
-    Returns None for all else, and raises MalformedPacket for properties that are wrong.
+    Return None for any other packet. Raises MalformedPacket for invalid properties.
     """
     first = buffer[begin]
     length = stop - start
@@ -906,7 +893,7 @@ def _read_quickly(buffer: bytes, begin: int, start: int, stop: int, from_client:
             return None
         properties, behind = decode_properties(_PUBLISH, buffer, behind, stop, begin, from_client)
         return Publish(topic, buffer[behind:stop], qos, first & 1 == 1, first & 8 == 8, message_id, properties)
-    # Some servers write the length of no properties. Only `readers` checks which reason codes a client may send.
+    # Some servers write the length of empty properties. Only the readers check which reason codes a client may send.
     code_only = length == 3 or (length == 4 and not buffer[stop - 1])
     if first in _ACKNOWLEDGEMENTS and code_only and not (from_client and buffer[start + 2]):
         message_id = buffer[start] << 8 | buffer[start + 1]

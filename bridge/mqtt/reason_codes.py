@@ -1,4 +1,4 @@
-"""Reason codes of MQTT 5 (section 2.4), and the error for packets that break a rule."""
+"""Reason codes of MQTT 5 (section 2.4), and the error for malformed packets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _RELEASE = "PUBREL PUBCOMP"
 
 
 class ReasonCode(IntEnum):
-    """Why, or how, something was done (MQTT 5 table 2-6).
+    """The reason codes of MQTT 5 (table 2-6).
 
     0 is also Normal disconnection and Granted QoS 0.
 
     Attributes:
         words: the name in the table.
-        packets: names of the packets that may carry it.
+        packets: names of the packets that may contain it.
     """
 
     words: str
@@ -80,12 +80,12 @@ class ReasonCode(IntEnum):
 
 
 FAILURE = ReasonCode.UNSPECIFIED_ERROR
-"""The least reason code of a failure."""
+"""The lowest reason code of a failure."""
 
 
 _WORDS = {code.value: code.words for code in ReasonCode}
 
-# The statement that a packet has one of its reason codes.
+# The conformance statement about each packet's reason codes.
 _STATEMENTS = {
     PacketType.CONNACK: "MQTT-3.2.2-8",
     PacketType.PUBACK: "MQTT-3.4.2-1",
@@ -102,7 +102,7 @@ OF_PACKET = {
     packet_type: frozenset(code for code in ReasonCode if packet_type.name in code.packets.split())
     for packet_type in _STATEMENTS
 }
-"""The reason codes that each packet may be sent with, by whomever."""
+"""The reason codes that each packet may contain, from client or server."""
 
 FROM_CLIENT = OF_PACKET | {
     PacketType.DISCONNECT: frozenset(
@@ -125,26 +125,26 @@ FROM_CLIENT = OF_PACKET | {
     ),
     PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.SUCCESS},
 }
-"""Those that a client may send (MQTT 5 tables 3-10 and 3-11)."""
+"""The reason codes that a client may send (MQTT 5 tables 3-10 and 3-11)."""
 
 FROM_SERVER = OF_PACKET | {
     PacketType.DISCONNECT: OF_PACKET[PacketType.DISCONNECT] - {ReasonCode.DISCONNECT_WITH_WILL_MESSAGE},
     PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.RE_AUTHENTICATE},
 }
-"""Those that a server may send (MQTT 5 tables 3-10 and 3-11)."""
+"""The reason codes that a server may send (MQTT 5 tables 3-10 and 3-11)."""
 
 
 def reason_code_fault(
     packet_type: PacketType, code: int, allowed: dict[PacketType, frozenset[ReasonCode]] = OF_PACKET
 ) -> str | None:
-    """Tell which statement a packet with this reason code breaks; None if it breaks none."""
+    """Return the conformance statement that a packet with this reason code violates, or None."""
     if code in allowed[packet_type]:
         return None
     return f"{_STATEMENTS[packet_type]}: reason code is 0x{code:02x}"
 
 
 def reason_name(code: int) -> str:
-    """Return the name of a reason code, for a person; that of an unknown one is its number.
+    """Return the name of a reason code, or its number if it is unknown, for people.
 
     >>> reason_name(0x9B)
     'QoS not supported'
@@ -155,21 +155,19 @@ def reason_name(code: int) -> str:
 
 
 class MalformedPacket(ValueError):
-    """A packet which the protocol does not allow, met while decoding or about to be encoded.
+    """A packet that was decoded, or is about to be encoded, violates the protocol.
 
-    Before MQTT 5 there is no way to answer such a packet: the receiver closes the connection (MQTT 3.1.1 section 4.8), so
-    the error is made for the log and says what was wrong, where, and who says so. MQTT 5 has a reason code as well, which a
-    DISCONNECT or CONNACK may carry (section 4.13).
+    Before MQTT 5, the receiver closes the connection without a response (MQTT 3.1.1 section 4.8), so the error is for the
+    log. MQTT 5 has a reason code for DISCONNECT or CONNACK (section 4.13).
 
     Attributes:
-        packet: name of the packet as in the tables of MQTT 3.1 section 2.1, for example ``"PUBLISH"``; ``"fixed header"``
-            where no type is known.
-        offset: offset of the offending field in bytes, counted from the first byte of the packet's fixed header; 0
-            while encoding, where the packet has no bytes yet.
-        rule: the broken rule, its source first: a conformance statement of MQTT 3.1.1 or 5 (``"MQTT-3.3.1-4: ..."``), or
-            a section of a version (``"MQTT 3.1.1 section 2.2.3: ..."``).
-        reason_code: what to tell a peer of MQTT 5: MALFORMED_PACKET for what cannot be read, PROTOCOL_ERROR for what can, but
-            is not allowed (MQTT 5 section 1.2), or a code of its own that MQTT 5 has for the case.
+        packet: name of the packet as in the tables of MQTT 3.1 section 2.1, for example ``"PUBLISH"``, or
+            ``"fixed header"`` if the type is unknown.
+        offset: offset of the invalid field in bytes from the start of the fixed header; 0 when encoding.
+        rule: the violated rule, after its source: a conformance statement of MQTT 3.1.1 or 5 (``"MQTT-3.3.1-4: ..."``), or
+            a section (``"MQTT 3.1.1 section 2.2.3: ..."``).
+        reason_code: the reason code for an MQTT 5 peer: MALFORMED_PACKET if the packet cannot be parsed, PROTOCOL_ERROR if
+            it is not allowed (MQTT 5 section 1.2), or a more specific code.
     """
 
     def __init__(

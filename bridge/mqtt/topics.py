@@ -1,10 +1,10 @@
-"""Topic names and topic filters: which are valid, which match, and which overlap (MQTT 3.1.1 and 5 section 4.7).
+"""Topic names and topic filters: validation, matching and overlap (MQTT 3.1.1 and 5 section 4.7).
 
 IBM MQ's topic-based wildcard scheme agrees with MQTT on `/`, `+` and `#`, with one exception: MQ allows `#` inside a filter
 (`a/#/z`), MQTT only at its end.
 
-A publisher sends the same few topic names over and over. `TOPIC_CACHE`, shared by all decoders, maps their bytes to valid
-names. It is bounded in entries and in the size of an entry.
+Publishers use few different topic names. `TOPIC_CACHE`, shared by all decoders, maps their bytes to valid names. The number
+and size of its entries are bounded.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from __future__ import annotations
 from typing import Final
 
 MAX_CACHED_TOPICS: Final = 4096
-"""Number of names the cache may hold; it starts afresh when full, which costs less than keeping an order of use."""
+"""The maximum number of entries. A full cache is cleared, which is cheaper than tracking the order of use."""
 
 MAX_CACHED_BYTES: Final = 512
-"""Longest name in bytes worth remembering: a bound on the cache's memory of some 5 MB."""
+"""The maximum length of a cached name in bytes, which limits the cache to about 5 MB."""
 
 SHARE: Final = "$share/"
-"""How the filter of a shared subscription begins (MQTT 5 section 4.8.2)."""
+"""The prefix of filters of shared subscriptions (MQTT 5 section 4.8.2)."""
 
 
 def topic_name_fault(topic: str) -> str | None:
-    """Tell which rule a topic name of PUBLISH or of a will breaks, beyond those for any string; None if none."""
+    """Return the rule that a topic name of a PUBLISH or will violates, or None. Rules for all strings are not checked."""
     if not topic:
         return "MQTT-4.7.3-1: topic name is empty"
     if "+" in topic or "#" in topic:
@@ -31,12 +31,12 @@ def topic_name_fault(topic: str) -> str | None:
 
 
 def topic_filter_fault(topic_filter: str) -> str | None:
-    """Return the rule of MQTT 3.1.1 and MQTT 5 section 4.7 that a topic filter breaks; None if it breaks none."""
+    """Return the rule of MQTT 3.1.1 and MQTT 5 section 4.7 that a topic filter violates, or None."""
     if not topic_filter:
         return "MQTT-4.7.3-1: topic filter is empty"
     if "+" not in topic_filter and "#" not in topic_filter:
         return None
-    # Counting is faster than splitting: a client may send many filters of 64 KiB that consist of slashes.
+    # Counting is faster than splitting. A client may send many filters of 64 KiB that consist of slashes.
     levels = f"/{topic_filter.replace('/', '//')}/"
     if levels.count("/+/") != topic_filter.count("+"):
         return "MQTT section 4.7.1.3: + must be alone in its level of a topic filter"
@@ -49,7 +49,7 @@ def topic_filter_fault(topic_filter: str) -> str | None:
 
 
 def shared_subscription_fault(topic_filter: str) -> str | None:
-    """Return the rule that the filter of a shared subscription breaks; None if it breaks none (MQTT 5 section 4.8.2)."""
+    """Return the rule that the filter of a shared subscription violates, or None (MQTT 5 section 4.8.2)."""
     name, separator, rest = topic_filter.removeprefix(SHARE).partition("/")
     if not name:
         return "MQTT-4.8.2-1: the share name is empty"
@@ -61,10 +61,10 @@ def shared_subscription_fault(topic_filter: str) -> str | None:
 
 
 class TopicCache(dict[bytes, str]):
-    """Valid topic names by their UTF-8 bytes; look up with ``get``, add with ``remember``."""
+    """Valid topic names by their UTF-8 bytes. Use ``get`` and ``remember``."""
 
     def remember(self, raw: bytes, topic: str) -> None:
-        """Add a name which was found valid, unless it is too long to be kept."""
+        """Add a valid name, unless it is too long."""
         if len(raw) > MAX_CACHED_BYTES:
             return
         if len(self) >= MAX_CACHED_TOPICS:
@@ -73,18 +73,17 @@ class TopicCache(dict[bytes, str]):
 
 
 TOPIC_CACHE: Final = TopicCache()
-"""The cache of all decoders: clients publish to each other's topics, and most to few."""
+"""The cache of all decoders."""
 
 
-#: Longest topic string IBM MQ stores, in characters (MQ_TOPIC_STR_LENGTH).
+#: The maximum length of a topic string in IBM MQ, in characters.
 MQ_TOPIC_STR_LENGTH = 10_240
-#: Most levels of a topic string or filter. The work and memory that one costs grow with its levels; who sends it is trusted
-#: with neither.
+#: The maximum number of levels of a topic string or filter. It limits the time and memory that a client's topic can consume.
 TOPIC_LEVELS = 128
 
 
 def topic_string_error(topic: str) -> str | None:
-    """Return why `topic` is no topic string or filter that a queue manager of the bridge takes, or None when it is one."""
+    """Return why the queue managers do not accept `topic` as a topic string or filter, or None if they do."""
     if len(topic) > MQ_TOPIC_STR_LENGTH:
         return f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters, not {len(topic)}"
     if topic.count("/") >= TOPIC_LEVELS:
@@ -102,20 +101,20 @@ def topic_string_error(topic: str) -> str | None:
 def topic_filter_error(topic_filter: str) -> str | None:
     """Return why an MQTT client cannot subscribe to `topic_filter`, or None if it can."""
     fault = topic_filter_fault(topic_filter)
-    # People who write a filter in a file or a command don't need the section of MQTT.
+    # Omit the section of MQTT, which people who write a filter in a file or a command don't need.
     return fault.partition(": ")[2] if fault is not None else topic_string_error(topic_filter)
 
 
 def is_wildcard(topic_filter: str) -> bool:
-    """Return whether a filter has a level that is `+` or `#`."""
+    """Return whether a filter contains a `+` or `#` level."""
     return any(level in ("+", "#") for level in topic_filter.split("/"))
 
 
 def matches(topic_filter: str, topic: str) -> bool:
     """Return whether a topic filter matches a topic string.
 
-    `#` stands for any number of levels, its parent included (MQTT-4.7.1-2), also inside the filter (IBM MQ). A filter
-    that begins with a wildcard does not match a topic that begins with `$` (MQTT-4.7.2-1).
+    `#` matches any number of levels and the parent level (MQTT-4.7.1-2), also inside a filter (IBM MQ). A filter that begins
+    with a wildcard does not match a topic that begins with `$` (MQTT-4.7.2-1).
     """
     if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
         return False
@@ -123,9 +122,9 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def _levels_match(pattern: list[str], levels: list[str]) -> bool:
-    """Return whether a pattern matches levels, by glob matching with one point to come back to.
+    """Return whether a pattern matches levels, by glob matching with a single backtracking point.
 
-    The matching is linear in memory, at worst the product of both lengths in time.
+    Memory use is linear. The worst-case time is the product of both lengths.
     """
     at, position, hash_at, retry = 0, 0, -1, 0
     while position < len(levels):
@@ -144,9 +143,9 @@ def _levels_match(pattern: list[str], levels: list[str]) -> bool:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether there is a topic string that both of two topic filters match.
+    """Return whether some topic string matches both topic filters.
 
-    What stands behind a `#` inside a filter, which only MQ applications use, is left out of account.
+    Levels after a `#` inside a filter, which only MQ allows, are ignored.
     """
     if (one.startswith("$") and other[:1] in ("+", "#")) or (other.startswith("$") and one[:1] in ("+", "#")):
         return False
@@ -158,4 +157,4 @@ def overlap(one: str, other: str) -> bool:
             return False
     longer = max(mine, theirs, key=len)
     shared = min(len(mine), len(theirs))
-    return longer[shared : shared + 1] in ([], ["#"])  # a/# names a as well
+    return longer[shared : shared + 1] in ([], ["#"])  # a/# also matches a

@@ -1,7 +1,7 @@
-"""MQTT packets to bytes: one writer for each packet. All raise MalformedPacket for values that must not be sent.
+"""Encoding of MQTT packets: one writer for each packet type. All raise MalformedPacket for invalid values.
 
-`encode_publish`, `encode_publish_5` and `encode_acknowledgement` write the packets of the message path without creating a
-packet object first.
+`encode_publish`, `encode_publish_5` and `encode_acknowledgement` encode publications and acknowledgements without creating
+packet objects.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode, reason_code_fa
 from bridge.mqtt.topics import SHARE, topic_name_fault
 
 MAX_FIELD_LENGTH: Final = 65_535
-"""Longest string or binary field in bytes: its length is a word (MQTT 3.1.1 section 1.5.3)."""
+"""The maximum length of a string or binary field in bytes (MQTT 3.1.1 section 1.5.3)."""
 
 
 def length_field(length: int, packet: str) -> bytes:
-    """Write a Remaining Length."""
+    """Encode a Remaining Length. Raises MalformedPacket if it is too large."""
     if length > MAX_REMAINING_LENGTH:
         raise MalformedPacket(packet, 0, f"MQTT 3.1 section 2.1: Remaining Length is {length}, above {MAX_REMAINING_LENGTH}")
     return encode_remaining_length(length)
 
 
 def assemble(packet_type: PacketType, flags: int, *fields: bytes) -> bytes:
-    """Put a fixed header before the fields of a packet."""
+    """Return a packet with a fixed header and these fields."""
     length = sum(map(len, fields))
     return b"".join((bytes((packet_type << 4 | flags,)), length_field(length, packet_type.name), *fields))
 
 
 def word_field(value: int, packet: str, field: str, byte_order: ByteOrder) -> bytes:
-    """Write a number of two bytes."""
+    """Encode a two-byte integer."""
     if not 0 <= value <= 0xFFFF:
         raise MalformedPacket(packet, 0, f"MQTT 3.1.1 section 1.5.2: {field} is {value}, 0 to 65535 allowed")
     return value.to_bytes(2, byte_order)
 
 
 def message_id_field(value: int, packet: str, byte_order: ByteOrder) -> bytes:
-    """Write a message identifier, which is not 0."""
+    """Encode a message identifier, which must not be 0."""
     if value == 0:
         raise MalformedPacket(packet, 0, "MQTT-2.3.1-1: message id is 0")
     return word_field(value, packet, "message id", byte_order)
 
 
 def binary_field(value: bytes, packet: str, field: str) -> bytes:
-    """Write bytes behind their length."""
+    """Encode bytes after their length."""
     if len(value) > MAX_FIELD_LENGTH:
         raise MalformedPacket(
             packet, 0, f"MQTT 3.1.1 section 1.5.3: {field} is {len(value)} bytes long, {MAX_FIELD_LENGTH} allowed"
         )
-    # Big-endian in the little-endian dialect as well, which excepts the lengths of strings.
+    # String lengths are big-endian even in the little-endian dialect.
     return len(value).to_bytes(2, "big") + value
 
 
 def string_field(value: str, packet: str, field: str) -> bytes:
-    """Write a UTF-8 string."""
+    """Encode a UTF-8 string after its length."""
     if "\0" in value:
         raise MalformedPacket(packet, 0, f"MQTT-1.5.3-2: {field} contains U+0000")
     try:
@@ -93,14 +93,14 @@ def string_field(value: str, packet: str, field: str) -> bytes:
 
 
 def topic_filter_field(value: str, packet: str) -> bytes:
-    """Write a topic filter."""
+    """Encode a topic filter, which must not be empty."""
     if not value:
         raise MalformedPacket(packet, 0, "MQTT-4.7.3-1: topic filter is empty")
     return string_field(value, packet, "topic filter")
 
 
 def reason_code_field(packet_type: PacketType, code: int) -> bytes:
-    """Write a reason code that the packet may have."""
+    """Encode a reason code. Raises MalformedPacket if the packet must not contain it."""
     if fault := reason_code_fault(packet_type, code):
         raise MalformedPacket(packet_type.name, 0, fault, ReasonCode.PROTOCOL_ERROR)
     return bytes((code,))
@@ -112,7 +112,7 @@ _NO_PROPERTIES: Final = b"\0"
 
 
 def write_connect(packet: Connect, byte_order: ByteOrder, level: int) -> bytes:
-    """Write CONNECT, by the rules of the protocol level that it asks for."""
+    """Encode CONNECT, by the rules of its own protocol level."""
     name = "CONNECT"
     if not 0 <= packet.protocol_level <= 0xFF:
         raise MalformedPacket(name, 0, f"MQTT 3.1.1 section 3.1.2.2: protocol level is {packet.protocol_level}")
@@ -154,7 +154,6 @@ def write_connect(packet: Connect, byte_order: ByteOrder, level: int) -> bytes:
 
 
 def write_connack(packet: Connack, byte_order: ByteOrder, level: int) -> bytes:
-    """Write CONNACK."""
     mqtt_5 = level == LEVEL_MQTT_5
     if packet.session_present and packet.return_code:
         statement = "MQTT-3.2.2-6" if mqtt_5 else "MQTT-3.2.2-4"
@@ -175,7 +174,7 @@ def write_connack(packet: Connack, byte_order: ByteOrder, level: int) -> bytes:
 
 
 def write_subscribe(packet: Subscribe, byte_order: ByteOrder, level: int) -> bytes:
-    """Write SUBSCRIBE; filters without options have those of a SubscriptionOptions()."""
+    """Encode SUBSCRIBE. Filters without options have the default options."""
     mqtt_5 = level == LEVEL_MQTT_5
     if not packet.topics:
         raise MalformedPacket("SUBSCRIBE", 0, f"MQTT-3.8.3-{2 if mqtt_5 else 3}: no topic filter")
@@ -206,7 +205,6 @@ def _options(options: SubscriptionOptions, topic_filter: str) -> int:
 
 
 def write_suback(packet: Suback, byte_order: ByteOrder, level: int) -> bytes:
-    """Write SUBACK."""
     mqtt_5 = level == LEVEL_MQTT_5
     if not packet.return_codes:
         raise MalformedPacket("SUBACK", 0, f"MQTT {'5' if mqtt_5 else '3.1.1'} section 3.9.3: no return code")
@@ -222,7 +220,6 @@ def write_suback(packet: Suback, byte_order: ByteOrder, level: int) -> bytes:
 
 
 def write_unsubscribe(packet: Unsubscribe, byte_order: ByteOrder, level: int) -> bytes:
-    """Write UNSUBSCRIBE."""
     if not packet.topics:
         raise MalformedPacket("UNSUBSCRIBE", 0, "MQTT-3.10.3-2: no topic filter")
     fields = [message_id_field(packet.message_id, "UNSUBSCRIBE", byte_order)]
@@ -233,7 +230,6 @@ def write_unsubscribe(packet: Unsubscribe, byte_order: ByteOrder, level: int) ->
 
 
 def write_unsuback(packet: Unsuback, byte_order: ByteOrder, level: int) -> bytes:
-    """Write UNSUBACK."""
     message_id = message_id_field(packet.message_id, "UNSUBACK", byte_order)
     if level != LEVEL_MQTT_5:
         return assemble(PacketType.UNSUBACK, 0, message_id)
@@ -245,17 +241,15 @@ def write_unsuback(packet: Unsuback, byte_order: ByteOrder, level: int) -> bytes
 
 
 def write_pingreq(packet: Pingreq, byte_order: ByteOrder, level: int) -> bytes:
-    """Write PINGREQ."""
     return b"\xc0\x00"
 
 
 def write_pingresp(packet: Pingresp, byte_order: ByteOrder, level: int) -> bytes:
-    """Write PINGRESP."""
     return b"\xd0\x00"
 
 
 def write_disconnect(packet: Disconnect, byte_order: ByteOrder, level: int) -> bytes:
-    """Write DISCONNECT, and as little as there is to say (MQTT 5 section 3.14.2.1)."""
+    """Encode DISCONNECT, without trailing default fields (MQTT 5 section 3.14.2.1)."""
     if level != LEVEL_MQTT_5:
         return b"\xe0\x00"
     code = reason_code_field(PacketType.DISCONNECT, packet.reason_code)
@@ -266,7 +260,6 @@ def write_disconnect(packet: Disconnect, byte_order: ByteOrder, level: int) -> b
 
 
 def write_auth(packet: Auth, byte_order: ByteOrder, level: int) -> bytes:
-    """Write AUTH."""
     if level != LEVEL_MQTT_5:
         raise MalformedPacket("AUTH", 0, "MQTT 3.1 section 2.1: message type 15 is reserved")
     code = reason_code_field(PacketType.AUTH, packet.reason_code)
@@ -277,7 +270,7 @@ def write_auth(packet: Auth, byte_order: ByteOrder, level: int) -> bytes:
     return assemble(PacketType.AUTH, 0, code, encode_properties(PacketType.AUTH, packet.properties))
 
 
-# PUBREL alone has quality of service 1 in its own header. The Remaining Length is that of a message id alone.
+# Only PUBREL has QoS 1 in its header. The Remaining Length is that of a message id.
 _ACKNOWLEDGEMENT_HEADER: Final[dict[PacketType, bytes]] = {
     PacketType.PUBACK: b"\x40\x02",
     PacketType.PUBREC: b"\x50\x02",
@@ -288,23 +281,23 @@ _ACKNOWLEDGEMENT_HEADER: Final[dict[PacketType, bytes]] = {
 
 
 def encode(packet: Packet, byte_order: ByteOrder = "big", protocol_level: int = LEVEL_MQTT_3_1_1) -> bytes:
-    """Write a packet.
+    """Encode a packet.
 
-    DUP of PUBREL, SUBSCRIBE and UNSUBSCRIBE is written as MQTT 3.1 knows it; towards a peer of MQTT 3.1.1 it must
-    not be set. Reason codes, options and properties are written where the protocol level is 5; that of a CONNECT is its own.
+    DUP of PUBREL, SUBSCRIBE and UNSUBSCRIBE exists in MQTT 3.1 only and must not be set for other versions. Reason codes,
+    options and properties are written if the protocol level is 5. A CONNECT uses its own protocol level.
 
     Raises:
-        MalformedPacket: a field is out of its range, or contradicts another.
-        KeyError: it is an OtherPacket.
+        MalformedPacket: a field is out of range, or contradicts another.
+        KeyError: the packet is an OtherPacket.
     """
     return _WRITERS[type(packet)](packet, byte_order, protocol_level)
 
 
 def encode_topic(topic: str) -> bytes:
-    """Write a topic name as PUBLISH carries it: length in two bytes, big-endian in either dialect, then UTF-8.
+    """Encode a topic name for PUBLISH: a two-byte length, big-endian in both dialects, and the name in UTF-8.
 
     Raises:
-        MalformedPacket: the name is empty, too long, contains a wildcard or what no MQTT string may contain.
+        MalformedPacket: the name is empty or too long, or contains a wildcard or an invalid character.
     """
     if fault := topic_name_fault(topic):
         raise MalformedPacket("PUBLISH", 0, fault)
@@ -320,10 +313,10 @@ def encode_publish(
     message_id: int,
     byte_order: ByteOrder = "big",
 ) -> bytes:
-    """Write PUBLISH with a topic from ``encode_topic``; the other arguments are the fields of Publish.
+    """Encode PUBLISH with a topic from ``encode_topic``. The other arguments are the fields of Publish.
 
     Raises:
-        MalformedPacket: a field is out of its range, or contradicts the quality of service.
+        MalformedPacket: a field is out of range, or contradicts the QoS.
     """
     length = len(topic_field) + len(payload)
     if qos == 0:
@@ -348,21 +341,21 @@ def encode_publish(
 def encode_publish_5(
     topic_field: bytes, properties: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int
 ) -> bytes:
-    """Write PUBLISH of MQTT 5, with properties from ``encode_properties``, as ``encode_publish`` does."""
-    # Properties stand between message id and payload; all else is as it was.
+    """Encode an MQTT 5 PUBLISH like ``encode_publish``, with properties from ``encode_properties``."""
+    # The properties are between message id and payload.
     return encode_publish(topic_field, properties + payload, qos, retain, dup, message_id)
 
 
 def encode_acknowledgement(
     packet_type: PacketType, message_id: int, byte_order: ByteOrder = "big", reason_code: int = 0
 ) -> bytes:
-    """Write PUBACK, PUBREC, PUBREL (without DUP), PUBCOMP or UNSUBACK as nothing but a message id and what is not 0.
+    """Encode PUBACK, PUBREC, PUBREL (without DUP), PUBCOMP or UNSUBACK with a message id and an optional reason code.
 
-    A reason code that is not 0 is for a peer of MQTT 5 (section 3.4.2.1), and not for UNSUBACK.
+    A reason code other than 0 is allowed for MQTT 5 peers only (section 3.4.2.1), and not in UNSUBACK.
 
     Raises:
-        MalformedPacket: the message id is out of range, or the packet has no such reason code.
-        KeyError: the packet is of another type.
+        MalformedPacket: the message id is out of range, or the packet must not contain the reason code.
+        KeyError: the packet has another type.
     """
     header = _ACKNOWLEDGEMENT_HEADER[packet_type]
     if not 0 < message_id < 0x10000:
@@ -374,7 +367,7 @@ def encode_acknowledgement(
 
 
 def _publish_header(first: int, length: int) -> bytes:
-    """Write a fixed header, the lengths most messages have without a loop."""
+    """Encode a fixed header. The common lengths need no loop."""
     if length < 0x80:
         return (first << 8 | length).to_bytes(2, "big")
     if length < 0x4000:
@@ -388,7 +381,7 @@ def _write_publish(packet: Publish, byte_order: ByteOrder, level: int) -> bytes:
     if level == LEVEL_MQTT_5:
         properties = packet.properties
         aliased = not packet.topic and properties is not None and properties.topic_alias is not None
-        # Between message id and payload.
+        # The properties are between message id and payload.
         payload = (b"\0" if properties is None else encode_properties(PacketType.PUBLISH, properties)) + payload
     topic = b"\0\0" if aliased else encode_topic(packet.topic)
     return encode_publish(topic, payload, packet.qos, packet.retain, packet.dup, packet.message_id, byte_order)
@@ -415,7 +408,7 @@ def _write_pubcomp(packet: Pubcomp, byte_order: ByteOrder, level: int) -> bytes:
 def _acknowledgement(
     packet_type: PacketType, packet: Puback | Pubrec | Pubrel | Pubcomp, byte_order: ByteOrder, level: int
 ) -> bytes:
-    """Write as little as there is to say (MQTT 5 section 3.4.2.1)."""
+    """Encode an acknowledgement without trailing default fields (MQTT 5 section 3.4.2.1)."""
     if level != LEVEL_MQTT_5:
         return encode_acknowledgement(packet_type, packet.message_id, byte_order)
     if packet.properties is None:
@@ -429,7 +422,7 @@ def _acknowledgement(
     )
 
 
-# Each writer takes the packet of its own key, which a dictionary's type cannot say.
+# Each writer takes a packet of its key's type, which a dictionary's type cannot express.
 _WRITERS: Final[dict[type[Any], Callable[[Any, ByteOrder, int], bytes]]] = {
     Connect: write_connect,
     Connack: write_connack,
@@ -449,14 +442,14 @@ _WRITERS: Final[dict[type[Any], Callable[[Any, ByteOrder, int], bytes]]] = {
 }
 
 
-#: Encoded topic fields remembered, and the longest topic among them; forgotten all at once when there are more.
+#: The maximum number of cached topic fields, after which the cache is cleared, and the maximum length of a cached topic.
 TOPIC_FIELDS: Final = 8_192
 TOPIC_FIELD_LENGTH: Final = 256
 _topic_fields: Final[dict[str, bytes]] = {}
 
 
 def topic_field(topic: str) -> bytes:
-    """Return a topic name as PUBLISH carries it. Raises MalformedPacket for one that MQTT cannot carry."""
+    """Return the cached result of `encode_topic`. Raises MalformedPacket."""
     field = _topic_fields.get(topic)
     if field is None:
         field = encode_topic(topic)

@@ -1,4 +1,4 @@
-"""Publications to MQ messages and back (IBM MQ documentation, "Integration of MQ Telemetry with queue managers")."""
+"""Conversion between publications and messages (IBM MQ documentation, "Integration of MQ Telemetry with queue managers")."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ REASON_CODES: Final = {
     cmqc.MQRC_STORAGE_NOT_AVAILABLE: ReasonCode.QUOTA_EXCEEDED,
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ReasonCode.PACKET_TOO_LARGE,
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ReasonCode.PACKET_TOO_LARGE,
-    # A message above the MAXMSGL of the channel.
+    # The message exceeds the MAXMSGL of the channel.
     cmqc.MQRC_DATA_LENGTH_ERROR: ReasonCode.PACKET_TOO_LARGE,
-    # A subscription for which the queue manager or its channel has no connection left (MaxChannels, MAXINST, MAXINSTC).
+    # The subscription needs a connection, and the limit is reached (MaxChannels, MAXINST, MAXINSTC).
     cmqc.MQRC_MAX_CONNS_LIMIT_REACHED: ReasonCode.QUOTA_EXCEEDED,
     cmqc.MQRC_CHANNEL_NOT_AVAILABLE: ReasonCode.QUOTA_EXCEEDED,
     cmqc.MQRC_CHANNEL_CONFIG_ERROR: ReasonCode.QUOTA_EXCEEDED,
@@ -45,16 +45,16 @@ REASON_CODES: Final = {
     cmqc.MQRC_DURABILITY_NOT_ALLOWED: ReasonCode.NOT_AUTHORIZED,
     cmqc.MQRC_TOPIC_STRING_ERROR: ReasonCode.TOPIC_NAME_INVALID,
     cmqc.MQRC_OBJECT_STRING_ERROR: ReasonCode.TOPIC_NAME_INVALID,
-    # Of the Response Topic of a request from MQ, the only topic that stands for a queue.
+    # Only a publication to the Response Topic of a request from MQ is put to a queue.
     cmqc.MQRC_UNKNOWN_OBJECT_NAME: ReasonCode.TOPIC_NAME_INVALID,
     cmqc.MQRC_NO_SUBS_MATCHED: ReasonCode.NO_MATCHING_SUBSCRIBERS,
     cmqc.MQRC_Q_MGR_QUIESCING: ReasonCode.SERVER_SHUTTING_DOWN,
     cmqc.MQRC_Q_MGR_STOPPING: ReasonCode.SERVER_SHUTTING_DOWN,
 }
-"""Those that say more than that something is wrong; the rest is UNSPECIFIED_ERROR."""
+"""Reason codes of MQTT 5 by MQRC_ number. Any other MQRC_ number is UNSPECIFIED_ERROR."""
 
 
-#: What a packet says in place of a reason code that MQTT 5 does not have for it.
+#: Substitutes for reason codes that MQTT 5 does not define for a packet.
 _ELSE: Final = {
     ReasonCode.PACKET_TOO_LARGE: ReasonCode.QUOTA_EXCEEDED,
     ReasonCode.TOPIC_NAME_INVALID: ReasonCode.TOPIC_FILTER_INVALID,
@@ -62,7 +62,7 @@ _ELSE: Final = {
 
 
 def reason_code_of(reason: int, packet: PacketType) -> ReasonCode:
-    """Return the reason code with which a packet tells a client of an MQRC_ number that is not MQRC_NONE."""
+    """Return the MQTT 5 reason code of a packet for an MQRC_ number other than MQRC_NONE."""
     code, allowed = REASON_CODES.get(reason, ReasonCode.UNSPECIFIED_ERROR), FROM_SERVER[packet]
     if code not in allowed:
         code = _ELSE.get(code, code)
@@ -70,10 +70,10 @@ def reason_code_of(reason: int, packet: PacketType) -> ReasonCode:
 
 
 def to_mq(publication: Publish, identity: ClientIdentity) -> PublicationMessage:
-    """Return the MQ message that a PUBLISH of this client becomes.
+    """Convert a PUBLISH of this client to an MQ message.
 
-    The payload is taken over as it is, zero length included. A publication to the Response Topic of a request from MQ
-    becomes the answer that is put to its ReplyToQ.
+    The payload is unchanged and may be empty. A publication to the Response Topic of a request from MQ becomes the reply
+    for its ReplyToQ.
     """
     qos = publication.qos
     md = identity.descriptors[qos]
@@ -109,13 +109,12 @@ def from_mq(
     direct_qos: int = DIRECT_MESSAGE_QOS,
     with_properties: bool = False,
 ) -> Publication:
-    """Return the publication that a message becomes for one client (integration tables 4 and 5).
+    """Convert a message to a publication for one client (integration tables 4 and 5).
 
-    `topic` is the topic string published with, or the queue name that an application put the direct message to;
-    `retained` whether it comes as a retained publication; `persistent` overrides MQMD.Persistence once the queue manager
-    has resolved it; `requested_qos` the QoS of the subscription it comes for, None for a message sent without one, which
-    then goes with `direct_qos`; `with_properties` asks for the properties of MQTT 5. Raises Unmappable where headers cannot
-    be read.
+    `topic` is the topic string of the publication, or the queue name of a direct message. `retained` means a retained
+    publication. `persistent` overrides MQMD.Persistence after the queue manager has resolved it. `requested_qos` is the QoS
+    of the subscription, None for a direct message, which is sent with `direct_qos`. `with_properties` includes MQTT 5
+    properties. Raises Unmappable if the headers are malformed.
     """
     properties = NO_PROPERTIES
     if isinstance(message, PublicationMessage):
@@ -139,9 +138,9 @@ def from_mq(
 
 
 def publication_of(message: Message, *, topic: str | None = None, retained: bool | None = None) -> Publication:
-    """Return the publication that a message was made of, or would be: the reverse of integration table 2.
+    """Convert a message to the publication from which it was or could have been converted (the reverse of table 2).
 
-    `topic` and `retained` say what is known of them from elsewhere than the RFH2. Raises Unmappable.
+    `topic` and `retained` override the RFH2. Raises Unmappable.
     """
     headers = Headers(message)
     return Publication(
@@ -159,7 +158,7 @@ def publication_of(message: Message, *, topic: str | None = None, retained: bool
 
 
 def publisher_of(message: AnyMessage) -> str:
-    """Return the identifier of the client that published a message; "" for none, and where the headers cannot be read."""
+    """Return the client identifier of a message's publisher, "" if it has none or its headers are malformed."""
     if isinstance(message, PublicationMessage):
         return message.client_id
     try:
@@ -169,10 +168,9 @@ def publisher_of(message: AnyMessage) -> str:
 
 
 def message_of(publication: Publication) -> MappedMessage:
-    """Return the message that a client would have published (integration tables 1 and 2), with all else the publication has.
+    """Convert a publication to the message that a client would have published (integration tables 1 and 2).
 
-    The message is for a topic, so its mqps folder is the queue manager's to write. Raises Unmappable for what no RFH2 can
-    hold.
+    The message has no mqps folder, because the queue manager writes it. Raises Unmappable if a value does not fit an RFH2.
     """
     return MappedMessage(
         destination=Destination(publication.topic, True),
@@ -184,7 +182,7 @@ def message_of(publication: Publication) -> MappedMessage:
 
 
 def received_message(publication: Publication) -> Message:
-    """Return the same message as a subscriber has it, topic and whether it is retained included, or raise Unmappable."""
+    """Convert a publication to the message that a subscriber receives, with an mqps folder. Raises Unmappable."""
     return _message(publication, (publication.topic, publication.retain, None))
 
 

@@ -1,13 +1,13 @@
-"""MQTT 5 properties in MQ messages: one table, and what reads and writes the MQMD and RFH2 of messages by it.
+"""MQTT 5 properties in the MQMD and RFH2 of MQ messages: a table, a reader and writers.
 
-`PROPERTIES` lists the properties of an MQTT 5 publication, each with its place in a message. The Message Expiry Interval is
-MQMD.Expiry. `Headers` is the only reader. Clients, links, YAML mappings, the archive, replays and Spark use it, and get
-the same answer to a malformed header:
+`PROPERTIES` lists the properties of an MQTT 5 publication and their positions in a message. The Message Expiry Interval is
+MQMD.Expiry. `Headers` is the only reader. Clients, links, YAML mappings, the archive, replays and Spark use it, and handle
+malformed headers in the same way:
 
 ======================================================== ====================================
-malformed                                                answer
+malformed                                                effect
 ======================================================== ====================================
-property in the mqtt folder, usr folder                  left out, as if it were not there
+property in the mqtt folder, usr folder                  ignored
 mqps or mqtt folder, mqtt.qos                            MQRC_RFH_FORMAT_ERROR
 mqbridge folder (needed to detect loops)                 MQRC_RFH_FORMAT_ERROR when it is read
 any other folder that a mapping names                    MQRC_RFH_FORMAT_ERROR when it is read
@@ -51,12 +51,12 @@ from bridge.wire.mq.headers import OTHER_KINDS
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Longest first argument of a call whose result is remembered.
+#: The maximum length of a first argument whose result is cached.
 LONGEST = 1024
 
 
 def remembered(entries: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have the last `entries` results of a function remembered, unless its first argument is longer than LONGEST."""
+    """Cache the last `entries` results of a function, except for first arguments longer than LONGEST."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         cached = lru_cache(maxsize=entries)(function)
@@ -80,7 +80,7 @@ _TO_ESCAPE = re.compile(r"_(?=x(?:[0-9A-F]{4}|[0-9A-F]{8})_)|^[0-9$]|[^A-Za-z0-9
 
 @remembered(1024)
 def property_name(name: str) -> str:
-    """Return the name of the element in the usr folder; `_x0000_` for an empty name."""
+    """Return the element name in the usr folder for the name of a user property; `_x0000_` for an empty name."""
     if not name:
         return _EMPTY_NAME
     if _PLAIN.fullmatch(name) and "_x" not in name:
@@ -90,13 +90,13 @@ def property_name(name: str) -> str:
 
 @remembered(1024)
 def user_name(element: str) -> str:
-    """Return the name that an element of the usr folder stands for."""
+    """Return the name of the user property for an element name in the usr folder."""
     if "_x" not in element:
         return element
     return "" if element == _EMPTY_NAME else _ESCAPE.sub(_character, element)
 
 
-#: U+0000 stands in no name.
+#: Unambiguous, because no name contains U+0000.
 _EMPTY_NAME = "_x0000_"
 
 
@@ -112,7 +112,7 @@ def _character(found: re.Match[str]) -> str:
 
 # The table --------------------------------------------------------------------------------------------------------------
 
-#: Bytes of a string or of binary data of MQTT (MQTT 5 sections 1.5.4 and 1.5.6).
+#: The maximum length in bytes of an MQTT string or binary data (MQTT 5 sections 1.5.4 and 1.5.6).
 MQTT_LENGTH: Final = 65_535
 
 
@@ -127,7 +127,7 @@ def is_mqtt_string(text: str) -> bool:
 
 
 class Property(NamedTuple):
-    """A property of an MQTT 5 publication, and its place in an MQ message."""
+    """A property of an MQTT 5 publication, and its position in an MQ message."""
 
     #: its field in PublishProperties
     field: str
@@ -135,26 +135,26 @@ class Property(NamedTuple):
     element: str
     #: its name in the specification
     title: str
-    #: the value of an element; None: MQTT does not allow it
+    #: decodes an element; None if MQTT does not allow the value
     read: Callable[[str, Headers], Any]
-    #: the element for a value and the CorrelId of the MQMD; None: the message has the value elsewhere
+    #: encodes a value, given the CorrelId of the MQMD; None if the message contains the value elsewhere
     write: Callable[[Any, bytes], Writable | None]
-    #: the value of a message without a valid element; None: such a message does not have the property
+    #: reads the value from another part of the message if there is no valid element
     elsewhere: Callable[[Headers], Any] | None = None
-    #: the value as text, for templates; None: templates do not have it
+    #: converts the value to text for templates; None if templates cannot use the property
     text: Callable[[Any], str] | None = None
 
 
 def payload_format_of(format: bytes, ccsid: int) -> int | None:
-    """Return the Payload Format Indicator of a body: 1 for text in UTF-8, None for any other.
+    """Return the Payload Format Indicator of a body: 1 for text in UTF-8, otherwise None.
 
-    None also for text in another CCSID: clients get bodies unconverted.
+    Text in another CCSID is None too, because bodies are not converted for clients.
     """
     return 1 if format == cmqc.MQFMT_STRING and ccsid == CCSID_UTF8 else None
 
 
 def correl_id_of(correlation_data: bytes | None) -> bytes:
-    """Return the CorrelId that holds Correlation Data of 1 to 24 bytes; MQCI_NONE for other Correlation Data."""
+    """Return the CorrelId for Correlation Data of 1 to 24 bytes; MQCI_NONE for any other Correlation Data."""
     if correlation_data is None or len(correlation_data) > CORREL_ID_LENGTH:
         return cmqc.MQCI_NONE
     return correlation_data.ljust(CORREL_ID_LENGTH, b"\0")
@@ -183,12 +183,12 @@ def _read_binary(text: str, headers: Headers) -> bytes | None:
 
 
 def _write_correlation_data(data: bytes, correl_id: bytes) -> str | None:
-    """Write Correlation Data that the CorrelId does not hold, or not in a way that shows their end."""
+    """Encode Correlation Data that cannot be restored from the CorrelId without its trailing zeros."""
     return data.hex().upper() if not data or data != correl_id.rstrip(b"\0") else None
 
 
 def _read_user_properties(text: str, headers: Headers) -> UserProperty | None:
-    """Read the pairs in their order, unless an application has written another usr folder since."""
+    """Decode the pairs in order, or return None if an application has changed the usr folder."""
     try:
         pairs = msgspec.json.decode(text, type=UserProperty)
     except (ValueError, RecursionError):
@@ -197,7 +197,7 @@ def _read_user_properties(text: str, headers: Headers) -> UserProperty | None:
 
 
 def _write_user_properties(pairs: UserProperty, correl_id: bytes) -> str | None:
-    """Write the pairs if the usr folder does not hold all of them: a name comes twice or is too long."""
+    """Encode the pairs if the usr folder cannot contain all of them because a name is repeated or too long."""
     return msgspec.json.encode(pairs).decode() if len(named(pairs)) < len(pairs) else None
 
 
@@ -224,16 +224,16 @@ PROPERTIES: Final = (
         elsewhere=lambda headers: _valid(headers.folder("usr").items()) if headers.has_folder("usr") else (),
     ),
 )  # fmt: skip
-"""The properties that a message keeps. Topic Alias and Subscription Identifier belong to one delivery."""
+"""The properties that a message stores. Topic Alias and Subscription Identifier belong to one delivery."""
 
-#: Field, element, title and text of those that templates and columns of Spark have.
+#: Field, element, title and text of the properties available in templates and Spark columns.
 TEXT_PROPERTIES: Final = tuple((one.field, one.element, one.title, one.text) for one in PROPERTIES if one.text is not None)
 _values_of: Final = attrgetter(*(one.field for one in PROPERTIES))
 _texts_of: Final = attrgetter(*(one.field for one in PROPERTIES if one.text is not None))
 
 
 def kept(properties: PublishProperties) -> PublishProperties | None:
-    """Return the properties of a PUBLISH that its message keeps; None for none. The expiry is in the MQMD, and runs down."""
+    """Return the properties of a PUBLISH that its message stores in the RFH2, or None. The expiry is in the MQMD."""
     if properties.message_expiry_interval is not None or properties.topic_alias or properties.subscription_identifier:
         properties = msgspec.structs.replace(
             properties, message_expiry_interval=None, topic_alias=None, subscription_identifier=()
@@ -252,41 +252,41 @@ def size_of_properties(properties: PublishProperties) -> int:
     return size
 
 
-#: What Python takes for the properties of a message, and for each pair among them, beside the characters.
+#: Memory overhead in bytes of a message's properties, and of each user property, in addition to the characters.
 _PROPERTIES_BYTES: Final = 250
 _PAIR_BYTES: Final = 180
 
 # Marks of mappings ------------------------------------------------------------------------------------------------------
 
-#: The folder, and the element in it.
+#: The RFH2 folder and element.
 FOLDER, ELEMENT = "mqbridge", "hops"
 #: Name of the message property, and of the user property.
 HOPS_PROPERTY = f"{FOLDER}.{ELEMENT}"
 
 
 def mark_of(origin: str, mapping: str) -> str:
-    """Return the mark that a mapping leaves: "queue manager/mapping"; neither name has a comma in it."""
+    """Return the mark of a mapping: "queue manager/mapping". Neither name contains a comma."""
     return f"{origin}/{mapping}"
 
 
 def hops_text(hops: tuple[str, ...]) -> str:
-    """Return the marks as text, oldest first."""
+    """Join marks, oldest first."""
     return ",".join(hops)
 
 
 @remembered(1024)
 def hops_of(text: str) -> tuple[str, ...]:
-    """Return the marks in a text that `hops_text` or somebody else wrote."""
+    """Return the marks in a text from `hops_text` or an application."""
     return tuple(mark for mark in (mark.strip() for mark in text.split(",")) if mark)
 
 
 # Reading ----------------------------------------------------------------------------------------------------------------
 
-#: Formats of the headers that stand before the body of a message.
+#: Formats of the headers that may precede the body of a message.
 HEADER_FORMATS = frozenset(
     (cmqc.MQFMT_RF_HEADER_2, cmqc.MQFMT_XMIT_Q_HEADER, cmqc.MQFMT_DEAD_LETTER_HEADER, cmqc.MQFMT_MD_EXTENSION)
 )
-#: Formats of the headers that are removed from messages for MQTT clients (integration tables: "any other headers, are
+#: Formats of the headers that are removed from messages for MQTT clients (integration tables, "any other headers, are
 #: discarded").
 DISCARDED_FORMATS = HEADER_FORMATS | OTHER_KINDS.keys()
 
@@ -294,10 +294,10 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Headers:
-    """The headers of a message, read once, and its body. Raises Unmappable (see the table above).
+    """The parsed headers of a message, and its body. Raises Unmappable (see the table above).
 
-    `md` is the MQMD of the message itself: behind an MQXQH the one in it, with the Expiry of the one before. `format`,
-    `encoding` and `ccsid` describe the body. A CCSID left to the queue manager is UTF-8, which the bridge writes.
+    `md` is the MQMD of the original message. After an MQXQH, it is the embedded MQMD with the Expiry of the outer one.
+    `format`, `encoding` and `ccsid` describe the body. MQCCSI_Q_MGR is replaced by UTF-8, which the bridge uses.
     """
 
     __slots__ = (
@@ -310,21 +310,21 @@ class Headers:
     format: bytes
     encoding: int
     ccsid: int
-    #: mqtt.qos: a message has it that an MQTT client published
+    #: mqtt.qos; None if no MQTT client published the message
     qos: int | None
-    #: mqps.Top, the topic string that the message was published to; "" for none
+    #: mqps.Top, the topic string of the publication; "" if absent
     topic: str
-    #: mqps.Ret: the message comes as a retained publication
+    #: mqps.Ret: the message is a retained publication
     retained: bool
-    #: mqps.Sud, the user data of the subscription that the message came for
+    #: mqps.Sud, the user data of the subscription; None if absent
     user_data: str | None
-    #: mqtt.clientId, the client that published the message; "" for none
+    #: mqtt.clientId, the publisher; "" if absent
     client_id: str
-    #: mqtt.msgid; 0 for none
+    #: mqtt.msgid; 0 if absent
     message_id: int
 
     def __init__(self, message: Message, *, discard_others: bool = False) -> None:
-        """Walk the headers of `message` to its body; `discard_others`: also those that the bridge cannot read."""
+        """Parse the headers of `message`. `discard_others` skips headers that the bridge does not support."""
         md = message.md
         self._folders: Mapping[str, _Content] = _EMPTY
         self._properties: PublishProperties | None = None
@@ -375,14 +375,13 @@ class Headers:
             self.qos = int(qos)
 
     def has_folder(self, name: str) -> bool:
-        """Return whether there is a folder of that name."""
         return name in self._folders
 
     def folder(self, name: str) -> Mapping[str, str]:
-        """Return name -> value as text of the properties in the folders of that name; empty without such a folder.
+        """Return the properties in the folders with a name, as text by property name; empty if there is no such folder.
 
-        A property in a group is `group.name`; of one that is there twice the last value counts; one that is nil is left
-        out. Names in the usr folder are unescaped (`user_name`).
+        A property in a group is `group.name`. The last value of a repeated property wins. Nil properties are omitted. Names
+        in the usr folder are unescaped (`user_name`). Raises Unmappable if the folder is malformed, except usr.
         """
         content = self._folders.get(name, _EMPTY)
         if not isinstance(content, str):
@@ -393,7 +392,7 @@ class Headers:
 
     @property
     def properties(self) -> PublishProperties:
-        """The properties of MQTT 5 that the message has; invalid ones are left out."""
+        """The valid MQTT 5 properties of the message."""
         if self._properties is None:
             mqtt = self.folder("mqtt")
             found = {}
@@ -409,40 +408,36 @@ class Headers:
 
     @property
     def expiry(self) -> float | None:
-        """The seconds until the message expires; None: never."""
+        """The seconds until the message expires; None if it does not expire."""
         return self.md.Expiry / 10 if self.md.Expiry >= 0 else None
 
     @property
     def user(self) -> bytes:
-        """MQMD.UserIdentifier without the blanks and NULs at its end."""
+        """MQMD.UserIdentifier without trailing blanks and NULs."""
         return self.md.UserIdentifier.rstrip(b" \0")
 
     @property
     def hops(self) -> tuple[str, ...]:
-        """The mappings that the message came through, oldest first."""
+        """The marks of the mappings that the message has passed through, oldest first."""
         return hops_of(self.folder(FOLDER).get(ELEMENT, ""))
 
 
 def is_set(retained: object) -> bool:
-    """Return whether mqps.Ret, typed or as text, says that the message comes as a retained publication; None: no."""
+    """Return whether a value of mqps.Ret, typed or as text, is true. None is false."""
     return str(retained).strip().lower() in ("1", "true")
 
 
-#: A folder of text and integers without groups, references or other attributes, in ASCII; and an element of it.
+#: An ASCII folder of text and integers without groups, references or other attributes; and an element of it.
 _SIMPLE = re.compile(
     rb"<(\w++)>((?:<(\w++)(?: dt='i4'>[0-9]{1,9}|>[ !-%'-;=-~]*+)</\3>)*+)</\1> *+"
 )
 _ELEMENT = re.compile(rb"<(\w++)(?: dt='i4'>([0-9]++)|>([^<]*+))<")
-#: name -> value as text; or why the folder cannot be read
+#: name -> value as text; or the reason why the folder cannot be read
 _Content = Mapping[str, str] | str
 
 
 def _folder_properties(folders: Iterable[Folder]) -> dict[str, _Content]:
-    """Return what folders say, by name; of those with one name, what they say together.
-
-    A property in a group is `group.name`; of one that is there twice the last value counts; one that is nil is left
-    out. Names in the usr folder are unescaped (`user_name`).
-    """
+    """Return the contents of folders by name. Folders with the same name are merged. See `Headers.folder`."""
     found: dict[str, _Content] = {}
     for folder in folders:
         name, properties = _read(folder.NameValueData, folder.NameValueCCSID, folder.byte_order)
@@ -455,14 +450,11 @@ def _folder_properties(folders: Iterable[Folder]) -> dict[str, _Content]:
 
 @remembered(4096)
 def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Content]:
-    """Return (name, properties) of a folder, or (name, reason) where the folder cannot be read.
-
-    The reason is for callers that need the folder.
-    """
+    """Return (name, properties) of a folder, or (name, reason) if it is malformed, for callers that need the folder."""
     simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None
     found: dict[str, str] = {}
     if simple is not None:
-        # Such are all folders that the bridge writes; the mqtt folder, with its message id, is never twice the same.
+        # A fast path: the bridge writes simple folders, and the mqtt folder, which contains msgid, defeats the cache.
         name = simple[1].decode()
         for element, integer, text in _ELEMENT.findall(simple[2]):
             found[element.decode()] = str(int(integer)) if integer else text.decode()
@@ -488,7 +480,7 @@ def _flatten(content: Mapping[str, Value], prefix: str, found: dict[str, str]) -
 
 
 def as_text(value: Value) -> str:
-    """Return the value of a property as text; bytes in hexadecimal."""
+    """Return the value of a property as text. Bytes are hexadecimal."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -500,22 +492,19 @@ def as_text(value: Value) -> str:
 
 # Writing ----------------------------------------------------------------------------------------------------------------
 
-#: Expiry of the MQMD in tenths of a second, at most.
+#: The maximum MQMD.Expiry, in tenths of a second.
 MAX_EXPIRY: Final = 999_999_999
 
 
 def expiry_of(seconds: float | None) -> int:
-    """Return MQMD.Expiry for an expiry in seconds, None being never.
-
-    A publication that expires at once has a tenth of a second left.
-    """
+    """Return MQMD.Expiry for an expiry in seconds, None for unlimited. The minimum is a tenth of a second."""
     return cmqc.MQEI_UNLIMITED if seconds is None else min(max(round(seconds * 10), 1), MAX_EXPIRY)
 
 
 def requested(fields: Mapping[str, bytes | int]) -> dict[str, bytes | int]:
-    """Return fields of an MQMD, which with a ReplyToQ become those of a request.
+    """Return MQMD fields, with those of a request added if there is a ReplyToQ.
 
-    The application that answers keeps the CorrelId of the request where there is one to keep (MQMD.Report).
+    If the request has a CorrelId, MQMD.Report asks the replying application to copy it.
     """
     if "ReplyToQ" not in fields:
         return dict(fields)
@@ -528,7 +517,7 @@ def descriptor(
     user: bytes, persistence: int, expiry: int, priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF,
     format: bytes = cmqc.MQFMT_RF_HEADER_2, ccsid: int = cmqc.MQCCSI_Q_MGR,
 ) -> MQMD:  # fmt: skip
-    """Return the MQMD that messages of the same kind share."""
+    """Return a cached MQMD, shared by messages with the same arguments."""
     return MQMD(
         Format=format,
         CodedCharSetId=ccsid,
@@ -540,10 +529,10 @@ def descriptor(
 
 
 def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> MQMD:
-    """Return the MQMD of a client's message with the fields that properties prescribe; the very same for none.
+    """Return the MQMD of a client's message with the fields that properties determine, or `md` itself if there are none.
 
-    With a Response Topic the message is a request: an answer that is put to ReplyToQ, with the client identifier as
-    ReplyToQMgr, reaches the client as a direct message with that topic (integration table 4).
+    A message with a Response Topic is a request. The reply that is put to ReplyToQ at ReplyToQMgr, the client identifier,
+    reaches the client as a direct message with that topic (integration table 4).
     """
     fields: dict[str, int | bytes] = {}
     if properties.message_expiry_interval is not None:
@@ -560,14 +549,14 @@ def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> 
 
 
 def body_format(payload_format: int | None) -> bytes:
-    """Return the Format of a body, in CCSID 1208: a Payload Format Indicator of 1 says that it is UTF-8."""
+    """Return the Format of a body in CCSID 1208: MQFMT_STRING if the Payload Format Indicator is 1, otherwise MQFMT_NONE."""
     return cmqc.MQFMT_STRING if payload_format == 1 else cmqc.MQFMT_NONE
 
 
 def named(user_property: UserProperty) -> dict[str, str]:
-    """Return element -> value of the usr folder.
+    """Return the elements of the usr folder and their values.
 
-    Of a name that comes twice it has the last value; a name that is too long for a message property is not in it.
+    The last value of a repeated name wins. Names that are too long for a message property are omitted.
     """
     return {
         element: value
@@ -589,14 +578,14 @@ def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
 
 @lru_cache(maxsize=1024)
 def hops_folder(hops: tuple[str, ...]) -> Folder:
-    """Return the folder of an RFH2 that holds the marks."""
+    """Return the mqbridge folder of an RFH2, which contains the marks."""
     return Folder.build(FOLDER, {ELEMENT: hops_text(hops)})
 
 
 def _mqtt_content(
     client_id: str | None, qos: int, message_id: int, properties: PublishProperties | None, correl_id: bytes, topic: str
 ) -> dict[str, Writable]:
-    """Return the content of the mqtt folder. A will has a QoS but no message id; with QoS 0 there is none."""
+    """Return the content of the mqtt folder. Wills and messages with QoS 0 have no message id."""
     content: dict[str, Writable] = {}
     if client_id is not None:
         content["clientId"] = client_id
@@ -627,10 +616,10 @@ def rfh2_of(
 ) -> bytes:
     """Encode the RFH2 of a publication with its folders mqtt, mqps, usr and mqbridge.
 
-    `mqps` are the topic, whether it is retained, and the user data; None if the queue manager writes that folder. `correl_id`
-    is that of the MQMD: Correlation Data that it does not hold are written here. `format` and `ccsid` are those of the body;
-    `format` None: as the Payload Format Indicator says.
-    Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that no RFH2 can hold.
+    `mqps` contains topic, retained flag and user data; None if the queue manager writes that folder. Correlation Data that
+    does not fit `correl_id`, the CorrelId of the MQMD, is stored in the RFH2. `format` and `ccsid` describe the body. A
+    `format` of None is derived from the Payload Format Indicator. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that
+    does not fit an RFH2.
     """
     try:
         content = _mqtt_content(client_id, qos, message_id, properties, correl_id, original_topic)
@@ -667,7 +656,7 @@ def message_properties(
     hops: tuple[str, ...],
     original_topic: str,
 ) -> dict[str, str | int | bool]:
-    """Return the message properties that say what the RFH2 would say."""
+    """Return the message properties equivalent to the RFH2."""
     found: dict[str, str | int | bool] = {}
     for name, value in _mqtt_content(client_id, qos, message_id, properties, correl_id, original_topic).items():
         found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]

@@ -27,7 +27,7 @@ _ESCAPE: Final = re.compile(rb"%(..)")
 
 
 class ClientNames:
-    """The scheme of one bridge; without `escaped`, identifiers are names as they are."""
+    """The naming scheme of a bridge. Without `escaped`, names are the client identifiers."""
 
     def __init__(self, escaped: bool = False) -> None:
         self.escaped = escaped
@@ -39,7 +39,7 @@ class ClientNames:
         return _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], client_id.encode()).decode()
 
     def client_of(self, name: str) -> str:
-        """Return the client of a queue manager name; "", which no client has, for a name that no client has."""
+        """Return the client identifier for a queue manager name, "" if it is not the name of a client."""
         if not self.escaped:
             return name
         if _NAME.fullmatch(name) is None:
@@ -62,7 +62,7 @@ class ClientNames:
         return None
 
 
-#: Identifiers are names.
+#: The naming scheme without escaping.
 AS_IS: Final = ClientNames()
 
 
@@ -73,11 +73,11 @@ USER_IDENTIFIER_LENGTH = 12
 def user_identifier(
     client_id: str, user_name: str | None = None, *, mcauser: str | None = None, use_client_id: bool = False
 ) -> bytes:
-    """Return the identity of an MQTT client, as MQMD.UserIdentifier carries it: at most 12 bytes.
+    """Return the identity of an MQTT client for MQMD.UserIdentifier, at most 12 bytes.
 
-    In this order: USECLTID(YES) takes the client identifier; else the channel's MCAUSER; else the user name of the CONNECT.
-    If none is given, the field stays blank. A longer name is cut, never in the middle of a UTF-8 character. (A client with
-    a longer name is rejected at CONNECT: `bridge.service.connecting`.)
+    It is the client identifier if `use_client_id` (USECLTID) is set, else the channel's MCAUSER, else the user name of the
+    CONNECT, else blank. A longer name is truncated at a UTF-8 character boundary. (`bridge.service.connecting` rejects
+    clients with longer names.)
     """
     name = client_id if use_client_id else (mcauser or user_name or "")
     encoded = name.encode("utf-8")[:USER_IDENTIFIER_LENGTH]
@@ -85,7 +85,7 @@ def user_identifier(
 
 
 def fits_user_identifier(name: str) -> bool:
-    """Return whether MQMD.UserIdentifier has room for a whole name, without the blanks at its end."""
+    """Return whether a name without its trailing blanks fits MQMD.UserIdentifier."""
     return len(name.rstrip(" ").encode("utf-8")) <= USER_IDENTIFIER_LENGTH
 
 
@@ -106,18 +106,18 @@ class Principal(msgspec.Struct, frozen=True):
 UNAUTHENTICATED = Principal(False)
 
 
-#: Users whose MQMDs are shared by all their clients.
+#: The maximum number of users whose MQMDs are cached.
 MAX_SHARED_DESCRIPTORS: Final = 4096
 
 
 class ClientIdentity:
-    """What the messages of one connected client have in common: its identifier and its MQMDs."""
+    """The attributes that a connected client's messages share: its identifier and its MQMDs."""
 
     __slots__ = ("client_id", "descriptors", "replies", "user")
 
     def __init__(self, client_id: str, user: bytes, replies: ReplyAddresses | None = None) -> None:
         self.client_id = client_id
-        #: where its answers to requests from MQ go
+        #: resolves the topics of replies to requests from MQ; None to treat them as ordinary topics
         self.replies = replies
         self.user = user
         #: by QoS

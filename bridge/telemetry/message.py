@@ -1,4 +1,4 @@
-"""A message and a publication, as values: what clients, links, YAML mappings, archive, replay and Spark exchange."""
+"""Messages and publications as values, shared by clients, links, YAML mappings, archive, replay and Spark."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import msgspec
 from bridge.mqtt.packets import PublishProperties, UserProperty
 from bridge.wire.mq import MQMD
 
-#: CCSID of everything the bridge writes as characters: UTF-8.
+#: The CCSID of all character data that the bridge writes (UTF-8).
 CCSID_UTF8 = 1208
 
 
 class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
     """A message as an MQ application put it.
 
-    `md` is its MQMD; `data` are the bytes that follow the MQMD: headers named by `md.Format`, then the body.
+    `data` is everything after the MQMD: headers, starting with the one that `md.Format` names, and the body.
     """
 
     md: MQMD
     data: bytes
-    #: the RFH2 at the front was made of message properties by the queue manager; an application wrote no header there
+    #: the queue manager created the first RFH2 from message properties
     made_rfh2: bool = False
 
     @property
     def put_data(self) -> bytes:
-        """Return the data that are handed to MQPUT."""
+        """The data for MQPUT."""
         return self.data
 
     @property
     def length(self) -> int:
-        """Return the length in bytes of the message data, as MAXMSGL counts it."""
+        """The length in bytes that counts towards MAXMSGL."""
         return len(self.data)
 
 
-#: The properties of a publication that has none.
+#: The properties of a publication without properties.
 NO_PROPERTIES: Final = PublishProperties()
 
 
 class Publication(msgspec.Struct, gc=False):
-    """An MQTT publication: from a client, from a broker, or made of an MQ message; on its way to a client, a broker or MQ.
+    """An MQTT publication from or for a client, a broker or MQ.
 
     DUP and the packet identifier of an outgoing PUBLISH belong to one delivery, not to the publication.
     """
@@ -48,29 +48,29 @@ class Publication(msgspec.Struct, gc=False):
     topic: str
     payload: bytes
     qos: int = 0
-    #: RETAIN, as it was published or is to be published
+    #: the RETAIN flag
     retain: bool = False
-    #: of the incoming PUBLISH; 0 where QoS is 0 or there was none
+    #: packet identifier of the incoming PUBLISH; 0 for QoS 0 and without an incoming PUBLISH
     message_id: int = 0
-    #: who published it: a client identifier, or a link's name where the broker does not tell; "" for an MQ application
+    #: client identifier of the publisher, or the link's name if the broker does not report it; "" for an MQ application
     client_id: str = ""
-    #: identity of the publisher (MQMD.UserIdentifier, at most 12 bytes); empty: the bridge's own
+    #: identity of the publisher (MQMD.UserIdentifier, at most 12 bytes); empty for the bridge's own user
     user: bytes = b""
-    #: seconds until it expires (Message Expiry Interval, MQTT 5 section 3.3.2.3.3); None: never
+    #: seconds until it expires (Message Expiry Interval, MQTT 5 section 3.3.2.3.3); None if it does not expire
     expiry: float | None = None
-    #: those of MQTT 5 that a message keeps (`bridge.telemetry.headers.PROPERTIES`)
+    #: MQTT 5 properties (`bridge.telemetry.headers.PROPERTIES`)
     properties: PublishProperties = NO_PROPERTIES
-    #: mappings that it came through, oldest first: "queue manager/mapping"
+    #: marks of the mappings that it has passed through, oldest first: "queue manager/mapping"
     hops: tuple[str, ...] = ()
 
     @property
     def user_properties(self) -> dict[str, str]:
-        """The User Properties by name; of a name that comes twice, the last value."""
+        """The User Properties by name. The last value of a repeated name wins."""
         return dict(self.properties.user_property)
 
 
 def with_values(pairs: UserProperty, values: dict[str, str]) -> UserProperty:
-    """Return User Properties with these values; a repeated name that is given another value comes once, after the others."""
+    """Return User Properties with new values. A repeated name whose value changes is moved to the end, once."""
     last = dict(pairs)
     if len(last) == len(pairs):
         return (*(last | values).items(),)
@@ -79,7 +79,7 @@ def with_values(pairs: UserProperty, values: dict[str, str]) -> UserProperty:
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is put to: a queue, or a topic."""
+    """The queue or topic to put a message to."""
 
     #: name of the queue, or topic string
     name: str
@@ -89,9 +89,9 @@ class Destination(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptRequest(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a request until its answer comes: an RFH2 with the mqtt folder, on a queue of this queue manager.
+    """The stored part of a request until its reply arrives: an RFH2 with the mqtt folder, on a local queue.
 
-    Both messages have the same MsgId, which the answer has as its CorrelId.
+    Its MsgId is the MsgId of the request and the CorrelId of the reply.
     """
 
     queue: str
@@ -99,26 +99,26 @@ class KeptRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
-    """The MQ message that a publication becomes, ready for MQPUT."""
+    """A converted publication, ready for MQPUT."""
 
     destination: Destination
     message: Message
-    #: message properties to put beside it where it has no RFH2: full name ("mqtt.clientId") -> value
+    #: message properties to set if the message has no RFH2: full name ("mqtt.clientId") -> value
     properties: dict[str, str | int | bool] = {}
     #: put with MQPMO_RETAIN
     retain: bool = False
-    #: an empty retained publication: the retained one of its topic is to be cleared (MQTT-3.3.1-10)
+    #: clear the retained publication of the topic, because this one is empty (MQTT-3.3.1-10)
     clear: bool = False
-    #: mappings that it came through, this one last; the message itself says so, too
+    #: marks of the mappings that it has passed through, this one last; the message contains them too
     hops: tuple[str, ...] = ()
-    #: of a request, by which its answer finds the way back
+    #: the part of a request to store, with which its reply is returned
     kept: KeptRequest | None = None
 
 
 class Unmappable(Exception):
-    """A message that a mapping cannot map; it belongs on the dead-letter queue.
+    """A message cannot be mapped and must be dead-lettered.
 
-    `reason` is the MQRC_ number for its MQDLH, the text says what is wrong, for a person.
+    `reason` is the MQRC_ number for the MQDLH. The text describes the problem.
     """
 
     def __init__(self, reason: int, why: str) -> None:
@@ -127,23 +127,23 @@ class Unmappable(Exception):
 
 
 class Received(msgspec.Struct, gc=False):
-    """A publication that came from the broker.
+    """A publication from the broker.
 
-    `qos` is what is owed for it: 1 PUBACK, 2 PUBREC, 0 nothing. It differs from the publication's own, and `mid` is 0,
-    where the broker lost the session in which it was sent: then the broker expects no answer and sends it no more.
+    `qos` determines the acknowledgement to send: PUBACK for 1, PUBREC for 2, none for 0. If the broker has lost the session
+    in which it sent the publication, `qos` and `mid` are 0: the broker expects no acknowledgement and will not resend.
     """
 
     publication: Publication
     qos: int
     mid: int
-    #: DUP: the broker may have sent it before
+    #: DUP flag
     dup: bool
-    #: number of the connection that it came on
+    #: number of the connection on which it arrived
     generation: int
 
 
 class Held(msgspec.Struct, gc=False, eq=False, weakref=False):
-    """A message that somebody holds: equal to itself only, and nothing for the garbage collector.
+    """Base class of messages that are compared by identity and not tracked by the garbage collector.
 
-    mypyc drops the keywords of a class, but not those of a base that it does not compile.
+    mypyc drops the keyword arguments of a class statement, but keeps those of a base class that it does not compile.
     """

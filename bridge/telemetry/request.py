@@ -1,4 +1,4 @@
-"""Requests and answers between MQTT 5 clients and MQ applications: Response Topic and ReplyToQ."""
+"""Requests and replies between MQTT 5 clients and MQ applications: Response Topic and ReplyToQ."""
 
 from __future__ import annotations
 
@@ -18,42 +18,41 @@ _OBJECT_NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
 
 
 def is_object_name(text: str) -> bool:
-    """Return whether a queue or queue manager may have that name: 1 to 48 of MQ's characters."""
+    """Return whether a text is a valid name of a queue or queue manager: 1 to 48 characters from MQ's set."""
     return _OBJECT_NAME.fullmatch(text) is not None
 
 
-#: Bytes of a CorrelId.
 CORREL_ID_LENGTH: Final = 24
-#: What the names of queues begin with that stand for requests.
+#: The prefix of queue names that represent requests.
 REQUEST_QUEUE_PREFIX: Final = "MQTT.REQUEST."
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Where a client of MQTT 5 wants its answer, and what it knows it by."""
+    """Response Topic and Correlation Data of a request from an MQTT 5 client."""
 
     response_topic: str
     correlation_data: bytes | None = None
 
     @property
     def queue(self) -> str:
-        """Return the name of a queue that stands for the request; equal requests have the same."""
+        """The name of the queue that represents the request, the same for equal requests."""
         digest = blake2b(self.response_topic.encode(), digest_size=16)
         if self.correlation_data is not None:
-            digest.update(b"\0" + self.correlation_data)  # no topic has U+0000
+            digest.update(b"\0" + self.correlation_data)  # topics do not contain U+0000
         return REQUEST_QUEUE_PREFIX + digest.hexdigest().upper()
 
     @property
     def size(self) -> int:
-        """Return the bytes, about, that the request takes."""
+        """The approximate memory use, in bytes."""
         return len(self.response_topic) + len(self.correlation_data or b"") + _REQUEST_BYTES
 
 
-#: What Python takes for a request, beside its characters.
+#: Memory overhead of a request in bytes, in addition to topic and Correlation Data.
 _REQUEST_BYTES: Final = 200
 
 
 def request_to_keep(properties: PublishProperties) -> Request | None:
-    """Return the request that a PUBLISH is where an MQMD cannot hold it; None for any other PUBLISH."""
+    """Return the request of a PUBLISH if it does not fit an MQMD; None if it fits or the PUBLISH is not a request."""
     topic, correlation_data = properties.response_topic, properties.correlation_data
     if not topic:
         return None
@@ -64,29 +63,29 @@ def request_to_keep(properties: PublishProperties) -> Request | None:
     return Request(topic, correlation_data)
 
 
-#: What the topics begin with.
+#: The prefix of topics for replies to requests from MQ.
 REPLY_TOPIC_PREFIX: Final = "$MQ/reply/"
-#: Bytes of a key.
+#: Length of a `ReplyAddresses` key, in bytes.
 KEY_LENGTH: Final = 32
 _CODE_LENGTH: Final = 16
-#: Separates queue and queue manager; no name in MQ has it.
+#: Separates queue and queue manager. MQ names do not contain it.
 _AT: Final = "@"
 
 
 class ReplyAddresses:
-    """Makes such topics, and tells what they stand for."""
+    """Creates and resolves the authenticated topics to which clients publish replies to requests from MQ."""
 
     def __init__(self, key: bytes, record: Callable[[bytes], None]) -> None:
-        """Take a key of this bridge's own; `record` is called with it once it is used, and has to last from then on."""
+        """Initialize with a random key. `record` is called with the key when it is first used, and must persist it."""
         self._key = key
         self._record: Callable[[bytes], None] | None = record
 
     def restore(self, key: bytes) -> None:
-        """Take over the key that is on record."""
+        """Use the recorded key."""
         self._key, self._record = key, None
 
     def topic(self, client_id: str, md: MQMD) -> str:
-        """Return the topic to which a client answers a request."""
+        """Return the topic for a client's reply to a request."""
         if self._record is not None:
             record, self._record = self._record, None
             record(self._key)
@@ -94,7 +93,7 @@ class ReplyAddresses:
         return f"{REPLY_TOPIC_PREFIX}{self._code(client_id, address)}/{address}"
 
     def queue(self, client_id: str, topic: str) -> tuple[str, str]:
-        """Return the queue and queue manager that a topic stands for: blanks for a topic that is not this client's."""
+        """Return the queue and queue manager of a topic, two empty strings if it was not created for this client."""
         code, _, address = topic.removeprefix(REPLY_TOPIC_PREFIX).partition("/")
         if not hmac.compare_digest(code.encode(), self._code(client_id, address).encode()):
             return "", ""
@@ -107,17 +106,17 @@ class ReplyAddresses:
 
 
 def is_request(md: MQMD) -> bool:
-    """Return whether a message asks for an answer."""
+    """Return whether a message is a request with a ReplyToQ."""
     return md.MsgType == cmqc.MQMT_REQUEST and bool(md.ReplyToQ.strip(b" \0"))
 
 
 def with_request(properties: PublishProperties, md: MQMD, response_topic: str) -> PublishProperties:
-    """Return the properties of a request from MQ: its answer goes to this topic, unless the application specified one."""
+    """Return the properties of a request from MQ with this Response Topic, unless the application specified one."""
     if properties.response_topic is not None:
         return properties
     return msgspec.structs.replace(properties, response_topic=response_topic, correlation_data=answer_correl_id(md))
 
 
 def answer_correl_id(md: MQMD) -> bytes:
-    """Return the CorrelId that the answer to a request is to have (MQMD.Report)."""
+    """Return the CorrelId for the reply to a request (MQMD.Report)."""
     return md.CorrelId if md.Report & cmqc.MQRO_PASS_CORREL_ID else md.MsgId

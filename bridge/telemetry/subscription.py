@@ -1,4 +1,4 @@
-"""Subscriptions of clients as the queue manager keeps them: names, user data, shares, and quality of service."""
+"""Clients' subscriptions on the queue manager: names, user data, shared subscriptions and quality of service."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ _REMOTE_QUEUE_MANAGER = re.compile(r"SHARE\.[0-9A-F]{32}")
 
 
 class SharedSubscription(msgspec.Struct, frozen=True):
-    """A share by its name and topic filter."""
+    """A shared subscription, identified by share name and topic filter."""
 
     share_name: str
     topic_filter: str
 
     @property
     def written(self) -> str:
-        """Return it as a client writes it in SUBSCRIBE."""
+        """The filter of the SUBSCRIBE packet: `$share/name/filter`."""
         return f"{SHARE}{self.share_name}/{self.topic_filter}"
 
     @property
     def subscription_name(self) -> str:
-        """Return MQSD.SubName."""
+        """MQSD.SubName."""
         return f"{SHARE}{self.share_name}:{self.topic_filter}"
 
     @property
     def remote_queue_manager(self) -> str:
-        """Return the queue manager that its destination is at, as far as MQ knows."""
+        """The name of the remote queue manager that represents the shared subscription in MQ."""
         return "SHARE." + hashlib.sha256(f"{self.share_name}/{self.topic_filter}".encode()).hexdigest()[:32].upper()
 
 
 def is_shared(topic_filter: str) -> bool:
-    """Return whether a client asks for a shared subscription."""
+    """Return whether the filter of a SUBSCRIBE packet is that of a shared subscription."""
     return topic_filter.startswith(SHARE)
 
 
 def is_remote_queue_manager(name: str) -> bool:
-    """Return whether a remote queue manager is that of a share, and no client."""
+    """Return whether a remote queue manager represents a shared subscription, not a client."""
     return _REMOTE_QUEUE_MANAGER.fullmatch(name) is not None
 
 
 def shared_subscription_error(topic_filter: str) -> str | None:
-    """Return why a client cannot subscribe to what begins with `$share/`, or None when it can."""
+    """Return why a client cannot subscribe to a filter that begins with `$share/`, or None if it can."""
     return shared_subscription_fault(topic_filter) or topic_string_error(shared_subscription(topic_filter).topic_filter)
 
 
 def shared_subscription(topic_filter: str) -> SharedSubscription:
-    """Return the share that a client asks for by a filter without errors."""
+    """Return the shared subscription for a valid filter that begins with `$share/`."""
     name, _, rest = topic_filter.removeprefix(SHARE).partition("/")
     return SharedSubscription(name, rest)
 
 
 def share_of_subscription(name: str, topic_filter: str) -> SharedSubscription | None:
-    """Return the share that a subscription of the queue manager is; None where its name is no share's."""
+    """Return the shared subscription with this subscription name and topic string, or None if it is not one."""
     end = f":{topic_filter}"
     if not name.startswith(SHARE) or not name.endswith(end):
         return None
@@ -69,28 +69,28 @@ def share_of_subscription(name: str, topic_filter: str) -> SharedSubscription | 
     return None if "/" in share_name or shared_subscription_error(shared.written) is not None else shared
 
 
-#: Destination queue of clients' subscriptions, at the remote queue manager that a client is to MQ.
+#: Destination queue of clients' subscriptions, on the remote queue manager that represents the client.
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 
 _USER_DATA = re.compile(r"([012])( NL)?( RAP)?((?: ID=[1-9][0-9]{0,8})*)")
-#: MQTT 5 section 3.8.2.1.2.
+#: The maximum Subscription Identifier (MQTT 5 section 3.8.2.1.2).
 _MOST_IDENTIFIER = 268_435_455
 
 
 def is_for_subscription(remote_queue: str) -> bool:
-    """Return whether a message on the transmission queue came for a subscription; False for a direct message.
+    """Return whether a message on the transmission queue was delivered to a subscription; False for a direct message.
 
-    The destination of all subscriptions of clients is PUBLICATION_QUEUE at the client. An application that forwards a
-    publication to another queue name at a client sends a direct message: the topic is that queue name, and the folder mqps,
-    which describes an earlier delivery, does not count.
+    The destination of all clients' subscriptions is PUBLICATION_QUEUE. If an application forwards a publication to another
+    queue name at a client, that is a direct message: its topic is the queue name, and its mqps folder, which describes an
+    earlier delivery, is ignored.
     """
     return remote_queue == PUBLICATION_QUEUE
 
 
 def subscription_name(client_id: str, topic_filter: str) -> str:
-    """Return the name of an MQTT client's subscription, `ClientIdentifier:Topic name`, or of a share's.
+    """Return the name of a client's subscription, `ClientIdentifier:Topic name`, or of a shared subscription.
 
-    For a share, `client_id` is its remote queue manager, and `topic_filter` is as clients write it.
+    For a shared subscription, `client_id` is its remote queue manager, and `topic_filter` begins with `$share/`.
     """
     if is_remote_queue_manager(client_id):
         return shared_subscription(topic_filter).subscription_name
@@ -98,27 +98,26 @@ def subscription_name(client_id: str, topic_filter: str) -> str:
 
 
 def topic_string(client_id: str, topic_filter: str) -> str:
-    """Return the topic string of a subscription: the filter, for a share without what stands before it."""
+    """Return the topic string of a subscription: the filter, without the `$share/name/` of a shared subscription."""
     return shared_subscription(topic_filter).topic_filter if is_remote_queue_manager(client_id) else topic_filter
 
 
-#: User data of subscriptions without options, by QoS: one string for all of them.
+#: User data of subscriptions without options, by QoS. The strings are shared to save memory.
 _QOS_TEXTS: Final = ("0", "1", "2")
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
-    """What a client asked for with a topic filter, as far as it concerns each message (MQTT 5 section 3.8)."""
+    """The subscription options and identifiers that apply to each message (MQTT 5 section 3.8)."""
 
-    #: 0 to 2
     qos: int = 2
     no_local: bool = False
     retain_as_published: bool = False
-    #: each 1 to 268 435 455
+    #: each from 1 to 268,435,455
     subscription_identifiers: tuple[int, ...] = ()
 
     @property
     def user_data(self) -> str:
-        """Return MQSD.SubUserData: the digit of the QoS alone, where there are no options."""
+        """MQSD.SubUserData: only the QoS digit if there are no options."""
         text = _QOS_TEXTS[self.qos]
         if self.no_local:
             text += " NL"
@@ -140,20 +139,20 @@ def merged(several: Sequence[SubscriptionData]) -> SubscriptionData:
     )
 
 
-#: What user data say that the bridge did not write, such as those of a subscription that an administrator made for a client:
-#: they limit nothing.
+#: The data of a subscription whose user data was not written by the bridge, for example one that an administrator defined
+#: for a client: no restrictions.
 FOREIGN = SubscriptionData()
 
 
-#: What a share asks the queue manager for, whatever its members ask for: QoS 1 at most, for a message that one member has
-#: seen with QoS 2 must not go to another (MQTT-4.8.2-5).
+#: The data of all shared subscriptions. The QoS is at most 1, because a QoS 2 message sent to one member must not be sent to
+#: another (MQTT-4.8.2-5).
 SHARED = SubscriptionData(1, retain_as_published=True)
 
 
 def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, str] | None:
-    """Return client identifier and filter of a subscription by its name, topic string and user data; None for another's.
+    """Return client identifier and filter for a subscription's name, topic string and user data; None if not a client's.
 
-    The subscription of a share has its remote queue manager for a client identifier, and the filter as clients write it.
+    For a shared subscription, return its remote queue manager and the filter with `$share/`.
     """
     share = share_of_subscription(name, topic_filter)
     if share is not None and user_data == SHARED.user_data:
@@ -166,7 +165,7 @@ def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, st
 
 @remembered(4096)
 def subscription_data(user_data: str) -> SubscriptionData:
-    """Return what the user data of a subscription say."""
+    """Parse the user data of a subscription. Return FOREIGN if the bridge did not write it."""
     found = _USER_DATA.fullmatch(user_data)
     if found is None:
         return FOREIGN
@@ -178,30 +177,23 @@ def subscription_data(user_data: str) -> SubscriptionData:
 
 #: QoS of a publication -> MQMD.Persistence (integration table 1).
 PERSISTENCE_FROM_QOS: Final = (cmqc.MQPER_NOT_PERSISTENT, cmqc.MQPER_PERSISTENT, cmqc.MQPER_PERSISTENT)
-#: A client alters the QoS of direct messages by subscribing to this topic with another QoS (integration table 4).
+#: A client changes the QoS of direct messages by subscribing to this topic with another QoS (integration table 4).
 DEFAULT_QOS_TOPIC: Final = "DEFAULT.QoS"
-#: QoS of a message that is sent to a client without a subscription (integration table 4).
+#: The default QoS of direct messages (integration table 4).
 DIRECT_MESSAGE_QOS: Final = 2
-#: User data of subscriptions without options.
+#: QoS by user data, for subscriptions without options.
 _REQUESTED: Final = {"0": 0, "1": 1, "2": 2}
 
 
 def publication_qos(persistence: int, mqtt_qos: int | None) -> int:
-    """Return the QoS that an incoming publication counts as.
-
-    A publication of an MQTT client has a QoS of its own; for one of an MQ application it follows from persistence.
-    """
+    """Return the QoS of a publication: the MQTT client's, or that derived from persistence if there is none."""
     if mqtt_qos is not None:
         return mqtt_qos
     return 2 if persistence == cmqc.MQPER_PERSISTENT else 0
 
 
 def subscription_qos(user_data: str | None) -> int | None:
-    """Return the QoS that a client asked for, as the bridge writes it into the subscription's user data.
-
-    None stands for no subscription. User data that the bridge did not write (a subscription made by an administrator for a
-    client) limits nothing: 2.
-    """
+    """Return the QoS in a subscription's user data, None for None (no subscription), 2 if the bridge did not write it."""
     if user_data is None:
         return None
     qos = _REQUESTED.get(user_data)
@@ -209,5 +201,5 @@ def subscription_qos(user_data: str | None) -> int | None:
 
 
 def delivered_qos(source_qos: int, requested_qos: int | None, direct_qos: int = DIRECT_MESSAGE_QOS) -> int:
-    """Return the QoS of a message for a client: the lower of publication and subscription, or that of direct messages."""
+    """Return the QoS of a delivery: the lower of publication and subscription, or `direct_qos` without a subscription."""
     return direct_qos if requested_qos is None else min(source_qos, requested_qos)

@@ -1,4 +1,4 @@
-"""Which topics the rules of a channel let a client use; the queue manager's authorities count beside them."""
+"""Topic rules of a channel. The queue manager's authorities apply in addition."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Final
 from bridge.mqtt.topics import matches
 from bridge.telemetry.request import REPLY_TOPIC_PREFIX
 
-#: Answers about topics remembered for a client, at most, and the longest topic of one that is.
+#: The maximum number of cached decisions for a client, and the maximum length of a cached topic.
 _REMEMBERED: Final = 100
 _REMEMBERED_LENGTH: Final = 256
 
 
 class TopicAccess:
-    """The rules for one client."""
+    """The topic rules for one client."""
 
     __slots__ = ("_known", "_publish", "_subscribe")
 
     def __init__(self, publish: Sequence[str] | None, subscribe: Sequence[str] | None, client_id: str, user: str) -> None:
-        """Begin, with the patterns of the channel; None allows any topic."""
+        """Initialize with the patterns of the channel. None allows any topic."""
         self._publish = None if publish is None else _filters(publish, client_id, user)
         self._subscribe = None if subscribe is None else _filters(subscribe, client_id, user)
         self._known: dict[str, bool] = {}
 
     def may_publish(self, topic: str) -> bool:
-        """Return whether the client may publish to a topic. Answers to requests go to where their code leads."""
+        """Return whether the client may publish to a topic. Reply topics are allowed: their code is checked later."""
         if self._publish is None:
             return True
         known = self._known.get(topic)
@@ -38,16 +38,16 @@ class TopicAccess:
         return known
 
     def subscribes_like(self, other: TopicAccess) -> bool:
-        """Return whether the rules for subscriptions are those of `other`."""
+        """Return whether both have the same rules for subscriptions."""
         return self._subscribe == other._subscribe
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """Return whether all topics that a filter matches are topics that the client may subscribe to."""
+        """Return whether the client may subscribe to all topics that a filter matches."""
         return self._subscribe is None or any(covers(one, topic_filter) for one in self._subscribe)
 
 
 def covers(pattern: str, topic_filter: str) -> bool:
-    """Return whether a topic filter matches each topic that another one matches."""
+    """Return whether `pattern` matches all topics that `topic_filter` matches."""
     if topic_filter.startswith("$") and pattern[:1] in ("+", "#"):
         return False
     wide, narrow = pattern.split("/"), topic_filter.split("/")
@@ -62,17 +62,17 @@ def covers(pattern: str, topic_filter: str) -> bool:
 
 
 def _filters(patterns: Sequence[str], client_id: str, user: str) -> list[str]:
-    """Return patterns with %c and %u filled in; those that a name would make another filter of are left out."""
+    """Return patterns with %c and %u replaced, except those in which a name would change the structure of the filter."""
     found = []
     for pattern in patterns:
         used = [name for place, name in (("%c", client_id), ("%u", user)) if place in pattern]
-        # A client that may choose its name could choose +, a level of somebody else's, or $SYS.
+        # A client that chooses its own name could choose a wildcard, another client's level, or $SYS.
         if all(name and not set("/+#") & set(name) and not name.startswith("$") for name in used):
             found.append("/".join(_filled(level, client_id, user) for level in pattern.split("/")))
     return found
 
 
 def _filled(level: str, client_id: str, user: str) -> str:
-    # In one go: what stands in for %c may hold %u.
+    # Replace both at once: the client identifier may contain %u.
     parts = level.split("%c")
     return client_id.join(part.replace("%u", user) for part in parts)

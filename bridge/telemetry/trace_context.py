@@ -1,4 +1,4 @@
-"""W3C trace context in user properties: `traceparent` and `tracestate`, as MQTT 5 and the usr folder of an RFH2 carry them.
+"""W3C trace context in MQTT 5 user properties and the usr folder of an RFH2: `traceparent` and `tracestate`.
 
 Source: W3C Trace Context (Level 1, and the random flag of Level 2) and W3C Trace Context: MQTT protocol.
 """
@@ -18,9 +18,9 @@ from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
-#: Characters of a tracestate that are passed on to a collector, at most: as many as have to be passed on (section 3.3.1.5).
+#: The maximum length of a tracestate passed to a collector, in characters: the required minimum (section 3.3.1.5).
 TRACESTATE_LENGTH: Final = 512
-#: Bytes at the beginning of a message in which the name of the property is looked for before its headers are read.
+#: Number of bytes at the start of a message to search for the property name before parsing its headers.
 _SEARCHED: Final = 65_536
 
 _SAMPLED: Final = 0x01
@@ -29,35 +29,35 @@ _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-(
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """The place of an operation in a trace."""
+    """The position of an operation in a trace."""
 
     #: 128 bits, not 0
     trace_id: int
     #: 64 bits, not 0
     span_id: int
-    #: trace-flags, as far as they are known
+    #: the supported trace-flags
     flags: int = _SAMPLED
-    #: tracestate, for the collector; "" for none
+    #: tracestate, for the collector; "" if absent
     state: str = ""
 
     @property
     def sampled(self) -> bool:
-        """Return whether whoever began the trace has it recorded."""
+        """Whether the originator of the trace may have recorded it."""
         return bool(self.flags & _SAMPLED)
 
     @property
     def traceparent(self) -> str:
-        """Return the context as the value of `traceparent`, version 00."""
+        """The value of `traceparent`, version 00."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.flags:02x}"
 
 
 def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """Return the context that a `traceparent` says; None where it is not valid (sections 3.2 and 4.3).
+    """Parse a `traceparent`. Return None if it is not valid (sections 3.2 and 4.3).
 
-    One of a later version is read as far as version 00 goes. Flags that nobody knows are cleared, and a tracestate that is
-    too long is left out.
+    Only the fields of version 00 of later versions are read. Unknown flags are cleared. A tracestate that is too long is
+    omitted.
     """
-    # What is behind the known fields is not read, however long.
+    # Ignore everything after the known fields, regardless of length.
     found = _TRACEPARENT.fullmatch(traceparent, 0, 56)
     if found is None or found[1] == "ff" or (found[1] == "00" and len(traceparent) != 55):
         return None
@@ -69,25 +69,25 @@ def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
 
 
 def context_in(user_property: UserProperty) -> TraceContext | None:
-    """Return the context among user properties; None for none, for several, and for one that is not valid."""
+    """Return the context in user properties, or None if there is not exactly one valid `traceparent`."""
     traceparents = [value for name, value in user_property if name == TRACEPARENT]
     if len(traceparents) != 1:
         return None
-    # Of several, the list is one (section 3.3.1).
+    # Several tracestate fields form one list (section 3.3.1).
     return parsed(traceparents[0], ",".join([value for name, value in user_property if name == TRACESTATE]))
 
 
 def user_property_with(user_property: Sequence[tuple[str, str]], context: TraceContext, *, new: bool) -> UserProperty:
-    """Return user properties with this context in the place of another; of a `new` trace there is no tracestate yet."""
+    """Return user properties with this `traceparent`. For a `new` trace, remove the tracestate too."""
     replaced = (TRACEPARENT, TRACESTATE) if new else (TRACEPARENT,)
     kept = [pair for pair in user_property if pair[0] not in replaced]
     return (*kept, (TRACEPARENT, context.traceparent))
 
 
 def context_of(message: AnyMessage) -> TraceContext | None:
-    """Return the context that a message carries; None for none. It raises nothing.
+    """Return the context of a message, or None, also for malformed headers.
 
-    The headers of a message in bytes are read only where the name of the property is found in front.
+    Headers of messages from MQ are parsed only if the property name occurs in the first bytes.
     """
     if isinstance(message, PublicationMessage):
         properties = message.properties

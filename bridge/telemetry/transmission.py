@@ -1,4 +1,4 @@
-"""Messages on the transmission queue: a client's message with its MQXQH, and when it was put."""
+"""Messages on the transmission queue, for clients."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from bridge.wire.mq import MQMD
 
 
 class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
-    """The MQ message that an MQTT publication becomes (integration tables 1 to 3).
+    """An MQ message converted from an MQTT publication (integration tables 1 to 3).
 
-    `md` is shared by all publications of one client and persistence; what differs from message to message stands beside
-    it: the topic string published to, the QoS (0 to 2) and the message id (0 where QoS is 0) of the incoming PUBLISH, and
-    its payload.
+    `md` is shared by publications with the same user and persistence. The other fields are those of the incoming PUBLISH.
+    `message_id` is 0 for QoS 0.
     """
 
     md: MQMD
@@ -29,14 +28,14 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     payload: bytes
     qos: int = 0
     message_id: int = 0
-    #: what the publisher said beside its expiry (`bridge.telemetry.headers.kept`); rows of older bridges' logs end before it
+    #: MQTT 5 properties except the expiry (`bridge.telemetry.headers.kept`); absent in logs of older bridges
     properties: PublishProperties | None = None
-    #: queue and queue manager that an answer to a request from MQ goes to, instead of the topic
+    #: queue and queue manager of a reply to a request from MQ, used instead of the topic
     reply_to: tuple[str, str] | None = None
 
     @property
     def data(self) -> bytes:
-        """Return RFH2 and payload, as an MQ application receives them."""
+        """RFH2 and payload, as received by an MQ application."""
         return self.data_as()
 
     def data_as(
@@ -44,17 +43,17 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     ) -> bytes:
         """Return RFH2 and payload of one delivery.
 
-        `retained` says that the message is received as a retained publication (mqps.Ret); `user_data` is that of the
-        subscription it is delivered for (mqps.Sud); `correl_id` is the CorrelId it is delivered with, None for its own.
+        `retained` means a retained publication (mqps.Ret). `user_data` is that of the subscription (mqps.Sud). `correl_id` is
+        the CorrelId of the delivery, None for the message's own.
         """
         return self._with((self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
 
     @property
     def put_data(self) -> bytes:
-        """Return the data that are handed to MQPUT.
+        """The data for MQPUT.
 
-        The mqps folder is the queue manager's to write, for each subscription. So is the CorrelId, mostly: what it was is
-        in the mqtt folder.
+        It has no mqps folder, because the queue manager writes one for each subscription. Correlation Data is in the mqtt
+        folder, because the queue manager usually replaces the CorrelId.
         """
         return self._with(None, cmqc.MQCI_NONE)
 
@@ -64,10 +63,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
 
     @property
     def length(self) -> int:
-        """Return the length in bytes of the message data without its RFH2.
-
-        Message properties do not count against MAXMSGL.
-        """
+        """The length in bytes of the message data without its RFH2: message properties do not count towards MAXMSGL."""
         return len(self.payload)
 
 
@@ -75,49 +71,46 @@ AnyMessage = Message | PublicationMessage
 
 
 class Transmission(Protocol):
-    """A message on the transmission queue, waiting for the client that its MQXQH names."""
+    """A message on the transmission queue."""
 
     #: RemoteQMgrName: the client identifier
     client_id: str
-    #: RemoteQName: the topic that an application put a direct message to
+    #: RemoteQName: PUBLICATION_QUEUE, or the topic of a direct message
     remote_queue: str
     message: AnyMessage
-    #: topic string published with; None for a message put straight to the client
+    #: topic string of the publication; None for a direct message
     topic: str | None
-    #: user data of the subscription that it came for; None without a subscription
+    #: user data of the subscription; None without a subscription
     user_data: str | None
-    #: it comes as a retained publication
+    #: it is a retained publication
     retained: bool
     persistent: bool
-    #: last eight bytes of MQMD.MsgId on the transmission queue, as a number
+    #: the last eight bytes of MQMD.MsgId on the transmission queue, as a number
     msg_number: int
-    #: seconds since the epoch when it was put; 0.0 where the message itself has to say so
+    #: put time in seconds since the epoch; 0.0 if only the MQMD contains it
     put_time: float
 
     @property
     def raw(self) -> bytes | None:
-        """Return the data as they lie on the transmission queue of IBM MQ, MQXQH included; None: there are parts only."""
+        """The data on IBM MQ's transmission queue, including the MQXQH; None if the message is stored in parts."""
 
     @property
     def expired(self) -> bool:
-        """Return whether the MQMD.Expiry of the message has run down."""
+        """Whether the message has expired (MQMD.Expiry)."""
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
 
 
 def message_expiry_interval(transmission: Transmission) -> int | None:
-    """Return the Message Expiry Interval of a message as it leaves: what is left of it (MQTT-3.3.2-6); None for none.
-
-    A part of a second counts as one.
-    """
+    """Return the remaining Message Expiry Interval in seconds, rounded up (MQTT-3.3.2-6), or None."""
     left = transmission.seconds_left
     return None if left is None else max(math.ceil(left), 0)
 
 
 def put_time_of(transmission: Transmission) -> float:
-    """Return when a message was put, in seconds since the epoch; 0.0 where nobody says so."""
+    """Return the put time of a message, in seconds since the epoch; 0.0 if unknown."""
     if transmission.put_time:
         return transmission.put_time
     md = transmission.message.md
@@ -125,7 +118,7 @@ def put_time_of(transmission: Transmission) -> float:
 
 
 def _time(date: bytes, time: bytes) -> float:
-    """Return MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) in seconds since the epoch; 0.0 for what is no time."""
+    """Convert MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) to seconds since the epoch; 0.0 if they are invalid."""
     if len(date) != 8 or len(time) != 8 or not (date + time).isdigit():
         return 0.0
     moment = (

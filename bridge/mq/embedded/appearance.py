@@ -1,4 +1,4 @@
-"""How a message on a queue of the embedded queue manager looks to an application that gets it."""
+"""Conversion of stored messages to the MQMD and data that applications get."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from bridge.wire.mq import (
     encode_rfh2,
 )
 
-#: Sets the identifiers of messages behind an MQXQH apart from those that go before it.
+#: Distinguishes the MsgId in the MQMD of an MQXQH from that in the MQMD before the MQXQH.
 _EMBEDDED = 1 << 63
 
 
 class Appearance:
-    """Makes the MQMD and data that applications see, for one queue manager name."""
+    """Creates the MQMD and data that applications get, for one queue manager name."""
 
     def __init__(self, queue_manager_name: str) -> None:
         self._prefix = b"AMQ " + queue_manager_name.encode("ascii")[:12].ljust(12)
 
     def msg_id(self, stored: StoredMessage) -> bytes:
-        """Return MQMD.MsgId: the putter's, or one that the queue manager makes.
+        """Return MQMD.MsgId: the putter's, or a generated one.
 
-        That is `AMQ `, twelve characters of the queue manager's name and eight unique bytes. On a transmission queue the
-        result is that of the MQMD in the MQXQH; the one before the MQXQH has another.
+        A generated MsgId is `AMQ `, twelve characters of the queue manager's name and eight unique bytes. On a transmission
+        queue, the result is the MsgId in the MQXQH, which differs from that in the MQMD before it.
         """
         if stored.msg_id is not None:
             return stored.msg_id
@@ -48,15 +48,15 @@ class Appearance:
         return self.generated(stored.msg_number | _EMBEDDED if embedded else stored.msg_number)
 
     def generated(self, number: int) -> bytes:
-        """Return the identifier that the queue manager makes of a message number."""
+        """Return the identifier generated from a message number."""
         return self._prefix + number.to_bytes(8, "big")
 
     def number_of(self, msg_id: bytes) -> int:
-        """Return the message number that a MsgId is generated of; -1 for another MsgId."""
+        """Return the message number in a generated MsgId, -1 for any other MsgId."""
         return int.from_bytes(msg_id[16:], "big") if msg_id[:16] == self._prefix else -1
 
     def is_matched(self, stored: StoredMessage, msg_id: bytes, correl_id: bytes) -> bool:
-        """Return whether a message has the MsgId and CorrelId asked for; all zero asks for any."""
+        """Return whether a message has this MsgId and CorrelId. Zeros match any."""
         if stored.client_id and stored.queue.is_transmission:
             own_id, own_correlation = self.generated(stored.msg_number), self.msg_id(stored)
         else:
@@ -65,7 +65,7 @@ class Appearance:
         return msg_id in (cmqc.MQMI_NONE, own_id) and correl_id in (cmqc.MQCI_NONE, own_correlation)
 
     def has_msg_id(self, msg_id: bytes) -> Callable[[StoredMessage], bool]:
-        """Return a predicate that does what `is_matched` does for a MsgId alone; a search for one looks at many messages."""
+        """Return a predicate that is equivalent to `is_matched` for a MsgId only, but faster."""
         number = self.number_of(msg_id)
 
         def has_it(stored: StoredMessage) -> bool:
@@ -76,7 +76,7 @@ class Appearance:
         return has_it
 
     def descriptor(self, stored: StoredMessage) -> MQMD:
-        """Return the MQMD of the message itself (the embedded one, where it lies on a transmission queue)."""
+        """Return the MQMD of the message, on a transmission queue the one in the MQXQH."""
         expiry = cmqc.MQEI_UNLIMITED
         if stored.expires_at:
             expiry = max(1, int((stored.expires_at - time.time()) * 10))
@@ -85,31 +85,31 @@ class Appearance:
             md = _with_origin(md, stored.put_time, stored.put_application)
         return msgspec.structs.replace(
             md,
-            # Publications of MQTT clients leave it at MQCCSI_Q_MGR, which is this queue manager's own: UTF-8.
+            # Publications of MQTT clients have MQCCSI_Q_MGR, which is UTF-8 on this queue manager.
             CodedCharSetId=md.CodedCharSetId or CCSID_UTF8,
             MsgId=self.msg_id(stored),
             CorrelId=stored.correl_id if stored.correl_id is not None else md.CorrelId,
             Persistence=cmqc.MQPER_PERSISTENT if stored.persistent else cmqc.MQPER_NOT_PERSISTENT,
-            # "The Priority field retains the value" (MQRC_PRIORITY_EXCEEDS_MAXIMUM), the queue has it with the highest.
+            # "The Priority field retains the value" (MQRC_PRIORITY_EXCEEDS_MAXIMUM), but the queue uses the highest priority.
             Priority=stored.priority if md.Priority <= MAX_PRIORITY else md.Priority,
             Expiry=expiry,
             BackoutCount=stored.backout_count,
         )
 
     def published(self, md: MQMD, msg_id: bytes, put_time: float, application: str | None) -> MQMD:
-        """Return the MQMD of a publication as it comes back to its publisher."""
+        """Return the MQMD that MQPUT of a publication returns."""
         if application is not None:
             md = _with_origin(md, put_time, application)
         return msgspec.structs.replace(md, MsgId=msg_id)
 
     def whole(self, stored: StoredMessage) -> tuple[MQMD, bytes]:
-        """Return MQMD and data with all properties as an RFH2, and without the MQXQH of a transmission queue."""
+        """Return MQMD and data with all properties in an RFH2, and without MQXQH."""
         return with_properties(stored, self.descriptor(stored), True)
 
     def seen(self, stored: StoredMessage, *, properties: bool = False) -> tuple[MQMD, bytes]:
-        """Return MQMD and data as a get returns them.
+        """Return MQMD and data as returned by MQGET.
 
-        `properties` asks for the properties of a publication as an RFH2 also where its putter wrote none
+        `properties` returns the properties of a publication in an RFH2 even if its putter did not write one
         (MQGMO_PROPERTIES_FORCE_MQRFH2).
         """
         md = self.descriptor(stored)
@@ -139,10 +139,7 @@ class Appearance:
 
 
 def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
-    """Return a message as it stands behind an MQXQH, whose MQMD has version 1.
-
-    What version 2 says more stands in an MQMDE before the data.
-    """
+    """Convert a message for an MQXQH, whose MQMD has version 1. An MQMDE before the data contains the fields of version 2."""
     if md.Version == cmqc.MQMD_VERSION_1:
         return md, data
     own = {name: getattr(md, name) for name in ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")}
@@ -156,7 +153,7 @@ def _of_version_1(md: MQMD, data: bytes) -> tuple[MQMD, bytes]:
 
 
 def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
-    """Return an MQMD with origin context: the application that put the message, and the time."""
+    """Return an MQMD with origin context: the putting application and the put time."""
     date, clock = _clock(int(put_time))
     return msgspec.structs.replace(
         md,
@@ -169,15 +166,15 @@ def _with_origin(md: MQMD, put_time: float, application: str) -> MQMD:
 
 @lru_cache(maxsize=16)
 def _clock(seconds: int) -> tuple[bytes, bytes]:
-    """Return seconds since the epoch as `YYYYMMDD` and `HHMMSS`, GMT."""
+    """Convert seconds since the epoch to `YYYYMMDD` and `HHMMSS` in GMT."""
     at = time.gmtime(seconds)
     return time.strftime("%Y%m%d", at).encode(), time.strftime("%H%M%S", at).encode()
 
 
 def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD, bytes]:
-    """Return an MQMD and the data of a message, with an RFH2 for the properties of a publication.
+    """Return MQMD and data of a message, with an RFH2 for the properties of a publication.
 
-    `forced` asks for the RFH2 also if the putter wrote none.
+    `forced` adds the RFH2 even if the putter did not write one.
     """
     message = stored.message
     if isinstance(message, PublicationMessage):
@@ -210,10 +207,7 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
 
 
 def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
-    """Return the RFH2 that the putter wrote, and what follows it.
-
-    The result is None where the RFH2 cannot be read (the message goes as it is).
-    """
+    """Return the putter's RFH2 and the data after it, or None if the RFH2 is malformed."""
     try:
         header = decode_rfh2(message.data, 0, byte_order=byte_order_of(message.md.Encoding, "MQRFH2"))
     except MalformedHeader:

@@ -1,7 +1,7 @@
 """Attributes of queue manager objects: MQSC keywords, valid values, defaults, and PCF selectors.
 
 Source: IBM MQ documentation, "MQSC commands reference" (DEFINE QLOCAL, QALIAS, QREMOTE, TOPIC, SUB; ALTER QMGR). Values
-are stored as MQSC shows them: numbers as int, all others as text.
+are stored as displayed by MQSC: numbers as int, all others as text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Value = str | int
 
 
 class AttributeRefused(ValueError):
-    """A keyword or value that an object does not take; the message says what was expected."""
+    """A keyword or value is invalid for an object. The message contains what was expected."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words; the first is the default unless another is named."""
+    """An attribute whose value is one of several words."""
 
     words: tuple[str, ...]
     default: str
@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Number:
-    """A whole number in a range; some take a word as well."""
+    """An integer attribute with a range, possibly with words as additional values."""
 
     low: int
     high: int
@@ -60,7 +60,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Text:
-    """Text up to a number of characters; `name` holds it to the characters of MQ object names."""
+    """A text attribute with a maximum length. `name` restricts it to the characters of MQ object names."""
 
     length: int
     default: str = ""
@@ -77,7 +77,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of objects, held as MQSC shows them: with commas, which no name has, between them."""
+    """A list of object names, stored as displayed by MQSC: separated by commas, which names do not contain."""
 
     default: str = ""
 
@@ -92,7 +92,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Words:
-    """Some of a few words, each once, held with commas between them in the order of `words`."""
+    """A set of words, stored in the order of `words` and separated by commas."""
 
     words: tuple[str, ...]
     default: str
@@ -112,7 +112,7 @@ MQ_OBJECT_NAME_LENGTH = 48
 
 
 def invalid_name_character(name: str) -> str | None:
-    """Return the first character of `name` that no MQ object name has, or None."""
+    """Return the first character of `name` that is invalid in MQ object names, or None."""
     return next((character for character in name if character not in NAME_CHARACTERS), None)
 
 
@@ -131,15 +131,15 @@ _OFF_ON = Choice(("OFF", "ON"), "OFF")
 _NO_EVENT = Choice(("DISABLED", "ENABLED"), "DISABLED")
 _MONITORING = Choice(("QMGR", "OFF", "ON"), "QMGR")
 _PROPCTL = Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT")
-#: Of every kind of queue. Bindings and responses are what the one queue manager there is makes of them.
+#: Attributes of all kinds of queues.
 _ANY_QUEUE: dict[str, Attribute] = {
     "DEFBIND": Choice(("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
     "DEFPRESP": Choice(("SYNC", "ASYNC"), "SYNC"),
     "SCOPE": Choice(("QMGR",), "QMGR"),
     "CUSTOM": Text(128),
 }
-#: What is kept and shown, as programs that define queues set it; nothing follows from it, for the embedded queue
-#: manager raises no events, starts no programs and gathers no statistics.
+#: Attributes that are stored and displayed for compatibility but have no effect: the embedded queue manager has no events,
+#: triggers or statistics.
 _WITHOUT_EFFECT: dict[str, Attribute] = {
     "ACCTQ": _MONITORING,
     "DEFREADA": Choice(("NO", "YES", "DISABLED"), "NO"),
@@ -235,7 +235,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         **_ANY_QUEUE,
     },
     "NAMELIST": {"DESCR": _DESCR, "NAMES": Names()},
-    #: telemetry channels, CHLTYPE(MQTT): there are no others
+    #: telemetry channels, CHLTYPE(MQTT)
     "CHANNEL": {
         "BACKLOG": Number(1, 65_535, 4_096),
         "DESCR": _DESCR,
@@ -250,7 +250,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "TRPTYPE": Choice(("TCP",), "TCP"),
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
-    #: server-connection channels, CHLTYPE(SVRCONN); the stand-in of the tests connects by them, without HBINT and MCAUSER
+    #: server-connection channels, CHLTYPE(SVRCONN), used by the tests' stand-in for IBM MQ, without HBINT and MCAUSER
     "SVRCONN": {
         "DESCR": _DESCR,
         "HBINT": Number(0, 999_999, 300),
@@ -297,7 +297,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     },
 }
 
-#: A model queue has what the queues made of it will have, and says of which kind they are.
+#: A model queue has the attributes of its dynamic queues, and the type of these (DEFTYPE).
 ATTRIBUTES["QMODEL"] = ATTRIBUTES["QLOCAL"] | {"DEFTYPE": Choice(("TEMPDYN", "PERMDYN"), "TEMPDYN")}
 
 #: Model queues that every queue manager has.
@@ -316,7 +316,7 @@ SERVER_CHANNELS = ("SYSTEM.DEF.SVRCONN", "SYSTEM.AUTO.SVRCONN")
 #: Namelists that every queue manager has.
 NAMELISTS: dict[str, dict[str, Value]] = {"SYSTEM.DEFAULT.NAMELIST": {}}
 
-#: Keywords that MQSC knows under two names.
+#: Synonyms of MQSC keywords.
 SYNONYMS = {
     "DESCRIPTION": "DESCR",
     "TARGQ": "TARGET",
@@ -325,7 +325,7 @@ SYNONYMS = {
     "SUBNAME": "SUB",
 }
 
-#: What SYSTEM.BASE.TOPIC says where no administrative topic object says otherwise.
+#: Attributes of SYSTEM.BASE.TOPIC, the defaults for all topics.
 BASE_TOPIC: dict[str, Value] = {
     "PUB": "ENABLED",
     "SUB": "ENABLED",
@@ -341,12 +341,12 @@ BASE_TOPIC: dict[str, Value] = {
 }
 
 
-#: When an object was made and altered last; nobody sets them.
+#: Times of creation and last change, which commands cannot set.
 STAMPS = ("CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
 
 
 def stamps(seconds: float) -> dict[str, Value]:
-    """Return the STAMPS of an object made at a time, in seconds since the epoch."""
+    """Return the STAMPS of an object created at a time, in seconds since the epoch."""
     made = time.localtime(seconds)
     date, clock = time.strftime("%Y-%m-%d", made), time.strftime("%H.%M.%S", made)
     return {"CRDATE": date, "CRTIME": clock, "ALTDATE": date, "ALTTIME": clock}
@@ -365,25 +365,25 @@ def read(kind: str, keyword: str, text: str) -> Value:
     return attribute.read(keyword, text)
 
 
-#: Length of a text that is as long as its value.
+#: Length of a text attribute that is not padded.
 VARIABLE = -1
 
 
 @dataclass(frozen=True)
 class Selector:
-    """One attribute: its MQSC keyword and its number."""
+    """An attribute: its MQSC keyword and its PCF selector."""
 
     keyword: str
     number: int
-    #: what MQSC's words are as numbers; a number that has none stands for itself
+    #: the numbers of MQSC words
     words: Mapping[str, int] = field(default_factory=dict)
-    #: bytes of a text or byte string, VARIABLE, or 0 of an integer
+    #: length in bytes of a text or byte string; VARIABLE; or 0 for an integer
     length: int = 0
-    #: a byte string, hexadecimal in MQSC
+    #: a byte string, which is hexadecimal in MQSC
     binary: bool = False
-    #: it is always that, and can be set to nothing else
+    #: the constant value of an attribute that cannot be set
     fixed: Value | None = None
-    #: a list of names, each of that length
+    #: a list of names, each padded to `length`
     listed: bool = False
 
     def integer(self, value: Value) -> int:
@@ -391,7 +391,7 @@ class Selector:
         return self.words[value] if isinstance(value, str) else value
 
     def characters(self, value: Value) -> bytes:
-        """Return the characters of a text, or of each name, with blanks up to the length of the attribute."""
+        """Return a text, or each name, padded with blanks to the length of the attribute."""
         if self.listed:
             return b"".join(name.ljust(self.length) for name in _names(value))
         encoded = str(value).encode()
@@ -408,7 +408,7 @@ class Selector:
         return MQCFIN(self.number, self.integer(value))
 
     def word(self, number: int) -> str:
-        """Return a number as MQSC writes it. Raises AttributeRefused for a number that is no value of the attribute."""
+        """Return the MQSC word for a number. Raises AttributeRefused if the number is invalid."""
         for word, value in self.words.items():
             if value == number:
                 return word
@@ -421,7 +421,7 @@ def _names(value: Value) -> list[bytes]:
     return [name.encode() for name in str(value).split(",")] if value else []
 
 
-#: Attributes that are numbers, a few of which MQSC calls by a word.
+#: Integer attributes for which MQSC has words for some values only.
 _NUMBERS_WITH_WORDS = frozenset(("DEFPRTY", "EXPIRY", "MARKINT", "MAXPROPL"))
 
 
@@ -583,7 +583,7 @@ _QUEUE_MANAGER = (
     _always("CHAD", cmqc.MQIA_CHANNEL_AUTO_DEF, 0),
     Selector("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, {"ENABLED": cmqcfc.MQCHLA_ENABLED}, fixed=cmqcfc.MQCHLA_ENABLED),
     _always("CONNAUTH", cmqc.MQCA_CONN_AUTH, "SYSTEM.DEFAULT.AUTHINFO.IDPWOS", 48),
-    # There are no channels, clusters, exits, traces and logs of this queue manager to say more of.
+    # This queue manager has no message channels, clusters, exits, traces or logs that these could configure.
     _always("ACCTINT", cmqc.MQIA_ACCOUNTING_INTERVAL, 1_800),
     _always("ACTIVREC", cmqc.MQIA_ACTIVITY_RECORDING, cmqc.MQMON_OFF),
     _always("ACTVTRC", cmqc.MQIA_ACTIVITY_TRACE, cmqc.MQMON_OFF),
@@ -689,14 +689,14 @@ _BY_NUMBER = {kind: {one.number: one for one in row} for kind, row in SELECTORS.
 
 
 def selector(kind: str, number: int) -> Selector | None:
-    """Return the attribute with a number, of a kind of object (QLOCAL, QMGR, TOPIC …); None where the kind has none such."""
+    """Return the attribute with this PCF selector of a kind of object (QLOCAL, QMGR, TOPIC …), or None."""
     return _BY_NUMBER[kind].get(number)
 
 
 def values(kind: str, shown: Mapping[str, Value], *, wanted: Iterable[int] | None = None) -> dict[int, PCFParameter]:
-    """Return the attributes that an object shows under their MQSC keywords, as PCF parameters by number.
+    """Convert the attributes of an object, by MQSC keyword, to PCF parameters by selector.
 
-    `wanted` restricts them; an attribute that the object has not (CURDEPTH of an alias) is left out.
+    `wanted` restricts them to these selectors. Attributes that the object does not have (CURDEPTH of an alias) are omitted.
     """
     row = SELECTORS[kind] if wanted is None else [_BY_NUMBER[kind][number] for number in wanted]
     found: dict[int, PCFParameter] = {}

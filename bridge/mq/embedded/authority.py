@@ -22,7 +22,7 @@ from bridge.mq.mqi import MQError
 from bridge.security.privileged import ADMINISTRATORS, NOBODY, as_mq_has_it, groups_of, user_of_this_process
 from bridge.wire import cmqc, cmqcfc
 
-#: AUTHADD and AUTHRMV of SET AUTHREC: what applications ask for by the MQI
+#: AUTHADD and AUTHRMV keywords of SET AUTHREC for MQI calls
 MQI = {
     "ALTUSR": cmqcfc.MQAUTH_ALT_USER_AUTHORITY,
     "BROWSE": cmqcfc.MQAUTH_BROWSE,
@@ -39,7 +39,7 @@ MQI = {
     "SETID": cmqcfc.MQAUTH_SET_IDENTITY_CONTEXT,
     "SUB": cmqcfc.MQAUTH_SUBSCRIBE,
 }
-#: by commands
+#: AUTHADD and AUTHRMV keywords of SET AUTHREC for commands
 ADMIN = {
     "CHG": cmqcfc.MQAUTH_CHANGE,
     "CLR": cmqcfc.MQAUTH_CLEAR,
@@ -50,7 +50,7 @@ ADMIN = {
 }
 WORDS = MQI | ADMIN | {"CRT": cmqcfc.MQAUTH_CREATE, "SYSTEM": cmqcfc.MQAUTH_SYSTEM}
 NUMBERS = {number: word for word, number in WORDS.items()}
-#: words that stand for many, and their numbers
+#: collective keywords: their numbers, and the authorities that they include
 COLLECTIVE = {
     "ALL": (cmqcfc.MQAUTH_ALL, frozenset((*MQI.values(), *ADMIN.values()))),
     "ALLADM": (cmqcfc.MQAUTH_ALL_ADMIN, frozenset(ADMIN.values())),
@@ -59,7 +59,7 @@ COLLECTIVE = {
 }
 ALL = COLLECTIVE["ALL"][1]
 
-#: OBJTYPE, and the MQOT_ that it is
+#: MQOT_ numbers of OBJTYPE values
 OBJECT_TYPES = {
     "AUTHINFO": cmqc.MQOT_AUTH_INFO,
     "CHANNEL": cmqc.MQOT_CHANNEL,
@@ -74,26 +74,26 @@ OBJECT_TYPES = {
     "SERVICE": cmqc.MQOT_SERVICE,
     "TOPIC": cmqc.MQOT_TOPIC,
 }
-#: PRINCIPAL and GROUP, and the MQZAET_ that each is
+#: MQZAET_ numbers of PRINCIPAL and GROUP
 ENTITY_TYPES = {"PRINCIPAL": cmqc.MQZAET_PRINCIPAL, "GROUP": cmqc.MQZAET_GROUP}
 
 
 def spread(number: int) -> frozenset[int] | None:
-    """Return the authorities that a PCF number stands for, one or many; None for a number that is no authority."""
+    """Return the authorities that a PCF number represents, None if the number is not an authority."""
     for collective, authorities in COLLECTIVE.values():
         if number == collective:
             return authorities
     return frozenset((number,)) if number in NUMBERS else None
 
 
-#: Kind of the rows that keep the records.
+#: The kind of the rows that store the records.
 KIND = "AUTHREC"
-#: The signs of generic profiles, from the least generic to the most; NUL stands for `**`.
+#: Wildcards of generic profiles by genericity. NUL represents `**`.
 _GENERIC = {"?": 1, "*": 2, "\0": 3}
 
 
 class Identity(NamedTuple):
-    """Whose authority over what a record is. Numbers are those of MQOT_ and MQZAET_."""
+    """The object profile and entity of an authority record. Types are MQOT_ and MQZAET_ numbers."""
 
     object_type: int
     profile: str
@@ -102,48 +102,48 @@ class Identity(NamedTuple):
 
 
 class AuthorityRecords:
-    """The authority records of a queue manager: identity -> the MQAUTH_ numbers that are granted."""
+    """The authority records of a queue manager: granted MQAUTH_ numbers by identity."""
 
     def __init__(self) -> None:
         self.granted: dict[Identity, frozenset[int]] = {}
-        #: another number after each change
+        #: incremented by each change
         self.version = 0
 
     def restore(self, attributes: dict[str, Any]) -> None:
-        """Take a record over as it was kept on disk."""
+        """Restore a record from disk."""
         self.grant(Identity(*attributes["identity"]), attributes["authorities"])
 
     def grant(self, identity: Identity, authorities: Iterable[int]) -> None:
-        """Let a record say so at once, and only until the queue manager ends."""
+        """Set a record immediately, and only in memory."""
         self.granted[identity] = frozenset(authorities)
         self.version += 1
 
     def put(self, unit: Unit, identity: Identity, authorities: Iterable[int]) -> None:
-        """Let a record say so when the unit of work ends."""
+        """Set a record in a unit of work."""
         granted = frozenset(authorities)
         row = msgspec.json.encode({"identity": list(identity), "authorities": sorted(granted)}).decode()
         unit.changes.definitions.append((KIND, _key(identity), row))
         unit.changes.effects.append(lambda: self.grant(identity, granted))
 
     def remove(self, unit: Unit, identity: Identity) -> None:
-        """Let a record be gone when the unit of work ends."""
+        """Remove a record in a unit of work."""
         unit.changes.definitions.append((KIND, _key(identity), None))
         unit.changes.effects.append(lambda: self.forget(identity))
 
     def forget(self, identity: Identity) -> None:
-        """Let a record be gone at once, where it is there at all."""
+        """Remove a record immediately, if it exists, and only in memory."""
         self.granted.pop(identity, None)
         self.version += 1
 
     def remove_profile(self, unit: Unit, object_type: int, profile: str) -> None:
-        """Let all records of one profile be gone when the unit of work ends."""
+        """Remove all records of a profile in a unit of work."""
         for identity in [one for one in self.granted if one[:2] == (object_type, profile)]:
             self.remove(unit, identity)
 
     def altered(
         self, unit: Unit, identity: Identity, added: frozenset[int], removed: frozenset[int] = frozenset()
     ) -> None:
-        """Let a record, possibly a new one, have more authorities and fewer when the unit of work ends."""
+        """Add and remove authorities of a record, which may be new, in a unit of work."""
         held = self.granted.get(identity)
         authorities = ((held or frozenset()) - removed) | added
         if authorities != held:
@@ -155,18 +155,18 @@ def _key(identity: Identity) -> str:
 
 
 def specificity(profile: str) -> tuple[int, ...]:
-    """Return a key by which, of the profiles that cover a name, the most specific is the least.
+    """Return a sort key for the profiles that match a name, the most specific first.
 
-    Character by character from the left, `?` is more generic than a letter, `*` than `?`, and `**` than `*`.
+    Profiles are compared from left to right: a letter is more specific than `?`, `?` than `*`, and `*` than `**`.
     """
     return (*(_GENERIC.get(sign, 0) for sign in profile.replace("**", "\0")), len(_GENERIC) + 1)
 
 
 def covers(profile: str, name: str) -> bool:
-    """Return whether a profile is about an object.
+    """Return whether a profile matches the name of an object.
 
-    `?` is one character, `*` any number of them in one qualifier (the text between two dots), `**` any number of
-    qualifiers.
+    `?` matches one character, `*` any number of characters in one qualifier (the text between two dots), and `**` any number
+    of qualifiers.
     """
     return _is_like(
         profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same)
@@ -174,7 +174,7 @@ def covers(profile: str, name: str) -> bool:
 
 
 def is_about(profile: str, asked: str) -> bool:
-    """Return whether a profile is about the name asked for; a name with `*` at its end asks for all that begin so."""
+    """Return whether a profile matches the name in an inquiry. A name that ends in `*` selects profiles by prefix."""
     return covers(profile, asked) or (asked.endswith("*") and profile.startswith(asked[:-1]))
 
 
@@ -183,9 +183,9 @@ def _same(one: str, character: str) -> bool:
 
 
 def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same: Callable[[str, str], bool]) -> bool:
-    """Return whether items are like a pattern, in which one sign stands for any number of them.
+    """Return whether items match a pattern, in which `any_number` matches any number of items.
 
-    Only the last such sign is ever tried again, so that no profile takes longer than its length times the name's.
+    Backtracking to the last wildcard only limits the time to the product of both lengths.
     """
     at = begin = 0
     resume: int | None = None
@@ -206,12 +206,12 @@ def _is_like(pattern: Sequence[str], items: Sequence[str], any_number: str, same
 
 log = logging.getLogger(__name__)
 
-#: Answers remembered before all are forgotten, and the longest topic string of one that is.
+#: The maximum number of cached decisions, after which the cache is cleared, and the maximum length of a cached topic string.
 REMEMBERED = 65_536
 _REMEMBERED_LENGTH = 256
 _QUEUE, _TOPIC, _QUEUE_MANAGER = cmqc.MQOT_Q, cmqc.MQOT_TOPIC, cmqc.MQOT_Q_MGR
 _KINDS = {number: word.lower() for word, number in OBJECT_TYPES.items()} | {_QUEUE_MANAGER: "queue manager"}
-#: MQOO_ options, and the authority that one of them asks for: of the alternate user where there is one
+#: authorities required by MQOO_ options, of the alternate user if there is one
 _OPEN = (
     (cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, "GET"),
     (cmqc.MQOO_BROWSE, "BROWSE"),
@@ -219,16 +219,16 @@ _OPEN = (
     (cmqc.MQOO_INQUIRE, "INQ"),
     (cmqc.MQOO_SET, "SET"),
 )
-#: of the connection's own user, always
+#: context authorities required by MQOO_ options, always of the connection's user
 _CONTEXT = (
     (cmqc.MQOO_PASS_IDENTITY_CONTEXT, "PASSID"),
     (cmqc.MQOO_PASS_ALL_CONTEXT, "PASSALL"),
     (cmqc.MQOO_SET_IDENTITY_CONTEXT, "SETID"),
     (cmqc.MQOO_SET_ALL_CONTEXT, "SETALL"),
 )
-#: contexts that the queue manager is asked for as well
+#: context options that also require an authority for the queue manager
 _SETS_CONTEXT = cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_SET_ALL_CONTEXT
-#: MQPMO_ option of an MQPUT1 -> the MQOO_ option that an MQOPEN would have
+#: the MQOO_ equivalents of MQPMO_ options of MQPUT1
 _OPTIONS_OF_PUT1 = {
     cmqc.MQPMO_PASS_IDENTITY_CONTEXT: cmqc.MQOO_PASS_IDENTITY_CONTEXT,
     cmqc.MQPMO_PASS_ALL_CONTEXT: cmqc.MQOO_PASS_ALL_CONTEXT,
@@ -239,14 +239,14 @@ _OPTIONS_OF_PUT1 = {
 
 
 def open_options(put_options: int) -> int:
-    """Return the open options of an MQPUT1, by its MQPMO options."""
+    """Return the open options that are equivalent to the MQPMO options of an MQPUT1."""
     return cmqc.MQOO_OUTPUT | sum(opens for puts, opens in _OPTIONS_OF_PUT1.items() if put_options & puts)
 
 
 class AuthorizationService:
-    """Asks the authority records. Call it with the queue manager's lock held; checks raise MQRC_NOT_AUTHORIZED.
+    """Checks authorities. Call it with the queue manager's lock held. Checks raise MQError (MQRC_NOT_AUTHORIZED).
 
-    Whoever is refused stands in the log, with the object and the authority.
+    Failed checks are logged with the user, object and authority.
     """
 
     def __init__(self, queue_manager: str, records: AuthorityRecords, topics: TopicTree) -> None:
@@ -257,12 +257,12 @@ class AuthorizationService:
         self.refresh()
 
     def refresh(self) -> None:
-        """Do REFRESH SECURITY: learn anew which user is in which group."""
+        """Discard the cached groups of users (REFRESH SECURITY)."""
         self._groups: dict[str, frozenset[str]] = {}
         self._learn()
 
     def _learn(self) -> None:
-        """Forget all answers, and index the records anew."""
+        """Clear cached decisions and rebuild the index of the records."""
         #: object type, entity type, entity -> (profile, authorities), the most specific profile first
         self._index: dict[tuple[int, int, str], list[tuple[str, frozenset[int]]]] = {}
         for identity, granted in sorted(self._records.granted.items(), key=lambda one: specificity(one[0].profile)):
@@ -279,11 +279,11 @@ class AuthorizationService:
     # Users -----------------------------------------------------------------------------------------------------------
 
     def knows(self, user: str) -> bool:
-        """Return whether the groups of a user are remembered; else to ask anything about the user may take long."""
+        """Return whether the groups of a user are cached. If not, checks of the user may block."""
         return user in self._groups
 
     def groups(self, user: str) -> frozenset[str]:
-        """Return the groups of a user as `groups_of` does, and remember them; any thread may ask, without the lock."""
+        """Return the groups of a user and cache them. Callable on any thread without the lock. See `groups_of`."""
         found = self._groups.get(user)
         if found is None:
             if len(self._groups) >= REMEMBERED:
@@ -292,11 +292,11 @@ class AuthorizationService:
         return found
 
     def is_administrator(self, user: str | None) -> bool:
-        """Return whether a user may do everything, commands included."""
+        """Return whether a user has all authorities, including those for commands."""
         return user is None or user in (self._administrator, ADMINISTRATORS) or ADMINISTRATORS in self.groups(user)
 
     def _granted(self, user: str, object_type: int, name: str) -> frozenset[int]:
-        """Return a user's authorities for an object: of the user's own records and those of each group, the most specific."""
+        """Return a user's authorities for an object: the union of the most specific records of the user and each group."""
         entities = [(ENTITY_TYPES["PRINCIPAL"], user), *((ENTITY_TYPES["GROUP"], one) for one in self.groups(user))]
         granted: frozenset[int] = frozenset()
         for entity in entities:
@@ -304,7 +304,7 @@ class AuthorizationService:
             granted |= next((authorities for profile, authorities in records if covers(profile, name)), frozenset())
         return granted
 
-    # Questions -------------------------------------------------------------------------------------------------------
+    # Checks ----------------------------------------------------------------------------------------------------------
 
     def check(self, user: str | None, object_type: int, name: str, *authorities: str) -> None:
         """Check that a user has authorities for an object."""
@@ -315,7 +315,7 @@ class AuthorizationService:
         self._demand(user, f"{_KINDS[object_type]} {name}", [one for one in authorities if WORDS[one] not in granted])
 
     def check_topic(self, user: str | None, topic: str, *authorities: str) -> None:
-        """Check that a user has authorities for a topic string: any topic object at or above it may grant them."""
+        """Check that a user has authorities for a topic string, granted by any topic object at or above it."""
         if user is None or not authorities or self.is_administrator(user):
             return
         self._up_to_date()
@@ -332,7 +332,7 @@ class AuthorizationService:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def may_publish(self, user: bytes, topic: str) -> bool:
-        """Return whether the client of an MQMD.UserIdentifier may publish to a topic string, and remember the answer."""
+        """Return whether a client with this MQMD.UserIdentifier may publish to a topic string, and cache the result."""
         self._up_to_date()
         answer = self._publishers.get((user, topic))
         if answer is None:
@@ -348,13 +348,13 @@ class AuthorizationService:
         return answer
 
     def check_putting(self, user: bytes, queue: str) -> None:
-        """Check that the client of an MQMD.UserIdentifier may put to a queue."""
+        """Check that a client with this MQMD.UserIdentifier may put to a queue."""
         self.check(user.decode("utf-8", "replace") or NOBODY, _QUEUE, queue, "PUT")
 
     def connecting(self, user: str | None, identifier: str) -> None:
-        """Check that a user may connect to the queue manager (MQCONN), and have that MQMD.UserIdentifier.
+        """Check that a user may connect to the queue manager (MQCONN) and use an MQMD.UserIdentifier.
 
-        An administrator's identifier is for administrators, also where it is what is left of a longer name.
+        Only administrators may use an administrator's identifier, even if it is a longer name after truncation.
         """
         self.check(user, _QUEUE_MANAGER, self._name, "CONNECT")
         if not self.is_administrator(user) and self.is_administrator(as_mq_has_it(identifier)):
@@ -363,26 +363,26 @@ class AuthorizationService:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 
     def _acting(self, user: str | None, alternate: str | None) -> str | None:
-        """Return the user whose authority a call asks for; `alternate` is None where the call names no alternate user."""
+        """Return the user whose authorities apply to a call. `alternate` is None if it does not use an alternate user."""
         if alternate is None:
             return user
         self.check(user, _QUEUE_MANAGER, self._name, "ALTUSR")
         return alternate.strip() or NOBODY
 
     def _setting_context(self, user: str | None, options: int) -> list[str]:
-        """Check the context authorities that options need for the queue manager; return those needed for an object."""
+        """Check the context authorities that options require for the queue manager. Return those required for an object."""
         set_context = [word for option, word in _CONTEXT if options & option & _SETS_CONTEXT]
         self.check(user, _QUEUE_MANAGER, self._name, *set_context)
         return [word for option, word in _CONTEXT if options & option]
 
     def opening_own(self, user: str | None, options: int) -> None:
-        """Check the authorities for MQOPEN of a dynamic queue by its creator: those of contexts, for the queue manager."""
+        """Check the authorities for MQOPEN of a dynamic queue by its creator: context authorities for the queue manager."""
         self._setting_context(user, options)
 
     def opening(
         self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str
     ) -> None:
-        """Check the authorities for MQOPEN and MQPUT1 of a queue or the queue manager: those of MQOO options, and `more`."""
+        """Check the authorities for MQOPEN and MQPUT1 of a queue or the queue manager: those for MQOO options, and `more`."""
         acting = self._acting(user, alternate)
         self.check(acting, object_type, name, *(word for mask, word in _OPEN if options & mask), *more)
         self.check(user, object_type, name, *self._setting_context(user, options))
@@ -396,7 +396,7 @@ class AuthorizationService:
     def subscribing(self, user: str | None, alternate: str | None, topic: str, authority: str, queue: str) -> None:
         """Check the authorities for MQSUB: SUB or RESUME for the topic string, and PUT for the destination.
 
-        `queue` is the queue that the caller opened as destination, blank for a managed one.
+        `queue` is the destination queue that the caller has opened; blank for a managed destination.
         """
         acting = self._acting(user, alternate)
         self.check_topic(acting, topic, authority)
@@ -408,6 +408,6 @@ class AuthorizationService:
         self.check_topic(user, topic, *self._setting_context(user, cmqc.MQOO_SET_IDENTITY_CONTEXT))
 
     def administering(self, user: str | None, command: str) -> None:
-        """Check that a user is an administrator: the rule for MQSC commands, and PCF commands without a rule of their own."""
+        """Check that a user is an administrator, which MQSC commands and most PCF commands require."""
         if not self.is_administrator(user):
             self._demand(str(user), f"command {command}", [f"member of group {ADMINISTRATORS}"])

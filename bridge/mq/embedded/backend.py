@@ -54,7 +54,7 @@ from bridge.wire.mq import MQMD
 
 
 def expire(queue_manager: QueueManager) -> None:
-    """Remove what has expired, also where nobody gets or browses: on queues of clients that are away, and retained."""
+    """Remove expired messages, retained publications and subscriptions, including those that no application accesses."""
     now = time.time()
     with queue_manager.lock:
         unit = Unit()
@@ -76,28 +76,28 @@ def expire(queue_manager: QueueManager) -> None:
 
 log = logging.getLogger(__name__)
 
-#: Looks at levels of the topic tree in one turn of the event loop, and those of one client before the next has its turn.
+#: The maximum number of visited topic levels in one iteration of the event loop, and of one client before the next one.
 LOOKS_AT_A_TURN, LOOKS_OF_A_CLIENT = 10_000, 2_000
 
-#: A subscription, and what is left of the walk along the retained publications that it names.
+#: A subscription, and the iterator over its remaining retained publications.
 Waiting: TypeAlias = tuple[Subscription, Iterator[str | None]]
 
 
 class Beginnings:
-    """The new subscriptions of clients for which not all retained publications are put yet; all on one event loop."""
+    """Replay of retained messages to clients' new subscriptions, in slices on the event loop."""
 
     def __init__(self, queue_manager: QueueManager, loop: asyncio.AbstractEventLoop) -> None:
         self._queue_manager = queue_manager
         self._loop = loop
         self._waiting: dict[str, deque[Waiting]] = {}
-        #: of this turn of the event loop
+        #: remaining visits in this iteration of the event loop
         self._looks = float(LOOKS_AT_A_TURN)
         self._scheduled = False
 
     def put(self, work: Unit, subscription: Subscription) -> list[Waiting]:
-        """Put retained publications in the unit of work that makes a subscription, as many as this turn allows.
+        """Put retained publications in the unit of work that creates a subscription, as many as this iteration allows.
 
-        Returns what is to be added when the subscription is made, if there may be more.
+        If there may be more, return the argument for `add` when the subscription exists.
         """
         topics = self._queue_manager.retained.named_by(subscription)
         if self._looks:
@@ -106,7 +106,7 @@ class Beginnings:
         return [] if self._looks else [(subscription, topics)]
 
     def add(self, client_id: str, waiting: list[Waiting]) -> None:
-        """Put the rest for new subscriptions of a client in turns to come."""
+        """Put the remaining retained publications for a client's new subscriptions in later iterations."""
         if waiting:
             self._waiting.setdefault(client_id, deque()).extend(waiting)
             self._schedule()
@@ -132,11 +132,11 @@ class Beginnings:
                 if left:
                     mine.popleft()
                 if mine:
-                    self._waiting[client_id] = mine  # behind the others
+                    self._waiting[client_id] = mine  # at the end
             if work.empty:
                 self._schedule()
             else:
-                # The next turn waits for the disk, so that what is put does not pile up before it.
+                # Continue after the commit, so that puts do not accumulate.
                 self._scheduled = True
                 work.done = self._go_on
                 self._queue_manager.recovery_log.submit(work)
@@ -145,9 +145,9 @@ class Beginnings:
         self._loop.call_soon(self._turn)
 
     def _put(self, work: Unit, subscription: Subscription, topics: Iterator[str | None], looks: float) -> float:
-        """Return the looks that are left; more than 0 when the subscription has all it begins with."""
+        """Return the remaining visits, more than 0 if the replay for the subscription is complete."""
         if self._queue_manager.topics.subscriptions.get(subscription.name) is not subscription:
-            return looks  # it has ended meanwhile, or was made anew
+            return looks  # the subscription was removed or replaced
         try:
             with whole(work):
                 return self._queue_manager.put_retained(work, subscription, topics, looks)
@@ -160,19 +160,19 @@ _DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
 
 
 class SessionRecords:
-    """The records, as the telemetry service's backend writes them."""
+    """Session records of the telemetry service."""
 
     def __init__(self, queue_manager: QueueManager, application_name: str) -> None:
         self._queue_manager = queue_manager
         self._application_name = application_name
-        #: how often each record was written
+        #: number of writes, by record name
         self._sequences: dict[str, int] = {}
 
     def load(self) -> list[StateRecord]:
-        """Return the records of all sessions. Raises MQError for one that cannot be read.
+        """Return the records of all sessions. Raises MQError if a record cannot be read.
 
-        What applications have put on their queue goes to the dead-letter queue: nobody could take it away before the start.
-        The messages of a bridge that has this queue manager as its own, but runs elsewhere, are its business.
+        Messages that applications have put on the queue are dead-lettered, because they would prevent every start. Messages
+        of a bridge that uses this queue manager from elsewhere are ignored.
         """
         queue_manager = self._queue_manager
         states = queue_manager.states
@@ -191,14 +191,14 @@ class SessionRecords:
         return records
 
     def _dead_letter(self, stored: StoredMessage) -> None:
-        """Move a message that is no record in force to the dead-letter queue, and say so; what cannot be moved stays."""
+        """Move a message that is not a current record to the dead-letter queue, if possible, and log it."""
         queue_manager, work = self._queue_manager, Unit()
         msg_id, name = queue_manager.appearance.msg_id(stored), queue_manager.attributes["DEADQ"]
 
         def ended(reason: int) -> None:
             log.error(
                 "MQB3105E %s %s (MsgId %s) %s; the bridge goes on",
-                # The row of the log that removed a record may be lost with a database that had to be salvaged.
+                # Salvage may have lost the row of the log that removed a record.
                 "a replaced record on" if stored.client_id else "a message that an application has put on",
                 STATE_QUEUE,
                 msg_id.hex().upper(),
@@ -214,14 +214,14 @@ class SessionRecords:
         queue_manager.recovery_log.submit(work)
 
     def save(self, work: Unit, key: StateKey, record: StateRecord | None) -> None:
-        """Replace a record in a unit of work; None removes it."""
+        """Replace a record in a unit of work. None removes it."""
         queue_manager, name = self._queue_manager, _name(key)
         if record is None:
             self._sequences.pop(name, None)
             work.changes.latest.append((queue_manager.states, name, None))
             return
         queue = queue_manager.queues[STATE_QUEUE]
-        # The entry is made again, so that it shares its key with the message.
+        # Insert the entry again, so that it shares its key with the message.
         sequence = self._sequences[name] = self._sequences.pop(name, 0) + 1
         stored = StoredMessage(
             queue,
@@ -240,17 +240,16 @@ class SessionRecords:
 
 
 def _name(key: StateKey) -> str:
-    """Return the name of a record among those of the queue manager."""
+    """Return the name of a record in the queue manager's map of records."""
     return f"{key.side}:{key.queue}{':' if key.queue else ''}{key.client_id}"
 
 
 def refusal_to_receive(
     queue_manager: QueueManager, transmission_queue: str, user: str, topic_filter: str | None = None
 ) -> int:
-    """Return MQRC_NONE where messages may be put on the transmission queue for a client, else the reason.
+    """Return MQRC_NONE if messages may be put on the transmission queue for a client, otherwise the reason code.
 
-    Where `topic_filter` is given, the messages are those of a subscription with it. The log of the authorization
-    service has the rest.
+    `topic_filter` also checks a subscription to it. The authorization service logs the details.
     """
     if queue_manager.authorization is None:
         return cmqc.MQRC_NONE
@@ -276,13 +275,13 @@ def subscribe(
     durable: bool,
     user: str,
 ) -> Subscription:
-    """Make or alter a subscription in a unit of work. Raises MQError."""
+    """Create or alter a subscription in a unit of work. Raises MQError."""
     name = subscription_name(client_id, request.topic_filter)
     topic_filter = topic_string(client_id, request.topic_filter)
     check_topic_string(topic_filter)
     taken = queue_manager.topics.subscriptions.get(name)
     if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
-        # Client `a` and filter `b:c` make the same name as client `a:b` and filter `c`.
+        # Client `a` with filter `b:c` and client `a:b` with filter `c` have the same name.
         raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
     if refused := refusal_to_receive(queue_manager, transmission_queue.name, user, topic_filter):
         raise MQError(refused, name)
@@ -310,7 +309,7 @@ def subscribe(
 
 
 def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_filter: str) -> None:
-    """Remove a subscription in a unit of work; one that the client does not have is no error."""
+    """Remove a subscription in a unit of work, if the client has it."""
     name = subscription_name(client_id, topic_filter)
     held = queue_manager.topics.subscriptions.get(name)
     if held is not None and held.client_id == client_id:
@@ -318,7 +317,7 @@ def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_f
 
 
 def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription]:
-    """Return the subscriptions of all clients and shares; a share has its remote queue manager for a client identifier."""
+    """Return the subscriptions of all clients, and shared ones with their remote queue manager as client identifier."""
     found = []
     with queue_manager.lock:
         for subscription in queue_manager.topics.subscriptions.values():
@@ -341,7 +340,7 @@ T = TypeVar("T")
 
 
 def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMessage, reply_to: tuple[str, str]) -> None:
-    """Put a client's answer to a request. Raises MQError."""
+    """Put a client's reply to a request. Raises MQError."""
     destination = queue_manager.resolve(*reply_to)
     if destination.queue is None:
         raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} leads to a topic")
@@ -354,10 +353,10 @@ def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMess
 def unretainable(
     queue_manager: QueueManager, message: PublicationMessage, asked: int, most_of_user: int, most_in_total: int
 ) -> int:
-    """Return the reason why a publication of a client cannot be retained, or MQRC_NONE.
+    """Return the reason code why a publication of a client cannot be retained, or MQRC_NONE.
 
-    `asked` is the size of the retained publications before it in the same unit of work. A publication that takes no more
-    than the one it replaces is always accepted.
+    `asked` is the size of the preceding retained publications in the same unit of work. A publication that is not larger than
+    the one that it replaces is always accepted.
     """
     if not message.payload:
         return cmqc.MQRC_NONE
@@ -381,7 +380,7 @@ def divert(
     refusals: dict[int, int],
     diverted: dict[int, int],
 ) -> None:
-    """Put refused publications to the dead-letter queue where their reasons are among `unit.dead_letters`."""
+    """Dead-letter refused publications whose reason codes are in `unit.dead_letters`."""
     for index, reason in list(refusals.items()):
         if reason not in unit.dead_letters:
             continue
@@ -403,16 +402,16 @@ def divert(
             diverted[index] = reason
 
 
-#: Seconds between looks for messages and subscriptions that have expired (IBM MQ: EXPRYINT).
+#: Interval between scans for expired messages and subscriptions, in seconds (IBM MQ: EXPRYINT).
 EXPIRY_INTERVAL = 10.0
-#: Subscriptions of a resumed session that are authorized in one turn of the event loop. Each takes about 35 microseconds.
+#: Subscriptions of a resumed session to authorize in one iteration of the event loop. Each takes about 35 microseconds.
 CHECKS_PER_TURN = 100
 
 _STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
 
 
 class EmbeddedBackend:
-    """`bridge.mq.backend.Backend` on an embedded queue manager; call it on the thread of `loop`."""
+    """`bridge.mq.backend.Backend` on an embedded queue manager. Call it on the thread of `loop`."""
 
     hands_over_at_once = True
     outage = False
@@ -429,22 +428,22 @@ class EmbeddedBackend:
     ) -> None:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
-        #: bytes that the retained publications of one user, and of all clients, may take
+        #: limits for the retained publications of one user, and of all clients, in bytes
         self.retained_bytes, self.retained_total = retained_bytes, retained_total
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self.client_names = AS_IS
         self._loop = loop
         self._loop_thread = threading.get_ident()
-        #: one thread, so that answers come in the order asked; it asks the operating system for the groups of users
+        #: one thread that looks up the groups of users in the operating system, so that results arrive in order
         self._asker = ThreadPoolExecutor(1, "groups")
-        #: clients that wait for that
+        #: number of clients that wait for it
         self._asking = 0
         self._consumer: Consumer = lambda _batch: None
-        #: clients whose session has ended while messages for it may be on their way to the disk: the number that the
-        #: messages of the next session come behind
+        #: clients whose session has ended while commits may contain messages for it: the lower bound for message numbers of
+        #: the next session
         self._fences: dict[str, int] = {}
-        #: what is reported after those who await answers have run; None if nobody awaits one
+        #: reports to make after the tasks that await results have run; None if there are no such tasks
         self._after_answers: list[Callable[[], None]] | None = None
         #: the transmission queue, while it is open
         self._taken: Queue | None = None
@@ -459,7 +458,7 @@ class EmbeddedBackend:
 
     @property
     def failures(self) -> Sequence[str]:
-        return ()  # it is not there to fail while the bridge is
+        return ()  # an embedded queue manager cannot fail separately
 
     def count_commits(self) -> Sequence[Commits]:
         commits = self._queue_manager.recovery_log.commits = Commits()
@@ -498,7 +497,7 @@ class EmbeddedBackend:
 
     def _hand_over(self, batch: Sequence[StoredMessage]) -> None:
         if threading.get_ident() != self._loop_thread:
-            # A unit of work of a mapping's thread that needed no write to disk.
+            # A unit of work of a mapping's thread ended without a write to disk.
             self._loop.call_soon_threadsafe(self._hand_over, batch)
             return
         if self._fences:
@@ -518,7 +517,7 @@ class EmbeddedBackend:
             self._after_answers.append(partial(self._consumer, batch))
 
     def _answer(self, future: asyncio.Future[T], result: T) -> None:
-        """Resolve a future. Those who await it run before messages and completions are reported: SUBACK goes out first."""
+        """Resolve a future. Its awaiters run before messages and completions are reported, so that SUBACK is sent first."""
         resolve(future, result)
         if self._after_answers is None:
             self._after_answers = []
@@ -570,7 +569,7 @@ class EmbeddedBackend:
             try:
                 self._do(unit, work, refusals, diverted, unmatched)
             except Exception:
-                # Whatever it is, it is this unit's alone: undone whole, its owner told, everything else goes on.
+                # The error affects only this unit: roll it back, report it to its owner, and continue.
                 log.exception("MQB3206E a unit of work of the telemetry service fails")
                 undo(work)
                 work, refusals = Unit(), {}
@@ -608,7 +607,7 @@ class EmbeddedBackend:
         diverted: dict[int, int],
         unmatched: list[int],
     ) -> None:
-        """Do in `work` what a unit of work asks; publications that are refused are left out and told by `refusals`."""
+        """Execute a unit of the service in `work`. Refused publications are skipped and added to `refusals`."""
         queue_manager = self._queue_manager
         if unit.publications:
             now = time.time()
@@ -634,7 +633,7 @@ class EmbeddedBackend:
                     if not retain:
                         reason = publish(work, route, message, now, application=APPLICATION_NAME)
                     else:
-                        # MQTT-3.3.1-10: an empty retained publication removes the one before, and is not kept.
+                        # MQTT-3.3.1-10: an empty retained publication removes the previous one, and is not retained.
                         empty = not message.payload
                         reason = unretainable(
                             queue_manager, message, asked, self.retained_bytes, self.retained_total
@@ -661,7 +660,7 @@ class EmbeddedBackend:
             if refusals and unit.dead_letters:
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted)
         gets = work.gets
-        for transmission in cast("list[StoredMessage]", separate(unit.removals)):  # what it handed over itself
+        for transmission in cast("list[StoredMessage]", separate(unit.removals)):  # delivered by this backend
             if transmission.linked:
                 transmission.queue.take(transmission)
                 gets.append(transmission)
@@ -702,7 +701,7 @@ class EmbeddedBackend:
                         made = subscribe(
                             self._queue_manager, work, self._queue(), client_id, request, durable=durable, user=user
                         )
-                        # With the subscription as long as they are not many: it is on disk with what it begins with.
+                        # In the same unit of work unless there are many, so that both are committed together.
                         if request.retained:
                             waiting += self._beginnings.put(work, made)
                     reasons.append(cmqc.MQRC_NONE)
@@ -763,7 +762,7 @@ class EmbeddedBackend:
             work.barrier = handed_over or ended
 
             def removed(reason: int) -> None:
-                # What was on its way when the session ended has come.
+                # All messages that were in transit when the session ended have arrived.
                 if ended and self._fences.get(client_id) == fence:
                     del self._fences[client_id]
                 self._answer(answer, [reason] * len(filters))
@@ -776,7 +775,7 @@ class EmbeddedBackend:
         queue_manager = self._queue_manager
         with queue_manager.lock:
             work = Unit()
-            # Each segment of its own, as they lie here: all of them together may be too long for the dead-letter queue.
+            # Move segments separately, because the joined message may be too long for the dead-letter queue.
             for stored in cast("list[StoredMessage]", separate([transmission])):
                 if not stored.linked or not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True

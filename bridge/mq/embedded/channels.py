@@ -16,45 +16,45 @@ from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import KIND, Definition, TelemetryChannelRegister
 from bridge.wire import cmqc
 
-#: The one object, and the kind of the row that keeps what is altered of it.
+#: The only authentication information object, and the kind of the row that stores its altered attributes.
 NAME: Final = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
 AUTHINFO: Final = "AUTHINFO"
-#: CHCKCLNT: nobody is asked; whoever gives a password has to give the right one; privileged users have to; all have to.
+#: CHCKCLNT: no check; a password, if given, must be correct; privileged users must have a password; all users must.
 NONE, OPTIONAL, REQDADM, REQUIRED = CHECKS = ("NONE", "OPTIONAL", "REQDADM", "REQUIRED")
 
 
 class ConnectionAuthentication:
-    """The object as it is now."""
+    """The authentication information object."""
 
     def __init__(self, privileged: Callable[[str], bool]) -> None:
-        """Begin; `privileged` says whether a user is privileged."""
+        """Initialize with a predicate for privileged users."""
         self.is_privileged: Final = privileged
-        #: whether the listener has anything by which applications show who they are
+        #: the listener has an authentication method
         self.asks = False
         self.check_clients = REQUIRED
         self.description = ""
 
     @property
     def in_force(self) -> str:
-        """Return CHCKCLNT as it is kept to."""
+        """The effective CHCKCLNT: NONE if the listener has no authentication method."""
         return self.check_clients if self.asks else NONE
 
     def restore(self, values: Mapping[str, str]) -> None:
-        """Take over what was altered, as MQSC has it."""
+        """Restore altered attributes."""
         self.check_clients, self.description = values["CHCKCLNT"], values["DESCR"]
 
     def may_show_nothing(self, user: str) -> bool:
-        """Return whether who says that it is a user, and gives no password, is let in as `nobody`."""
+        """Return whether an application that claims to be a user is accepted, as `nobody`, without a password."""
         if self.in_force == REQDADM:
             return not self.is_privileged(user)
         return self.in_force in (NONE, OPTIONAL)
 
 
 class StoppableConversation(Protocol):
-    """A conversation of a server-connection channel, as STOP CHANNEL sees it."""
+    """A conversation of a server-connection channel, for STOP CHANNEL."""
 
     def stop(self, *, force: bool) -> None:
-        """Break the connection: at once, or after the application has had time to end. Any thread may call it."""
+        """Close the connection, without `force` after a grace period. Callable on any thread."""
 
 
 class ChannelInstance(msgspec.Struct, eq=False):
@@ -68,27 +68,27 @@ class ChannelInstance(msgspec.Struct, eq=False):
 
 
 class ChannelInstances:
-    """The running instances of server-connection channels, and how many there may be.
+    """The running instances of server-connection channels, and their limits.
 
     Source: IBM MQ documentation, "Server-connection channel limits", "Using sharing conversations in a client application",
     "2537 (MQRC_CHANNEL_NOT_AVAILABLE)".
     """
 
     def __init__(self) -> None:
-        #: MaxChannels of qm.ini; None: not limited
+        #: MaxChannels of qm.ini; None for no limit
         self.max_channels: int | None = None
         self._running: list[ChannelInstance] = []
         #: names of channels that STOP CHANNEL has stopped
         self._stopped: set[str] = set()
 
     def start(self, channel: str) -> bool:
-        """Let clients connect by a channel that was stopped; return whether it was."""
+        """Start a channel. Return whether it was stopped."""
         stopped = channel in self._stopped
         self._stopped.discard(channel)
         return stopped
 
     def stop(self, channel: str, *, force: bool) -> None:
-        """Let no client connect by a channel, and end its conversations (IBM MQ, "Stopping MQI channels")."""
+        """Stop a channel and its conversations (IBM MQ documentation, "Stopping MQI channels")."""
         self._stopped.add(channel)
         for one in self._running:
             if one.channel == channel:
@@ -104,7 +104,7 @@ class ChannelInstances:
         client: tuple[object, ...],
         sharing: int,
     ) -> ChannelInstance:
-        """Add a conversation to an instance that has room for it, or start an instance. Raises MQError."""
+        """Add a conversation to an instance below its limit, or start a new instance. Raises MQError."""
         if channel in self._stopped:
             raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel} is stopped")
         key = channel, address, client
@@ -128,7 +128,7 @@ class ChannelInstances:
         return made
 
     def leave(self, instance: ChannelInstance, conversation: StoppableConversation) -> None:
-        """Remove a conversation; the last one ends its instance."""
+        """Remove a conversation. The last one ends the instance."""
         instance.conversations.remove(conversation)
         if not instance.conversations:
             self._running.remove(instance)
@@ -136,14 +136,14 @@ class ChannelInstances:
 
 log = logging.getLogger(__name__)
 
-#: Keywords whose values are those of keys of the configuration file; blank is the key's default.
+#: Keywords with the same values as keys of the configuration file. Blank means the key's default.
 _SAME: Final = {"BACKLOG": "backlog", "LOCLADDR": "address", "MCAUSER": "mcauser", "PORT": "port"}
 _HTTP = "HTTP"
 _OF_TLS = ("SSLCAUTH", "SSLCIPH", "SSLKEYP")
 
 
 def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
-    """Return a channel that has these attributes. Raises AttributeRefused."""
+    """Return the definition of a channel with these attributes. Raises AttributeRefused."""
     values: dict[str, Any] = {"name": name, "use_client_id": attributes["USECLTID"] == "YES"}
     values |= {key: attributes[keyword] for keyword, key in _SAME.items() if attributes[keyword] != ""}
     protocols = str(attributes["PROTOCOL"]).split(",")
@@ -166,7 +166,7 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
 
 
 def restore_channel(register: TelemetryChannelRegister, name: str, attributes: dict[str, Value]) -> None:
-    """Have a channel back that was on disk; one that does not hold any more is told in the log."""
+    """Restore a channel from disk. Log an error if its definition is no longer valid."""
     try:
         register.set(name, definition_of(name, defaults(KIND) | attributes))
     except AttributeRefused as error:
@@ -174,7 +174,7 @@ def restore_channel(register: TelemetryChannelRegister, name: str, attributes: d
 
 
 def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
-    """Return what a channel has of TLS: SSLKEYR is the PEM file of certificate and key, SSLKEYP that of its password."""
+    """Return the TLS settings of a channel: SSLKEYR is a PEM file with certificate and key, SSLKEYP its password file."""
     repository = str(attributes["SSLKEYR"])
     if not repository:
         for keyword in _OF_TLS:
@@ -203,7 +203,7 @@ def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def attributes_of(config: ChannelConfig) -> dict[str, Value]:
-    """Return a channel of the configuration file as MQSC shows it, as far as it has keywords for that."""
+    """Return the MQSC attributes of a channel of the configuration file. Settings without a keyword are omitted."""
     tls = config.tls
     return {
         "BACKLOG": config.backlog,

@@ -1,4 +1,4 @@
-"""Messages that cannot be delivered: to the dead-letter queue, behind an MQDLH that says why."""
+"""Dead-lettering of messages that cannot be delivered, with an MQDLH that contains the reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def undelivered(
     persistent: bool,
     now: float,
 ) -> int:
-    """Dead-letter or drop a copy that a subscription's destination cannot take, or refuse the publication."""
+    """Dead-letter or drop a copy that a subscription's destination rejects, or reject the publication."""
     queue = subscription.queue
     reason = queue.refusal(message.length)
     if route.dead_letters:
@@ -79,9 +79,9 @@ def dead_letter(
     *,
     replacing: bool = False,
 ) -> bool:
-    """Put a copy of a message, behind an MQDLH, to the queue that DEADQ names; False when that is not possible.
+    """Put a copy of a message, after an MQDLH, to the dead-letter queue (DEADQ). Return False if that is not possible.
 
-    `replacing` as in `Messages.put`.
+    For `replacing`, see `Messages.put`.
     """
     name = str(queue_manager.attributes["DEADQ"])
     queue = queue_manager.queues.get(name)
@@ -115,10 +115,7 @@ def dead_letter(
 
 
 def _fit(stored: StoredMessage) -> None:
-    """Cut the fields of a message's MQMD that are too long for the headers of a dead-lettered message.
-
-    Older releases accepted such fields.
-    """
+    """Truncate MQMD fields that are too long for the headers of a dead-lettered message. Older releases accepted them."""
     md = fitted_mqmd(stored.message.md)
     if md is not stored.message.md:
         stored.message = msgspec.structs.replace(stored.message, md=md)

@@ -1,4 +1,4 @@
-"""What one subscription gets of a publication."""
+"""Delivery of a publication to one subscription."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from bridge.wire import cmqc
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
     """Return the message to put to a subscription's destination; None if it has expired or its selector does not match.
 
-    `number` is that of the message; `publication` says how it was published, or how it is retained. Source: IBM MQ
-    documentation, PubPriority,
-    PubAccountingToken, PubApplIdentityData, SelectionString and SubExpiry of MQSD.
+    `number` is the number of the new message. `publication` is the live or retained publication. Source: IBM MQ
+    documentation, PubPriority, PubAccountingToken, PubApplIdentityData, SelectionString and SubExpiry of MQSD.
     """
-    # "No more publications will match this subscription after this interval has passed": it is removed a little later.
+    # "No more publications will match this subscription after this interval has passed". It is removed later.
     if subscription.expires_at and subscription.expires_at <= time.time():
         return None
     queue = subscription.queue
@@ -56,7 +55,7 @@ def delivery(number: int, subscription: Subscription, publication: StoredMessage
 
 
 def _make_direct(stored: StoredMessage) -> None:
-    """Make the copy for a subscription that an administrator sent to another queue name of a client a direct message."""
+    """Convert a copy to a direct message: the administrative subscription has another queue name at a client."""
     stored.message = Message(*with_properties(stored, stored.message.md, True))
     stored.topic = stored.user_data = None
     stored.retained = False

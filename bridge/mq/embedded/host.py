@@ -38,12 +38,12 @@ from bridge.telemetry.subscription import subscription_name
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import decode_chain
 
-#: Queues that are told of, at most.
+#: The maximum number of queues in a status.
 MOST_QUEUES: Final = 500
 
 
 class EmbeddedInquiry:
-    """`bridge.mq.host.QueueManagerInquiry`, from any thread."""
+    """`bridge.mq.host.QueueManagerInquiry`, callable on any thread."""
 
     interval = 0.0
 
@@ -52,7 +52,7 @@ class EmbeddedInquiry:
 
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         queue_manager = self._queue_manager
-        # Names of dynamic queues are made up: each would be another one.
+        # Omit dynamic queues, whose generated names would create a new time series each.
         defined = {name: one for name, one in list(queue_manager.queues.items()) if "DEFTYPE" not in one.attributes}
         names = dict.fromkeys([*(name for name in queues if name in defined), *sorted(defined)])
         shown = list(names)[:MOST_QUEUES]
@@ -77,7 +77,7 @@ class EmbeddedInquiry:
 
 
 def _status(queue: Queue, now: float) -> QueueStatus:
-    # Each of the chains may change meanwhile: its first message is looked at once.
+    # The chains may change concurrently, so read each first message only once.
     firsts = [first.put_time for chain in list(queue.chains.values()) if (first := chain.first) is not None]
     return QueueStatus(
         name=queue.name,
@@ -91,7 +91,7 @@ def _status(queue: Queue, now: float) -> QueueStatus:
     )
 
 
-#: Names, topics or subscriptions that are looked at in one turn of the event loop: a few milliseconds of work.
+#: Names, topics or subscriptions to examine in one iteration of the event loop, which takes a few milliseconds.
 LOOKS_AT_A_TURN = 1_000
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ T = TypeVar("T")
 class EmbeddedTopicInquiry:
     """`bridge.mq.topic_inquiry.TopicInquiry` of a queue manager in this process.
 
-    Subscriptions with character-based wildcards are at no place of the tree: `details` alone has them.
+    Subscriptions with character-based wildcards are not part of the tree. Only `details` returns them.
     """
 
     def __init__(self, queue_manager: QueueManager) -> None:
@@ -157,7 +157,7 @@ class EmbeddedTopicInquiry:
 
 
 async def _in_slices(all_: Iterable[T]) -> AsyncIterator[list[T]]:
-    """Yield slices, with a turn of the event loop before each but the first."""
+    """Yield slices, with an iteration of the event loop between them."""
     iterator = iter(all_)
     while some := list(islice(iterator, LOOKS_AT_A_TURN)):
         yield some
@@ -186,7 +186,7 @@ def _overlaps(subscription: Subscription, topic_filter: str) -> bool:
         return overlap(subscription.topic_filter, topic_filter)
     if not is_wildcard(topic_filter):
         return subscription.names(topic_filter)
-    # Of two schemes of wildcards it is only said that what stands before the first wildcard of each does not exclude it.
+    # An approximation for different wildcard schemes: compare only the text before the first wildcards.
     fixed = character_wildcards.literal(subscription.topic_filter)
     mine = subscription.topic_filter if fixed is None else fixed
     theirs = topic_filter[: min(topic_filter.find(one) for one in "+#" if one in topic_filter)]
@@ -210,7 +210,7 @@ log = logging.getLogger(__name__)
 class EmbeddedHost:
     """`bridge.mq.host.Host` that owns its queue manager."""
 
-    #: What serves other processes, and PCF commands. The stand-in of the tests (testing/ibm_standin) replaces both.
+    #: Servers for other processes and for PCF commands. The tests' stand-in for IBM MQ (testing/ibm_standin) replaces both.
     SERVER: ClassVar[type[ApplicationServer]] = ApplicationServer
     COMMAND_SERVER: ClassVar[type[CommandServer]] = CommandServer
 

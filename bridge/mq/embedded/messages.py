@@ -1,4 +1,4 @@
-"""Messages onto queues: their numbers, and MQPUT as everything in the queue manager does it."""
+"""Message numbers, and the put operation that all of the queue manager uses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bridge.telemetry.message import Message, Unmappable
 from bridge.telemetry.subscription import is_for_subscription
 from bridge.wire import cmqc
 
-#: Bytes of messages of which the memory watermark is told at once.
+#: The memory watermark is updated once per this number of message bytes.
 COUNTED_BYTES: Final = 256 * 1024
 
 
 class Messages(Objects):
-    """Objects of a queue manager, and what puts messages to its queues."""
+    """The objects of a queue manager, and the put operation."""
 
-    #: ends units of work
+    #: commits units of work
     recovery_log: RecoveryLog
     #: next number for a message
     _next: int
@@ -33,28 +33,28 @@ class Messages(Objects):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.appearance = Appearance(name)
-        #: decides together with the recovery log's reserve whether messages are accepted: `shortage`
+        #: with the recovery log's reserve, decides whether messages are accepted (`shortage`)
         self.memory = MemoryWatermark(None)
-        #: bytes of messages that the watermark has not been told of
+        #: message bytes not yet reported to the watermark
         self._accepted = 0
 
     def next_number(self) -> int:
-        """Return a number for a message, never used before by this queue manager.
+        """Return a new message number, unique for this queue manager.
 
-        No number ends in sixteen zero bits: the last two bytes serve as MQTT message id, which is never 0.
+        The low 16 bits are never 0, because they are the MQTT message id.
         """
         number = self._next
         self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
         return number
 
     def shortage(self, size: int, persistent: bool) -> int:
-        """Return the reason for which no message that takes `size` bytes of memory is accepted now, or MQRC_NONE.
+        """Return the reason why a message of `size` bytes in memory is not accepted now, or MQRC_NONE.
 
-        MQRC_STORAGE_NOT_AVAILABLE: memory use is above the watermark. MQRC_RESOURCE_PROBLEM: the disk is full.
+        MQRC_STORAGE_NOT_AVAILABLE means that memory use is above the watermark, MQRC_RESOURCE_PROBLEM that the disk is full.
         """
         if size:
             self._accepted += size
-            # Not for each message: the watermark is not compiled.
+            # Not for each message, because the watermark is not compiled.
             if self._accepted >= COUNTED_BYTES or self.memory.above:
                 accepted, self._accepted = self._accepted, 0
                 if not self.memory.accepts(accepted):
@@ -72,9 +72,9 @@ class Messages(Objects):
         application: str | None = "",
         replacing: bool = False,
     ) -> StoredMessage:
-        """Put a message to a queue in a unit of work; `message.md` is already complete. Raises MQError.
+        """Put a message with a complete MQMD to a queue in a unit of work. Raises MQError.
 
-        `replacing` says that it takes the place of a message that is removed, so that it needs no more memory.
+        `replacing` means that it replaces a message that is removed, so that it needs no additional memory.
         """
         queue = destination.queue
         assert queue is not None
@@ -85,7 +85,7 @@ class Messages(Objects):
         persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
             md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
         )
-        # Without its state, a mapping could not finish what it has taken.
+        # Without its state, a mapping could not process the messages that it has got.
         if queue.name != MAPPING_STATE_QUEUE:
             # Administrators free memory by commands.
             exempt = replacing or queue.name == COMMAND_QUEUE
@@ -116,10 +116,10 @@ class Messages(Objects):
 
 
 def _read_delivery(stored: StoredMessage) -> None:
-    """Read from its headers what a message for a subscription was published as, such as one that was dead-lettered."""
+    """Restore the publication attributes of a message for a subscription from its headers, for example after a retry."""
     assert isinstance(stored.message, Message)
     try:
         headers = Headers(stored.message, discard_others=True)
     except Unmappable:
-        return  # the session reads the headers again and has the message dead-lettered
+        return  # the session parses the headers again and dead-letters the message
     stored.topic, stored.user_data, stored.retained = headers.topic or None, headers.user_data, headers.retained

@@ -1,6 +1,6 @@
-"""The handles of all applications, and which of them a changed definition makes invalid.
+"""The handles of all applications, and those that a changed definition invalidates.
 
-Every later call with such a handle but MQCLOSE returns MQRC_OBJECT_CHANGED. Source: IBM MQ documentation, "MQOPEN - Open
+Calls with an invalid handle, except MQCLOSE, return MQRC_OBJECT_CHANGED. Source: IBM MQ documentation, "MQOPEN - Open
 object" (the attributes that affect handles), "Some cases where the put calls fail", "ALTER queues" and "ALTER QMGR" (FORCE).
 """
 
@@ -23,19 +23,19 @@ class OpenHandle(Protocol):
 
     @property
     def gets(self) -> bool:
-        """Return whether it is open for input."""
+        """Whether it is open for input."""
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        """Return whether it is open for an object, or its name resolves through it; `queue` is that of a QLOCAL."""
+        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
 
     def inquires(self, kind: str, name: str) -> bool:
-        """Return whether it is open for the definition of an object alone."""
+        """Return whether it is open only for the definition of an object."""
 
     def leads_elsewhere(self, resolve: Resolve) -> bool:
-        """Return whether its name resolves to something else now."""
+        """Return whether its name now resolves to a different destination."""
 
     def invalidate(self) -> None:
-        """Make it good for MQCLOSE only. A get that waits with it ends."""
+        """Allow only MQCLOSE from now on. A waiting get ends."""
 
 
 def open_handles(queue_manager: QueueManager) -> Iterator[OpenHandle]:
@@ -45,13 +45,12 @@ def open_handles(queue_manager: QueueManager) -> Iterator[OpenHandle]:
 
 
 def invalidate(handles: Iterable[OpenHandle]) -> None:
-    """Make handles invalid."""
     for handle in handles:
         handle.invalidate()
 
 
 def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[OpenHandle]:
-    """Return the handles that are open for a queue, or whose names resolve through its definition."""
+    """Return the handles that are open for a queue, or whose names resolve via its definition."""
     queue = queue_manager.queues.get(name) if kind == "QLOCAL" else None
     return [one for one in open_handles(queue_manager) if one.is_for(kind, name, queue)]
 
@@ -59,7 +58,7 @@ def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[OpenHand
 def affected(
     queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]
 ) -> list[OpenHandle]:
-    """Return the handles that other attributes of a queue make invalid; the command needs FORCE if there are any."""
+    """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
     if kind == "QLOCAL":
         handles = open_for(queue_manager, kind, name)
         unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(one.gets for one in handles) > 1
@@ -74,7 +73,7 @@ def affected(
 
 
 def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[OpenHandle]:
-    """Return the handles whose names resolve to something else once `held[key]` is `value`."""
+    """Return the handles whose names resolve to a different destination if `held[key]` is `value`."""
     before = held[key]
     held[key] = value
     try:

@@ -1,4 +1,4 @@
-"""Message properties: as the MQI has them, and as the RFH2 in front of the message data that carries them.
+"""Message properties in the MQI and in the RFH2 before the message data.
 
 =================== ===================== =============
 type                value                 dt in the RFH2
@@ -11,8 +11,8 @@ MQTYPE_STRING       str                   none
 MQTYPE_NULL         None                  xsi:nil='true'
 =================== ===================== =============
 
-A property `folder.group.name` is the element `name` in `group` in the RFH2 folder `folder`; without a dot it is in the
-folder `usr`. Folders that MQ does not know are properties only when they say `content='properties'`. Source: IBM MQ
+A property `folder.group.name` is the element `name` in `group` in the RFH2 folder `folder`. A name without a dot is in folder
+`usr`. Folders that MQ does not define contain properties only if they have `content='properties'`. Source: IBM MQ
 documentation, "Property names", "Property name restrictions", "NameValueData" of MQRFH2, "MQPD - Property descriptor".
 """
 
@@ -33,17 +33,17 @@ from bridge.wire.mq.folder import write_value
 
 __all__ = ["Property", "check_property", "merge", "read_folders", "split"]
 
-#: Words that are no identifiers ("Property name restrictions").
+#: Words that are not allowed as property names ("Property name restrictions").
 RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
 USER_FOLDER: Final = "usr"
-#: Folders that hold properties whether they say so or not.
+#: Folders that contain properties without `content='properties'`.
 PROPERTY_FOLDERS: Final = frozenset(
     (
         *("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"),
         *("sib", "sib_context", "sib_usr", "usr"),
     )
 )
-#: Properties in these folders make PROPCTL(COMPAT) show all of them.
+#: With PROPCTL(COMPAT), a property in one of these folders causes all properties to be returned.
 COMPATIBLE_FOLDERS: Final = frozenset(("jms", "mcd", "mqext", "usr"))
 _PART: Final = re.compile(r"[^\W\d][\w$:-]*")
 _INTEGER_BITS: Final = {
@@ -71,7 +71,7 @@ _PYTHON: Final[dict[int, tuple[type, ...]]] = {
     cmqc.MQTYPE_STRING: (str,),
     cmqc.MQTYPE_NULL: (type(None),),
 } | dict.fromkeys(_INTEGER_BITS, (int,))
-#: Attributes of an element that carry the MQPD: (field of Property, attribute, its default)
+#: Element attributes that encode the MQPD: (field of Property, attribute, its default)
 _DESCRIPTOR: Final = (
     ("Support", "support", cmqc.MQPD_SUPPORT_OPTIONAL),
     ("Context", "context", cmqc.MQPD_NO_CONTEXT),
@@ -81,7 +81,7 @@ _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&
 
 
 def check_property(one: Property) -> Property:
-    """Return the property with its value as it will be read back. Raises MQError with the reason of MQSETMP."""
+    """Validate and normalize a property. Raises MQError with a reason code of MQSETMP."""
     parts = one.name.split(".")
     if len(one.name) > cmqc.MQ_MAX_PROPERTY_NAME_LENGTH:
         raise MQError(cmqc.MQRC_PROPERTY_NAME_LENGTH_ERR, f"{len(one.name)} characters")
@@ -121,13 +121,13 @@ def _encodable(text: str) -> bool:
 
 
 def place(name: str) -> tuple[str, str]:
-    """Return (folder, path of elements in it) of a property name."""
+    """Return (folder, path of elements) of a property name."""
     folder, dot, path = name.partition(".")
     return (folder, path) if dot else (USER_FOLDER, folder)
 
 
 def read_folder(folder: Folder) -> list[Property] | None:
-    """Return the properties in a folder; None when it holds none by its nature, or cannot be read."""
+    """Return the properties in a folder, None if it is not a property folder or is malformed."""
     name = folder.name
     try:
         if name not in PROPERTY_FOLDERS and folder.attributes.get("content") != "properties":
@@ -152,7 +152,7 @@ def _read(name: str, value: Any, attributes: dict[str, str]) -> Property:
 
 
 def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folder, ...]]:
-    """Return the properties in the folders of an RFH2, and the folders that hold none."""
+    """Return the properties in the folders of an RFH2, and the folders that are not property folders."""
     properties: list[Property] = []
     rest: list[Folder] = []
     for folder in folders:
@@ -165,7 +165,7 @@ def read_folders(folders: Iterable[Folder]) -> tuple[list[Property], tuple[Folde
 
 
 def write_folder(name: str, properties: Iterable[Property]) -> Folder:
-    """Write one folder with its properties, as `place` spreads them. Raises MQError where two names exclude each other."""
+    """Return a folder with these properties. Raises MQError if names conflict."""
     tree: dict[str, Any] = {}
     for one in properties:
         *groups, last = place(one.name)[1].split(".")
@@ -210,7 +210,7 @@ def _written(one: Property) -> tuple[str, str]:
 
 
 def leading(md: MQMD, data: bytes) -> tuple[RFH2, bytes] | None:
-    """Return the RFH2 at the start of message data, and what follows it; None where there is none that can be read."""
+    """Return the RFH2 at the start of message data and the data after it, or None if there is no readable RFH2."""
     if md.Format != cmqc.MQFMT_RF_HEADER_2:
         return None
     try:
@@ -221,9 +221,9 @@ def leading(md: MQMD, data: bytes) -> tuple[RFH2, bytes] | None:
 
 
 def merge(md: MQMD, data: bytes, properties: Sequence[Property]) -> tuple[MQMD, bytes]:
-    """Return MQMD and data of a message with properties in its leading RFH2, one made for them where there is none.
+    """Add properties to the leading RFH2 of a message, which is created if necessary. Return MQMD and data.
 
-    Properties of the same names give way; all other folders stay as they are. Raises MQError.
+    Properties with the same names are replaced. All other folders are unchanged. Raises MQError.
     """
     wanted = {one.name: check_property(one) for one in map(_canonical, properties)}
     own = leading(md, data)
@@ -256,16 +256,16 @@ def _canonical(one: Property) -> Property:
 
 
 def described(md: MQMD) -> MQMD:
-    """Return the MQMD of a message behind an RFH2 of the queue manager's own making."""
+    """Return the MQMD for a message that begins with an RFH2 created by the queue manager."""
     return msgspec.structs.replace(
         md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
     )
 
 
 def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
-    """Return MQMD and data without properties, and the properties; the inverse of `merge`.
+    """Return MQMD and data without properties, and the properties: the inverse of `merge`.
 
-    Folders that hold none stay in their RFH2.
+    Other folders stay in the RFH2.
     """
     own = leading(md, data)
     if own is None:

@@ -12,7 +12,7 @@ from bridge.wire import cmqc
 
 
 class Row:
-    """What is still wanted of a row of the log."""
+    """Counters of the log entries in a row of the log that are still needed."""
 
     __slots__ = ("id", "live", "logged", "removed_by", "size", "tombstones")
 
@@ -21,11 +21,11 @@ class Row:
         self.size = size
         #: messages put by this row
         self.logged = 0
-        #: those of them that are still on a queue
+        #: messages put by this row that are still on a queue
         self.live = 0
         #: removals in this row of messages whose own rows still exist
         self.tombstones = 0
-        #: rows that remove messages of this one, and how many each
+        #: number of messages of this row that other rows remove, by row
         self.removed_by: dict[Row, int] = {}
 
 
@@ -34,18 +34,18 @@ MAX_PRIORITY = 9
 
 
 class _Chain:
-    """A doubly linked list of messages of one priority; linking and unlinking cost the same however long it is."""
+    """A doubly linked list of messages of one priority."""
 
     __slots__ = ("first", "inserted", "last")
 
     def __init__(self) -> None:
         self.first: StoredMessage | None = None
         self.last: StoredMessage | None = None
-        #: the message that was linked before others last: the next of its unit of work comes close behind it
+        #: the last message that was not linked at the end: the next one of its unit of work is probably linked after it
         self.inserted: StoredMessage | None = None
 
     def append(self, stored: StoredMessage) -> None:
-        """Link a message at its place, which is nearly always the last: one put earlier may be committed later."""
+        """Link a message in order of message number. That is nearly always at the end, but commits may be out of order."""
         last = self.last
         if last is not None and last.msg_number < stored.msg_number:
             stored.previous = last
@@ -76,7 +76,7 @@ class _Chain:
         stored.linked = True
 
     def restore(self, stored: StoredMessage) -> None:
-        """Link a message that was taken, at its old place, which is nearly always the first."""
+        """Link a message at its previous position after a backout. That is nearly always the first."""
         after: StoredMessage | None = self.first
         while after is not None and after.msg_number < stored.msg_number:
             after = after.following
@@ -101,7 +101,7 @@ class _Chain:
 class Queue:
     """A QLOCAL and the messages on it.
 
-    `depth` counts as CURDEPTH does: every message put, committed or not, until the get of it is committed.
+    `depth` is CURDEPTH. It includes messages whose put or get is not committed.
     """
 
     __slots__ = (
@@ -136,44 +136,44 @@ class Queue:
         self.name = name
         self.depth = 0
         self.chains: dict[int, _Chain] = {}
-        #: takes every message as it arrives, instead of gets (the telemetry service at its transmission queue)
+        #: receives all messages when they arrive, instead of gets (the telemetry service, for its transmission queue)
         self.consumer: Callable[[Sequence[StoredMessage]], None] | None = None
-        #: a message with an expiry may lie on it
+        #: the queue may contain messages with an expiry
         self.expiring = False
-        #: called, once each, when messages arrive
+        #: called once when messages arrive, and then removed
         self.waiters: list[Callable[[], None]] = []
-        #: open handles for input, browse and output, as IPPROCS and OPPROCS count them
+        #: open handles for input, browse and output (IPPROCS and OPPROCS)
         self.inputs = 0
         self.exclusive = False
         self.browsers = 0
         self.outputs = 0
-        #: a managed destination: goes with its subscription, never to disk
+        #: a managed destination: removed with its subscription and never stored on disk
         self.temporary = False
-        #: a dynamic queue that is gone; handles for it are good for MQCLOSE only
+        #: the queue was deleted; handles for it allow only MQCLOSE
         self.deleted = False
-        #: who made a dynamic queue, and may do everything with it; None for the bridge, and for any other queue
+        #: the creator of a dynamic queue, who has all authorities for it; None for the bridge, and for other queues
         self.owner: str | None = None
-        #: number of a message -> the handle that has locked it (MQGMO_LOCK)
+        #: message number -> the handle that has locked the message (MQGMO_LOCK)
         self.locks: dict[int, object] = {}
-        #: number of a message -> time.monotonic() until which cooperating browsers see it as marked
+        #: message number -> time.monotonic() until which the message is marked for cooperating browsers
         self.marks: dict[int, float] = {}
         self.attributes = attributes
         self.refresh()
         self.reset_statistics()
 
     def reset_statistics(self) -> None:
-        """Count anew what RESET QSTATS tells: messages that arrived, messages taken, and the greatest depth."""
+        """Reset the counters of RESET QSTATS: messages put, messages got, and the maximum depth."""
         self.enqueued = self.dequeued = 0
         self.high_depth = self.depth
         self.reset_at = time.monotonic()
 
     def end(self) -> None:
-        """Take no message from now on: the queue is deleted, though a subscription may still name it."""
+        """Mark the queue as deleted and reject messages. A subscription may still refer to it."""
         self.deleted = True
         self.put_enabled = False
 
     def refresh(self) -> None:
-        """Take over attributes after an ALTER."""
+        """Apply attributes after an ALTER."""
         attributes = self.attributes
         self.max_depth = int(attributes["MAXDEPTH"])
         self.max_length = int(attributes["MAXMSGL"])
@@ -182,7 +182,7 @@ class Queue:
         self.is_transmission = attributes["USAGE"] == "XMITQ"
 
     def refusal(self, length: int) -> int:
-        """Return the reason code for which a message of `length` bytes cannot be put, or MQRC_NONE."""
+        """Return the reason code why a message of `length` bytes cannot be put, or MQRC_NONE."""
         if self.deleted:
             return cmqc.MQRC_UNKNOWN_OBJECT_NAME
         if not self.put_enabled:
@@ -202,7 +202,7 @@ class Queue:
         return chain
 
     def append(self, stored: StoredMessage) -> None:
-        """Make a message available, behind those of its priority that were put before it. `announce` tells who waits."""
+        """Make a message available, after those of its priority that were put before it. Call `announce` afterwards."""
         self._chain(stored).append(stored)
         self.enqueued += 1
         if self.depth > self.high_depth:
@@ -211,22 +211,22 @@ class Queue:
             self.expiring = True
 
     def announce(self) -> None:
-        """Wake those who wait for a message."""
+        """Wake waiting gets."""
         waiters = self.waiters[:]
-        self.waiters.clear()  # in place: who comes too late puts itself back on the list that it knows
+        self.waiters.clear()  # in place: a waiter that finds no message adds itself to the same list again
         for wake in waiters:
             wake()
 
     def take(self, stored: StoredMessage) -> None:
-        """Unlink a message: nobody else can get it. The unit of work ends with `forget` or `restore`."""
+        """Unlink a message, so that it cannot be got again. The unit of work ends with `forget` or `restore`."""
         self._chain(stored).unlink(stored)
 
     def restore(self, stored: StoredMessage) -> None:
-        """Put a message back at its place after a backout."""
+        """Restore a message to its position after a backout."""
         self._chain(stored).restore(stored)
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Yield available messages in the order that gets take them. Messages may be taken while iterating."""
+        """Yield available messages in the order of gets. Messages may be taken during the iteration."""
         for chain in list(self.chains.values()):
             stored = chain.first
             while stored is not None:
@@ -235,7 +235,7 @@ class Queue:
                 stored = following
 
     def numbered(self, number: int) -> Iterator[StoredMessage]:
-        """Yield the available messages that can have the MsgId of a number: that one, and those with a given MsgId."""
+        """Yield the available messages that may have the MsgId generated from a number, or a putter's MsgId."""
         for chain in list(self.chains.values()):
             stored = chain.first
             while stored is not None:
@@ -245,9 +245,9 @@ class Queue:
                 stored = following
 
     def after(self, cursor: StoredMessage | None, before: StoredMessage | None = None) -> Iterator[StoredMessage]:
-        """Yield available messages behind a browse cursor (None: from the first).
+        """Yield available messages after a browse cursor, or all messages if it is None.
 
-        `before` is a message that stood before the cursor: where that one was taken, the search begins there.
+        `before` is the message before the cursor. If the message under the cursor was taken, the search starts there.
         """
         if cursor is None:
             yield from self.messages()
@@ -271,60 +271,60 @@ class Queue:
                 stored = following
 
     def _place(self, stored: StoredMessage) -> tuple[int, int]:
-        """Return what orders messages as gets take them."""
+        """Return the sort key for the order of gets."""
         return 0 if self.fifo else -stored.priority, stored.msg_number
 
 
 class StoredMessage(Held):
-    """One message on one queue. Publications to many subscriptions share `message`; all else is each delivery's own.
+    """One message on one queue. Copies of a publication for several subscriptions share `message`.
 
-    It serves as the backend's Transmission when it lies on the transmission queue.
+    On the transmission queue, it is also a Transmission of the backend.
     """
 
     queue: Queue
-    #: unique in this queue manager for all time; the last eight bytes of the MsgId it generates
+    #: unique for this queue manager; the last eight bytes of a generated MsgId
     msg_number: int
     message: AnyMessage
     persistent: bool
     priority: int
     #: seconds since the epoch
     put_time: float
-    #: RemoteQMgrName and RemoteQName when it lies on a transmission queue
+    #: RemoteQMgrName and RemoteQName on a transmission queue
     client_id: str = ""
     remote_queue: str = ""
     topic: str | None = None
     user_data: str | None = None
     retained: bool = False
-    #: MQMD.CorrelId that the subscription prescribes; None leaves the message's own
+    #: MQMD.CorrelId set by the subscription; None for the message's own
     correl_id: bytes | None = None
-    #: the MsgId that the putter gave; None for one that the queue manager generates
+    #: the putter's MsgId; None for a generated one
     msg_id: bytes | None = None
-    #: seconds since the epoch; 0 for a message that does not expire
+    #: seconds since the epoch; 0 if the message does not expire
     expires_at: float = 0.0
     #: must be on disk before its unit of work is committed
     durable: bool = False
-    #: the row of the store that holds it, once it is on disk
+    #: the row of the log that contains it; None if it is not on disk
     row: Row | None = None
     backout_count: int = 0
-    #: name of the application that put it; None when its MQMD says its context by itself
+    #: name of the application that put it; None if its MQMD contains the origin context
     put_application: str | None = ""
-    #: replaced by a later one before it was ever committed: it never becomes available
+    #: replaced by a later message before it was committed: it never becomes available
     superseded: bool = False
-    #: place in the queue's list; a message is linked while it can be got
+    #: position in the queue's list; a message is linked while it is available
     linked: bool = False
     previous: StoredMessage | None = None
     following: StoredMessage | None = None
 
     @property
     def raw(self) -> None:
-        """Return None: the message is held in its parts."""
+        """None: the message is stored in parts."""
 
     @property
     def expired(self) -> bool:
-        """Return whether the MQMD.Expiry of the message has run down."""
+        """Whether the message has expired (MQMD.Expiry)."""
         return bool(self.expires_at) and time.time() >= self.expires_at
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
         return self.expires_at - time.time() if self.expires_at else None

@@ -1,4 +1,4 @@
-"""Report messages that the queue manager makes: confirm on arrival, confirm on delivery, expiration.
+"""Report messages of the queue manager: confirm on arrival (COA), confirm on delivery (COD), expiration.
 
 Source: IBM MQ documentation, "Report (MQLONG)" of MQMD, "Report options and message flags". A report is put in the unit
 of work of what it reports. One that cannot be put goes to the dead-letter queue.
@@ -18,7 +18,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: Feedback of a report -> the options that ask for it: without data, with its first 100 bytes, with all of it.
+#: Feedback of a report -> the options that request it: without data, with the first 100 bytes, with all data.
 _REQUESTS = {
     cmqc.MQFB_COA: (cmqc.MQRO_COA, cmqc.MQRO_COA_WITH_DATA, cmqc.MQRO_COA_WITH_FULL_DATA),
     cmqc.MQFB_COD: (cmqc.MQRO_COD, cmqc.MQRO_COD_WITH_DATA, cmqc.MQRO_COD_WITH_FULL_DATA),
@@ -32,7 +32,7 @@ _KINDS = (
     *_REQUESTS.values(),
     (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DATA, cmqc.MQRO_EXCEPTION_WITH_FULL_DATA),
 )
-#: Options that ask for a report, by whomever.
+#: All options that request a report, from the queue manager or an application.
 REQUESTED = sum(full for _, _, full in _KINDS) | cmqc.MQRO_PAN | cmqc.MQRO_NAN | cmqc.MQRO_ACTIVITY
 _KNOWN = (
     REQUESTED
@@ -45,7 +45,7 @@ _FIRST_BYTES = 100
 
 
 def check_report(options: int) -> None:
-    """Raise MQError for report options that are unknown, or ask for a part of the data that there is not."""
+    """Raise MQError for report options that are unknown or contradictory."""
     wrong = options & ~_KNOWN & ~cmqc.MQRO_ACCEPT_UNSUP_MASK
     for kind in _KINDS:
         wrong |= (options & kind[2]) not in (0, *kind)
@@ -54,7 +54,7 @@ def check_report(options: int) -> None:
 
 
 def report(queue_manager: Messages, unit: Unit, stored: StoredMessage, feedback: int) -> None:
-    """Put the report that the sender of a message asked for, if it did."""
+    """Put a report if the sender of a message has requested it."""
     original = stored.message.md
     plain, _, with_full_data = _REQUESTS[feedback]
     request = original.Report & with_full_data

@@ -1,4 +1,4 @@
-"""Objects and messages of a queue manager as its data directory has them, and the objects that it makes for itself."""
+"""Restoration of objects and messages from the data directory, and creation of system objects."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from bridge.wire.mq import MQMD
 log = logging.getLogger(__name__)
 
 RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
-#: Depth of queues that the queue manager makes for itself.
+#: MAXDEPTH of system queues.
 SYSTEM_MAX_DEPTH = 999_999_999
 _RETAINED_QUEUE: dict[str, Value] = {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
 _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
 
 
-#: Attributes of subscriptions that are often the same, and that those of one client have in common.
+#: Attributes of subscriptions that often have equal values, which are shared to save memory.
 _REPEATED: Final = ("DEST", "DESTQMGR", "USERDATA", "SUBUSER", "SUBTYPE")
 
 
 def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
-    """Restore all objects and durable subscriptions; returns what ALTER QMGR has set.
+    """Restore all objects and durable subscriptions. Return the attributes set by ALTER QMGR.
 
-    A record or subscription that cannot be restored is left out, with a line in the log.
+    A record or subscription that cannot be restored is logged and skipped.
     """
     altered: dict[str, Value] = {}
     for kind, name, attributes in store.objects():
@@ -100,7 +100,7 @@ def _make_system_objects(queue_manager: Messages) -> None:
 
 
 class MessageRestorer:
-    """Makes the messages of the recovery log.
+    """Restores messages from the recovery log.
 
     Messages share equal parts, as they did before the restart. Otherwise a backlog of small messages would need a quarter
     more memory after a restart than before.
@@ -108,12 +108,12 @@ class MessageRestorer:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        #: by client identifier: the MQMD of its last publication
+        #: the MQMD of each client's last publication, by client identifier
         self._descriptors: dict[str, MQMD] = {}
         self._message: Message | PublicationMessage | None = None
 
     def restored(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
-        """Return a message of the recovery log; None if its queue does not exist any more."""
+        """Return a message of the recovery log, or None if its queue no longer exists."""
         queue = self._queues.get(lane.queue)
         if queue is None:
             return None

@@ -1,7 +1,7 @@
-"""The retained publications in force, by topic string, in a tree of levels.
+"""The current retained publications, in a tree of topic levels.
 
-What a filter names is found by following the filter down the tree: what does not match costs nothing (MQTT 3.1.1 section
-4.7; IBM MQ documentation, "Retained publications").
+Matching descends the tree along the filter, so it does not visit branches that cannot match (MQTT 3.1.1 section 4.7; IBM MQ
+documentation, "Retained publications").
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bridge.mqtt.topics import is_wildcard, matches
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.transmission import PublicationMessage
 
-#: Bytes, about, of a retained publication beside its topic string and payload.
+#: Approximate memory overhead of a retained publication in bytes, in addition to topic string and payload.
 OVERHEAD = 512
-#: Looks at a level of the tree that take as long, about, as one publication that is put.
+#: The number of visited levels of the tree that takes about as long as putting one publication.
 PUT_LOOKS = 20
 
 
@@ -28,20 +28,20 @@ class Level:
 
     def __init__(self) -> None:
         self.below: dict[str, Level] = {}
-        #: the topic string that ends here, where a publication is retained for it
+        #: the topic string that ends here, if it has a retained publication
         self.topic: str | None = None
 
     def lower(self) -> Iterator[Level]:
-        """Return an iterator of the levels below as they are now; the tree may change while it is used."""
+        """Return an iterator over a snapshot of the levels below. The tree may change during the iteration."""
         return iter(list(self.below.values()))
 
     def lower_than_root(self) -> Iterator[Level]:
-        """Return an iterator of the levels below whose names do not begin with `$`."""
+        """Return an iterator over a snapshot of the levels below whose names do not begin with `$`."""
         return (below for name, below in list(self.below.items()) if not name.startswith("$"))
 
 
 class RetainedPublications(dict[str, StoredMessage]):
-    """The retained publications in force: topic string -> message on SYSTEM.RETAINED.PUB.QUEUE."""
+    """The current retained publications: topic string -> message on SYSTEM.RETAINED.PUB.QUEUE."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class RetainedPublications(dict[str, StoredMessage]):
         return stored
 
     def level(self, words: Sequence[str]) -> Level | None:
-        """Return the place of the tree at these levels, the root for none; None where nothing is retained at it or below."""
+        """Return the tree node at these levels (the root for none), or None if nothing is retained at or below it."""
         level: Level | None = self._root
         for word in words:
             if level is None:
@@ -109,10 +109,9 @@ class RetainedPublications(dict[str, StoredMessage]):
                 self.bytes_of.pop(owner, None)
 
     def matching(self, topic_filter: str) -> Iterator[str | None]:
-        """Yield the topic strings that a filter of the topic-based wildcard scheme names, and None for each look at another.
+        """Yield the topic strings that match a filter with topic-based wildcards, and None for each other visited level.
 
-        They are worked out as they are asked for, so that a caller can stop after so many looks and go on later; what has
-        been removed meanwhile is left out.
+        The iterator is lazy, so a caller can pause after a number of levels. Topics removed meanwhile are omitted.
         """
         if not is_wildcard(topic_filter):
             yield topic_filter if topic_filter in self else None
@@ -129,13 +128,13 @@ class RetainedPublications(dict[str, StoredMessage]):
             if level is None:
                 walks.pop()
                 continue
-            # a/# names a as well
+            # a/# also matches a
             named = at >= last or (words[at] == "#" and at)
             yield level.topic if named else None
             if at > last:
                 walks.append((level.lower(), at))
             elif at < last and words[at] == "#":
-                # MQTT-4.7.2-1: a wildcard in front names nothing that begins with `$`.
+                # MQTT-4.7.2-1: a leading wildcard does not match topics that begin with `$`.
                 walks.append((level.lower() if at else level.lower_than_root(), last + 1))
             elif at < last and words[at] == "+":
                 walks.append((level.lower() if at else level.lower_than_root(), at + 1))
@@ -143,23 +142,22 @@ class RetainedPublications(dict[str, StoredMessage]):
                 walks.append((iter((exact,)), at + 1))
 
     def named_by(self, subscription: Subscription) -> Iterator[str | None]:
-        """Yield the topic strings that a subscription is for, and None for each look at another."""
+        """Yield the topic strings that match a subscription, and None for each other visited level or topic."""
         if not subscription.characters:
             return self.matching(subscription.topic_filter)
         return (topic if subscription.names(topic) else None for topic in list(self))
 
 
 def owner_of(message: PublicationMessage) -> str | bytes:
-    """Return whose quota a retained publication counts for: the MQ user, or the client identifier if there is no user.
+    """Return the owner to whose quota a retained publication counts: the MQ user, or the client identifier without a user.
 
-    Clients choose their client identifiers. The user is authenticated, or given by the channel, or a claim that the queue
-    manager believes.
+    Clients choose their client identifiers, but the user is authenticated, set by the channel, or a trusted claim.
     """
     return message.md.UserIdentifier or message.client_id
 
 
 def size_of(message: PublicationMessage) -> int:
-    """Return the bytes, about, that a publication takes while it is retained."""
+    """Return the approximate memory use of a retained publication, in bytes."""
     said = message.properties
     size = OVERHEAD + 2 * len(message.topic) + len(message.payload)
     return size if said is None else size + size_of_properties(said)

@@ -1,4 +1,4 @@
-"""Selectors of MQSUB and message selection: the SQL-92 subset of IBM MQ ("Message selector syntax")."""
+"""Message selectors: the SQL-92 subset of IBM MQ (IBM MQ documentation, "Message selector syntax")."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value: TypeAlias = "str | bytes | bool | int | float | None"
 #: Kinds of values.
 NUMBER, STRING, BYTES, BOOLEAN = "number", "string", "byte string", "condition"
 
-#: Signs of comparisons.
+#: Comparison operators.
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -44,7 +44,7 @@ def _kind(value: Value) -> str:
 
 
 def compare(sign: str, left: Value, right: Value) -> bool | None:
-    """Return the result of a comparison."""
+    """Return the result of a comparison, None for unknown."""
     if left is None or right is None:
         return None
     kind = _kind(left)
@@ -54,7 +54,7 @@ def compare(sign: str, left: Value, right: Value) -> bool | None:
 
 
 def calculate(sign: str, left: Value, right: Value) -> int | float | None:
-    """Return the result of `+`, `-`, `*` or `/`; unknown for an operand that is no number, and for a division by zero."""
+    """Return the result of `+`, `-`, `*` or `/`; None (unknown) for an operand that is not a number, or division by zero."""
     if left is None or right is None or _kind(left) != NUMBER or _kind(right) != NUMBER:
         return None
     assert isinstance(left, (int, float)) and isinstance(right, (int, float))
@@ -89,7 +89,7 @@ def disjunction(left: bool | None, right: bool | None) -> bool | None:
 
 
 def like_pattern(pattern: str, escape: str | None) -> Glob | None:
-    """Return the pattern of LIKE; None when it ends in its escape character, or escapes something else."""
+    """Return the pattern of LIKE, or None if it uses its escape character incorrectly."""
     tokens: list[str | Wildcard] = []
     characters = iter(pattern)
     for character in characters:
@@ -103,14 +103,14 @@ def like_pattern(pattern: str, escape: str | None) -> Glob | None:
     return Glob(tokens)
 
 
-#: Gives the value of an identifier.
+#: Returns the value of an identifier.
 Lookup: TypeAlias = Callable[[str], Value]
 #: True, False, or None for unknown.
 Selector: TypeAlias = Callable[[Lookup], "bool | None"]
 
 #: MQ's limit for SelectionString.
 MAX_LENGTH: Final = 10_240
-#: Parentheses, NOTs and signs within each other; deeper is refused, since reading goes by recursion.
+#: The maximum nesting of parentheses, NOTs and signs, because the parser is recursive.
 MAX_DEPTH: Final = 50
 
 _TOKEN: Final = re.compile(
@@ -126,7 +126,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-#: What an expression is: known when it is read, but for identifiers.
+#: Types of expressions. The types of identifiers are not known when parsing.
 _IDENTIFIER, _CONDITION = "identifier", BOOLEAN
 
 
@@ -138,7 +138,7 @@ class _Node(NamedTuple):
 
 
 def _all(join: Callable[[bool | None, bool | None], bool | None], operands: list[Selector]) -> _Node:
-    """Join conditions in a row with one word between them, in a loop: a selector may have a thousand of them."""
+    """Join conditions with AND or OR. This is a loop, because a selector may have a thousand conditions."""
 
     def joined(lookup: Lookup) -> bool | None:
         result = operands[0](lookup)
@@ -162,14 +162,14 @@ def _calculation(first: Callable[[Lookup], Any], others: list[tuple[str, Callabl
 
 
 def selector(text: str) -> Selector:
-    """Read a selector. Raises MQError with MQRC_SELECTOR_SYNTAX_ERROR."""
+    """Parse a selector. Raises MQError (MQRC_SELECTOR_SYNTAX_ERROR, or MQRC_SELECTION_STRING_ERROR if it is too long)."""
     if len(text) > MAX_LENGTH:
         raise MQError(cmqc.MQRC_SELECTION_STRING_ERROR, f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
     return _Reader(text).read()
 
 
 class _Reader:
-    """Reads a selector from left to right, one token ahead."""
+    """A recursive descent parser with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -195,7 +195,7 @@ class _Reader:
             self._kind, self._token = "key", self._token.upper()
 
     def _accept(self, *tokens: str) -> str:
-        """Take the next token when it is one of these key words or signs; its text, or nothing."""
+        """Consume the next token if it is one of these keywords or signs. Return its text, or an empty string."""
         if self._kind in ("key", "sign") and self._token in tokens:
             token = self._token
             self._advance()
@@ -414,13 +414,13 @@ class _Reader:
         return _Node(BYTES if kind == "bytes" else NUMBER, lambda _: value, value)
 
 
-#: Whether a message is among those selected.
+#: A predicate for selected messages.
 Selection: TypeAlias = Callable[[StoredMessage], bool]
 
 _MQMD = "Root.MQMD."
-#: MQBYTEn fields of the MQMD; its other fields of bytes are text.
+#: MQBYTEn fields of the MQMD. The other byte fields are text.
 _BYTE_FIELDS = frozenset(("MsgId", "CorrelId", "AccountingToken", "GroupId"))
-#: Names that JMS gives to fields of the MQMD and to properties.
+#: JMS names of MQMD fields and properties.
 _SYNONYMS = {
     "JMSCorrelationID": "jms.Cid",
     "JMSDeliveryMode": "Root.MQMD.Persistence",
@@ -440,7 +440,7 @@ _SYNONYMS = {
 
 
 def selection_of(appearance: Appearance, text: str) -> Selection | None:
-    """Return the selection that a SelectionString makes; None for a blank one. Raises MQError."""
+    """Return the predicate for a SelectionString, None if it is blank. Raises MQError."""
     if not text.strip():
         return None
     condition = selector(text)
@@ -452,7 +452,7 @@ def selection_of(appearance: Appearance, text: str) -> Selection | None:
 
 
 class _Identifiers:
-    """The values of identifiers for one message; MQMD and properties are worked out once, when they are asked for."""
+    """The values of identifiers for one message. MQMD and properties are created lazily, once."""
 
     def __init__(self, appearance: Appearance, stored: StoredMessage) -> None:
         self._appearance = appearance

@@ -1,4 +1,4 @@
-"""A subscription as the queue manager holds it, whoever has made it."""
+"""A subscription of an application, an administrator or a client."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
 
     #: SUB
     name: str
-    #: TOPICSTR, with the topic object's string in front where one was named
+    #: TOPICSTR, including the topic object's topic string
     topic_filter: str
-    #: queue that publications are put to: the destination itself, or the transmission queue on the way to it
+    #: queue that publications are put to: the destination, or the transmission queue for it
     queue: Queue
-    #: DEST and DESTQMGR as given
+    #: DEST and DESTQMGR, unresolved
     destination: str
     destination_manager: str
-    #: MQXQH fields when `queue` is a transmission queue
+    #: MQXQH fields, if `queue` is a transmission queue
     remote_queue: str = ""
     client_id: str = ""
     #: USERDATA
@@ -33,7 +33,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     #: DESTCORL
     correl_id: bytes | None = None
     durable: bool = False
-    #: its publications need no disk: they mean nothing after a restart
+    #: its publications are not stored on disk, because they are useless after a restart
     ephemeral: bool = False
     #: SUBLEVEL
     level: int = 1
@@ -42,16 +42,16 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     topic_object: str = ""
     #: DISPLAY SUB SUBTYPE: API or ADMIN
     kind: str = "API"
-    #: the destination was made by MQSO_MANAGED
+    #: the destination is managed (MQSO_MANAGED)
     managed: bool = False
-    #: seconds since the epoch at which it ends by SubExpiry; 0 never
+    #: time of SubExpiry, in seconds since the epoch; 0 if it does not expire
     expires_at: float = 0.0
-    #: SELECTOR, and what it says of a message
+    #: SELECTOR, and its predicate
     selector: str = ""
     selection: Any = None
     #: PUBPRTY: MQPRI_PRIORITY_AS_PUBLISHED, _AS_Q_DEF, or 0 to 9
     priority: int = cmqc.MQPRI_PRIORITY_AS_PUBLISHED
-    #: MQSO_GROUP_SUB: of all of one destination, CorrelId and level, one gets a publication
+    #: MQSO_GROUP_SUB: only one subscription with the same destination, CorrelId and level gets a publication
     grouped: bool = False
     #: VARUSER(ANY): any user may resume it
     any_user: bool = False
@@ -59,7 +59,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     on_request: bool = False
     #: PubAccountingToken and PubApplIdentityData, with MQSO_SET_IDENTITY_CONTEXT
     identity: tuple[bytes, str] | None = None
-    #: a live publication is marked as retained when it was put with MQPMO_RETAIN (MQTT 5, Retain As Published)
+    #: live publications put with MQPMO_RETAIN are marked as retained (MQTT 5, Retain As Published)
     retain_as_published: bool = False
     #: WSCHEMA(CHAR): its topic string has character-based wildcards
     characters: bool = False
@@ -67,14 +67,14 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     owner: Any = None
 
     def names(self, topic: str) -> bool:
-        """Return whether the subscription is for a topic string."""
+        """Return whether the subscription matches a topic string."""
         if self.characters:
             return character_wildcards.matches(self.topic_filter, topic)
         return matches(self.topic_filter, topic)
 
     @property
     def selective(self) -> bool:
-        """Return whether the subscription does not take every publication just as it was published."""
+        """Whether the subscription filters or modifies publications."""
         return (
             self.selection is not None
             or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED
@@ -85,5 +85,5 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def direct(self) -> bool:
-        """Return whether its copies are direct messages: the destination is another queue name of an MQTT client."""
+        """Whether its copies are direct messages: the destination is another queue name at an MQTT client."""
         return bool(self.client_id) and not is_for_subscription(self.remote_queue)

@@ -9,26 +9,26 @@ from bridge.mq.embedded.queue import StoredMessage
 
 
 class Changes:
-    """What a unit of work changes beside messages: objects, and which message is the latest of a key."""
+    """Changes of a unit of work other than messages: objects, and the latest message of a key."""
 
     __slots__ = ("applied", "definitions", "displaced", "effects", "latest", "undone")
 
     def __init__(self) -> None:
         #: (kind, name, JSON or None) rows of the object table
         self.definitions: list[tuple[str, str, str | None]] = []
-        #: (map, key, message): the message becomes the one of that key, the one before it is removed; None only removes
+        #: (map, key, message): the message replaces the previous one of that key; None removes the previous one
         self.latest: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
-        #: what `latest` was, once it is in force
+        #: the applied entries of `latest`
         self.applied: list[tuple[dict[str, StoredMessage], str, StoredMessage | None]] = []
-        #: (map, key, message): the one of that key that a `latest` has taken, to be put back in a backout
+        #: (map, key, message): the previous message of a key in `latest`, to be restored by a backout
         self.displaced: list[tuple[dict[str, StoredMessage], str, StoredMessage]] = []
-        #: run when the unit takes effect, before messages become available
+        #: called when the unit takes effect, before messages become available
         self.effects: list[Callable[[], None]] = []
-        #: run instead when it cannot be committed
+        #: called instead if the unit cannot be committed
         self.undone: list[Callable[[], None]] = []
 
     def add(self, changes: Changes) -> None:
-        """Change what others change, behind these."""
+        """Append other changes."""
         self.definitions += changes.definitions
         self.latest += changes.latest
         self.displaced += changes.displaced
@@ -42,32 +42,32 @@ class Changes:
 
 
 class Unit:
-    """A unit of work of the embedded queue manager: what takes effect, all of it or nothing, when it ends."""
+    """A unit of work of the embedded queue manager, which is atomic."""
 
     __slots__ = ("barrier", "changed", "done", "gets", "puts", "verbs")
 
     def __init__(self) -> None:
-        #: messages that its application has put and got, as MAXUMSGS counts them: a publication is one, however many get it
+        #: number of messages put and got, as counted for MAXUMSGS: a publication counts once
         self.verbs = 0
         self.puts: list[StoredMessage] = []
-        #: messages taken, unlinked from their queues until the unit ends
+        #: messages got, which are unlinked from their queues
         self.gets: list[StoredMessage] = []
-        #: None: it has changed nothing but messages, as nearly all units
+        #: changes other than messages; None for nearly all units
         self.changed: Changes | None = None
-        #: messages of units before this one reach their consumer before this one is done
+        #: messages of earlier units must reach their consumer before this unit is done
         self.barrier = False
-        #: called with MQRC_NONE, or the reason for which nothing took effect
+        #: called with MQRC_NONE, or the reason code why the unit was backed out
         self.done: Callable[[int], None] | None = None
 
     @property
     def changes(self) -> Changes:
-        """Return what it changes beside messages, to be added to."""
+        """Changes other than messages, created if necessary."""
         if self.changed is None:
             self.changed = Changes()
         return self.changed
 
     def add(self, unit: Unit) -> None:
-        """Do what another unit of work does, behind what this one does."""
+        """Append the content of another unit of work."""
         self.puts += unit.puts
         self.gets += unit.gets
         if unit.changed is not None:
@@ -75,7 +75,7 @@ class Unit:
 
     @property
     def is_written(self) -> bool:
-        """Return whether something of the unit of work goes to disk, or depends on what does."""
+        """Whether the unit of work writes to disk, or depends on such a write."""
         return (
             (self.changed is not None and not self.changed.empty)
             or any(stored.durable for stored in self.puts)
@@ -89,7 +89,7 @@ class Unit:
 
 
 def undo(unit: Unit) -> None:
-    """Back a unit of work out: what it put never was, what it got is there again with one backout more."""
+    """Back out a unit of work: discard its puts, and restore the messages that it got with BackoutCount incremented."""
     for stored in unit.puts:
         stored.queue.depth -= 1
     if unit.changed is not None:
@@ -103,7 +103,7 @@ def undo(unit: Unit) -> None:
 
 
 def take_back(units: list[Unit]) -> None:
-    """Make the messages that were in force before these units the latest of their keys again."""
+    """Restore the latest messages of keys from before these units."""
     changes = [unit.changed for unit in units if unit.changed is not None]
     for one in changes:
         for kept, key, replacement in one.applied:
@@ -116,7 +116,7 @@ def take_back(units: list[Unit]) -> None:
 
 @contextmanager
 def whole(unit: Unit) -> Iterator[None]:
-    """Have what is done within happen as a whole: whatever is raised there, nothing of it stays in the unit of work."""
+    """Savepoint: roll back the changes made in the block if it raises."""
     changes = unit.changes
     lists = (unit.puts, unit.gets, changes.definitions, changes.latest, changes.effects, changes.undone)
     before = [len(one) for one in lists]
@@ -131,7 +131,7 @@ def whole(unit: Unit) -> Iterator[None]:
         )
         undo(part)
         for stored in part.gets:
-            stored.backout_count -= 1  # the get failed: the application never had the message
+            stored.backout_count -= 1  # the get failed, so the application never received the message
         for one, length in zip(lists, before, strict=True):
             del one[length:]  # type: ignore[attr-defined]
         raise

@@ -14,16 +14,16 @@ from bridge.telemetry.headers import remembered
 
 
 class Wildcard(Enum):
-    """What stands for other characters."""
+    """A wildcard."""
 
-    #: any number of characters, none among them
+    #: any number of characters, including none
     ANY = "any"
     #: one character
     ONE = "one"
 
 
 class Glob:
-    """A pattern, ready to match."""
+    """A compiled pattern."""
 
     def __init__(self, tokens: Iterable[str | Wildcard]) -> None:
         parts: list[list[str]] = [[]]
@@ -34,11 +34,11 @@ class Glob:
                 parts[-1].append("." if token is Wildcard.ONE else re.escape(str(token)))
         compiled = [re.compile("".join(part), re.DOTALL) for part in parts]
         self._first, *self._others = compiled
-        #: characters that the last part matches: neither `.` nor a literal character is longer than one
+        #: length of the text that the last part matches
         self._last_length = len(parts[-1])
 
     def matches(self, text: str) -> bool:
-        """Return whether the whole text is as the pattern says."""
+        """Return whether the pattern matches the whole text."""
         if not self._others:
             return self._first.fullmatch(text) is not None
         found = self._first.match(text)
@@ -69,14 +69,14 @@ def _pattern(topic_filter: str) -> Glob:
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Return whether a topic string is one that the filter names; one that begins with a wildcard names none of `$`."""
+    """Return whether a filter matches a topic string. A leading wildcard does not match topics that begin with `$`."""
     if topic.startswith("$") and topic_filter[:1] in _WILDCARDS:
         return False
     return _pattern(topic_filter).matches(topic)
 
 
 def literal(topic_filter: str) -> str | None:
-    """Return the characters in front of the first wildcard; None where there is none."""
+    """Return the text before the first wildcard, or None if there is no wildcard."""
     found: list[str] = []
     for token in _tokens(topic_filter):
         if isinstance(token, Wildcard):

@@ -1,7 +1,7 @@
-"""The backend on a queue manager that is reached by connections of threads: IBM MQ.
+"""The backend for IBM MQ, with threads that own connections.
 
-The event loop hands whole units of work to threads and hears of whole batches. Which thread: publications go by client
-identifier, so that a client's order holds; so do removals. Subscriptions go to the subscriber.
+The event loop submits units of work to the threads, which report completions in batches. The client identifier determines the
+thread for publications and for removals, so that a client's order is preserved. Subscriptions go to the subscriber.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ Connect = Callable[[str], Connection]
 
 
 class IbmBackend:
-    """`bridge.mq.backend.Backend` over any `Connection`; call it on the thread of `loop`.
+    """`bridge.mq.backend.Backend` over any `Connection`. Call it on the thread of `loop`.
 
-    `connect` makes a connection for the purpose named (publisher, poller, subscriptions) on the thread that calls it.
+    `connect` returns a new connection for a purpose (such as publisher or subscriptions), on the calling thread.
     """
 
     hands_over_at_once = False
@@ -82,7 +82,7 @@ class IbmBackend:
         self.transmission_queue = transmission_queue
         self.client_names = client_names
         self._stop_timeout = stop_timeout
-        #: time.monotonic() when workers that are to end are given up; 0.0 before
+        #: time.monotonic() until which a stop waits for workers; 0.0 before a stop
         self._stop_until = 0.0
         barrier, passes = SubscriptionBarrier(), BrowsePasses()
         self._loop = loop
@@ -137,24 +137,24 @@ class IbmBackend:
         self._subscriber = Subscriber(
             lambda: connect("subscriptions"), barrier, max_connections=subscription_connections
         )
-        #: called on the loop with client identifier, filter and reason where a subscription is lost for good
+        #: called on the event loop with client identifier, filter and reason code when a subscription is lost
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
-        #: called on the loop with units of work that have ended
+        #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         # The subscriber and the queues know clients by their queue manager names.
         self._subscriber.on_dropped = lambda name, *what: self._call(
             lambda: self.on_dropped(client_names.client_of(name), *what)
         )
         self._consumer: Consumer | None = None
-        #: clients whose session has ended, while messages for it may lie on the queue; and what they subscribe to meanwhile
+        #: clients whose session has ended while messages for it may be on the queue, and their delayed subscriptions
         self._fences: dict[str, int] = {}
         self._fenced: dict[str, list[Subscribe]] = {}
-        #: clients that are asked for, and how often
+        #: number of pending `admit` calls, by client
         self._admitting: dict[str, int] = {}
-        #: clients whose SUBSCRIBE is under way, and what they published behind it: another thread must not overtake it
+        #: clients with a SUBSCRIBE in progress, and the units of work that must wait until it is complete
         self._subscribing: dict[str, int] = {}
         self._behind: dict[str, list[UnitOfWork]] = {}
-        #: called on the loop, with a sentence, when a thread ends by an error of the bridge itself
+        #: called on the event loop, with a description, when an internal error ends a thread
         self.on_crash: Callable[[str], None] = log.critical
         self._workers: list[Worker[Any]] = [
             self._browser,
@@ -162,9 +162,9 @@ class IbmBackend:
             *self._publishers,
             *self._removers,
         ]
-        #: called on the loop, with a sentence, when another bridge has taken over
+        #: called on the event loop, with a description, when another bridge has taken over
         self.on_fenced: Callable[[str], None] = log.critical
-        #: called on the loop, with a sentence, when another bridge is at work and this one waits for it to end
+        #: called on the event loop, with a description, when another bridge is active and this one is a standby
         self.on_standing_by: Callable[[str], None] = lambda _why: None
         self._watch = AnswerWatch(
             self._workers, loop, vital=(self._browser, self._first_remover), outage_timeout=outage_timeout
@@ -182,13 +182,13 @@ class IbmBackend:
         self._waiting_for_flush: list[asyncio.Future[None]] = []
 
     def _tell(self, teller: Worker[Any], what: Callable[[Worker[Any]], None]) -> None:
-        """Tell the other workers that the connection of one is lost, or back; called on its thread."""
+        """Notify the other workers that one has lost its connection or reconnected. Called on its thread."""
         for worker in self._workers:
             if worker is not teller:
                 what(worker)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """Run a function on the loop, from any thread."""
+        """Call a function on the event loop, from any thread."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
@@ -254,7 +254,7 @@ class IbmBackend:
         return self._removers[zlib.crc32(client_id.encode()) % len(self._removers)]
 
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
-        """Remove messages that no client gets; `what` is for the log if that fails."""
+        """Remove messages that no client gets. `what` describes them in the log if that fails."""
         removals: dict[Remover, list[bytes]] = {}
         for one in messages:
             removals.setdefault(self._remover_of(one.client_id), []).append(one.msg_id)
@@ -302,11 +302,11 @@ class IbmBackend:
         def ended(reason: int) -> None:
             self._call(self._ended, divided, reason)
 
-        # By publisher: each record is the business of the one that has its client, who knows where the one before lies.
+        # Each record goes to the publisher of its client, which knows the MsgId of the previous record.
         parts: dict[Publisher, Part] = {}
         if unit.publications:
             publisher = self._publisher_of(unit.publications[0][0].client_id)
-            # Messages for clients wait at the queue manager, and in this process, too, once they were browsed.
+            # Messages for clients also use memory in this process after they were browsed.
             size = sum(len(message.payload) + MESSAGE_OVERHEAD for message, _ in unit.publications)
             accepted = self._memory.accepts(size, len(unit.publications))
             refusal = cmqc.MQRC_NONE if accepted else cmqc.MQRC_STORAGE_NOT_AVAILABLE
@@ -359,7 +359,7 @@ class IbmBackend:
     def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
         answer: asyncio.Future[int] = self._loop.create_future()
         if not user and client_id not in self._admitting:
-            # It acts as the bridge itself, which was asked for its authorities at the start.
+            # It acts as the bridge itself, whose authorities were checked at the start.
             answer.set_result(cmqc.MQRC_NONE)
             return answer
         self._admitting[client_id] = self._admitting.get(client_id, 0) + 1
@@ -398,10 +398,10 @@ class IbmBackend:
         return ()
 
     def weight(self, topic: str) -> int:
-        return 1  # the queue manager makes the deliveries
+        return 1  # the queue manager delivers
 
     def _hold_publications(self, client_id: str) -> None:
-        """Let publications of a client wait until its subscriptions are changed, which another thread does."""
+        """Delay a client's publications until its subscriptions are changed, on another thread."""
         self._subscribing[client_id] = self._subscribing.get(client_id, 0) + 1
 
     def _release_publications(self, client_id: str) -> None:
@@ -438,7 +438,7 @@ class IbmBackend:
                 self._release_publications(client_id)
 
             def wait_for_messages(reasons: list[int]) -> None:
-                # Nothing more is put for these subscriptions. The browser may not have seen all that was put before.
+                # No more messages are put for these subscriptions, but the browser may not have seen all previous ones.
                 then = partial(self._call, unsubscribed, reasons)
                 self._under_way.when_published(partial(self._browser.when_passed, then))
 
@@ -446,7 +446,7 @@ class IbmBackend:
             self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, after)))
             return answer
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
-        # What a session that has ended before it was answered subscribed to is wanted by nobody.
+        # Discard delayed subscriptions of a session that has ended before they were made.
         for request in self._fenced.pop(client_id, []):
             request.done([cmqc.MQRC_NO_SUBSCRIPTION] * len(request.requests))
 
@@ -454,8 +454,8 @@ class IbmBackend:
             self._browser.when_passed(lambda: self._call(self._lift, client_id))
 
         def removed(reasons: list[int]) -> None:
-            # Nothing more is put for these subscriptions. What was put before and is not committed, the browser does not
-            # see yet; when it is, the browser has yet to come by.
+            # No more messages are put for these subscriptions. Wait until previous publications are committed, and then
+            # for a pass of the browser.
             self._under_way.when_published(lift)
             resolve(answer, reasons)
 
@@ -463,7 +463,7 @@ class IbmBackend:
         return answer
 
     def _lift(self, client_id: str) -> None:
-        """Lift a fence: the queue holds no message any more for subscriptions of a session that has ended."""
+        """Remove a fence: the queue contains no more messages for the subscriptions of an ended session."""
         self._fences[client_id] -= 1
         if self._fences[client_id]:
             return
@@ -474,7 +474,7 @@ class IbmBackend:
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
-        # Each segment of its own, as they lie there: all of them together may be too long for the dead-letter queue.
+        # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
         letters = [(one.got, *one.undelivered, one.remote_queue, one.queue_manager, reason) for one in queued]
         remover = self._remover_of(transmission.client_id)
@@ -495,7 +495,7 @@ class IbmBackend:
 
     def stop(self) -> asyncio.Future[None]:
         stopped: asyncio.Future[None] = self._loop.create_future()
-        # Behind a SUBSCRIBE there may be publications, which the subscriber's last answers release.
+        # Stop the subscriber first: its last results release publications that wait for a SUBSCRIBE.
         self._end(
             (self._subscriber,),
             Worker.stop,
@@ -504,14 +504,14 @@ class IbmBackend:
         return stopped
 
     def abandon(self) -> asyncio.Future[None]:
-        """End at once: another bridge has taken over. Nothing that waits is done, and nobody is told that it was."""
+        """Stop immediately, because another bridge has taken over. Waiting work is discarded and not reported."""
         abandoned: asyncio.Future[None] = self._loop.create_future()
         self._consumer = None
         self._end(self._workers, Worker.abandon, partial(resolve, abandoned, None))
         return abandoned
 
     def _end(self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
-        """End workers, within the time for a stop, and call `done` on the loop behind all that they have told."""
+        """End workers within the stop timeout, and then call `done` on the event loop, after all their reports."""
         self._watch.stop()
         if not self._stop_until:
             self._stop_until = time.monotonic() + self._stop_timeout

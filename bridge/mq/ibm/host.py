@@ -46,7 +46,7 @@ _ATTRIBUTES = (
 
 
 class IbmInquiry:
-    """`bridge.mq.host.QueueManagerInquiry` over a connection, which is kept from one look to the next."""
+    """`bridge.mq.host.QueueManagerInquiry` over a connection that stays open between calls."""
 
     interval = 15.0
 
@@ -55,7 +55,7 @@ class IbmInquiry:
         self._dead_letter_queue = dead_letter_queue
         self._connection: Connection | None = None
         self._administration: Administration | None = None
-        #: queues whose messages' age the command server does not tell, and whether it answers at all; the log has said so
+        #: queues for which the command server does not report the age of messages, which was logged
         self._ageless: set[str] = set()
         self._answered = True
 
@@ -64,7 +64,7 @@ class IbmInquiry:
             if self._connection is None:
                 self._connection = self._connect()
             connection = self._connection
-            # The queue manager's own, which need not be the one that the bridge uses.
+            # The queue manager's DEADQ, which may differ from the bridge's dead-letter queue.
             dead_letter_queue = _dead_letter_queue(connection) or self._dead_letter_queue
             names = dict.fromkeys(filter(None, [*queues, self._dead_letter_queue, dead_letter_queue]))
             found = [one for name in names if (one := self._queue(connection, name, ages)) is not None]
@@ -82,7 +82,7 @@ class IbmInquiry:
                 connection.disconnect()
 
     def _queue(self, connection: Connection, name: str, ages: bool) -> QueueStatus | None:
-        """Return the status of a queue; None for one that is not local, not there, or that the bridge may not inquire."""
+        """Return the status of a queue, None if it is not local, does not exist, or may not be inquired."""
         try:
             handle = connection.open(MQOD(ObjectName=name), _INQUIRE)
             try:
@@ -143,7 +143,7 @@ def _dead_letter_queue(connection: Connection) -> str:
 
 
 class IbmHost:
-    """`bridge.mq.host.Host` for a queue manager that somebody else runs."""
+    """`bridge.mq.host.Host` for IBM MQ."""
 
     def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
         settings = configuration.queue_manager
@@ -185,10 +185,7 @@ class IbmHost:
         )
 
     def _examine(self) -> list[Missing]:
-        """Return the requirements that the queue manager does not meet and that no waiting mends.
-
-        A queue manager that is away is examined by whoever waits for it.
-        """
+        """Return the requirements that the queue manager does not meet, nothing if it is unavailable."""
         try:
             connection = self.connect("examination")
         except MQError as error:

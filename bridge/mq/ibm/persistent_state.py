@@ -1,10 +1,10 @@
-"""SYSTEM.MQTT.PERSISTENT.STATE: what must survive, kept in messages, put in the unit of work that it belongs to.
+"""SYSTEM.MQTT.PERSISTENT.STATE: persistent state in messages, put in the units of work to which it belongs.
 
-Three kinds of messages, told apart by CorrelId. A *record* is a session's (`bridge.telemetry.record`); a
-newer one replaces it. A *receipt* is put with each unit of work of many publications: when the connection breaks while a
-commit is under way, its presence after the reconnect says that the unit of work was committed, so that nothing is put
-twice. Each worker's next unit of work takes its last receipt away: who has taken the receipts of a bridge has ended its
-writing. The *owner* says which bridge that is: the one whose MsgIds begin so.
+There are three kinds of messages, distinguished by CorrelId. A *record* is the state of a session
+(`bridge.telemetry.record`), and is replaced by the next one. A *receipt* is put in each unit of work: if the connection
+breaks during a commit, the receipt shows after the reconnect whether it succeeded, so that nothing is put twice.
+Each unit of work of a worker gets the previous receipt, so getting all receipts of another bridge prevents it from committing
+again. The *owner* identifies the active bridge by the prefix of its MsgIds.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a queue manager has noticed that a connection is lost, and has backed out its unit of work: by
-#: heartbeats, which a server-connection channel sends each 300 s by default (HBINT).
+#: The maximum time in seconds until a queue manager has detected a lost connection and backed out its unit of work. The
+#: default heartbeat interval (HBINT) of a server-connection channel is 300 s.
 LONGEST_DOUBT = 600.0
 
-#: Seconds between looks for the receipts of the bridge before.
+#: Interval between attempts to get the receipts of the previous bridge, in seconds.
 CLAIM_INTERVAL = 0.1
 
 
 class Owner(msgspec.Struct, array_like=True):
-    """The body of the owner: the bridge that has the transmission queue, and where somebody may look for it."""
+    """The body of the owner message: the active bridge, and its host and process."""
 
-    #: what the MsgIds of its messages begin with
+    #: the prefix of its MsgIds
     prefix: bytes
-    #: workers that write to the queue, each with a receipt there
+    #: number of workers that write to the queue, each with a receipt
     workers: int
     host: str
     process: int
 
 
 class Identifiers:
-    """MsgIds of this process: no two alike, also across processes."""
+    """Generates MsgIds that are unique across processes."""
 
     def __init__(self) -> None:
         self.prefix = b"MQBR" + os.urandom(12)
@@ -69,7 +69,7 @@ class Identifiers:
 
 
 class PersistentState:
-    """The state queue as one connection uses it. Verbs are in syncpoint unless said otherwise."""
+    """The state queue on one connection. Puts and gets are under syncpoint unless stated otherwise."""
 
     def __init__(self, connection: Connection, identifiers: Identifiers) -> None:
         self._connection = connection
@@ -82,33 +82,33 @@ class PersistentState:
         return msg_id
 
     def save(self, record: StateRecord, sequence: int, options: int = cmqc.MQPMO_NONE) -> bytes:
-        """Put a record; returns its MsgId."""
+        """Put a record and return its MsgId."""
         return self._put(RECORD_MARK, encode(record, sequence), options)
 
     def receipt(self, options: int = cmqc.MQPMO_NONE) -> bytes:
-        """Put a receipt; returns its MsgId."""
+        """Put a receipt and return its MsgId."""
         return self._put(RECEIPT_MARK, b"", options)
 
     def remove(self, msg_id: bytes) -> bool:
-        """Get a message of the queue for good; False for one that is not there any more."""
+        """Get a message by MsgId. Return whether it existed."""
         return self._queue.remove(msg_id=msg_id) is not None
 
     def spend(self, receipt: bytes) -> None:
-        """Take the receipt of the unit of work before away. Raises Fenced where another bridge has done so.
+        """Get the receipt of the previous unit of work. Raises Fenced if another bridge has got it.
 
-        One that an administrator took away is missed by nobody.
+        A receipt that an administrator has removed is ignored.
         """
         if not self.remove(receipt):
             self.check_owner()
 
     def check_owner(self) -> None:
-        """Raise Fenced where another bridge has the transmission queue."""
+        """Raise Fenced if another bridge is the owner."""
         owner = self.owner()
         if owner is not None and owner.prefix != self._identifiers.prefix:
             raise Fenced(f"the bridge on host {owner.host}, process {owner.process}, has taken over")
 
     def owner(self) -> Owner | None:
-        """Return the bridge that has the transmission queue; None where no message says so."""
+        """Return the active bridge, or None if there is no owner message."""
         owner = next(self._queue.browse(OWNER_MARK), None)
         if owner is None:
             return None
@@ -119,7 +119,7 @@ class PersistentState:
         return None
 
     def own(self, workers: int) -> list[bytes]:
-        """Become the owner, with a receipt for each worker's first unit of work, and commit; returns the receipts."""
+        """Become the owner, put a receipt for each worker's first unit of work, and commit. Return the receipts."""
         while self._queue.remove(OWNER_MARK) is not None:
             pass
         owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid())
@@ -129,9 +129,9 @@ class PersistentState:
         return receipts
 
     def claim(self, former: Owner, is_given_up: Callable[[], bool]) -> None:
-        """Take the receipts of the owner before away, and commit: no unit of work of its can be committed any more.
+        """Get the receipts of the previous owner and commit, so that it cannot commit any more.
 
-        One that is missing says that a unit of work is under way: it is waited for. Raises Stopped where that is given up.
+        Wait for missing receipts, which are in units of work in progress. Raises Stopped if `is_given_up` returns True.
         """
         until = time.monotonic() + LONGEST_DOUBT
         told = False
@@ -160,18 +160,18 @@ class PersistentState:
             time.sleep(CLAIM_INTERVAL)
 
     def was_committed(self, receipt: bytes, before: bytes, lost: float) -> bool:
-        """Return whether the unit of work that puts `receipt` and takes `before` away was committed.
+        """Return whether the unit of work that puts `receipt` and gets `before` was committed.
 
-        Its connection is lost, since `lost` (time.monotonic()), but the queue manager may still be at work on it. Then
-        neither message is to be seen: MQError, look later. After `LONGEST_DOUBT` the queue manager is through with it, and
-        somebody else has taken `before` away: the unit of work was backed out, or its receipt would be there.
+        Its connection was lost at `lost` (time.monotonic()). While the unit of work is still in progress, neither message is
+        visible, and this raises MQError: retry later. After `LONGEST_DOUBT`, it must have ended. If neither message exists,
+        it was backed out, and `before` was removed by someone else.
         """
         if self._queue.holds(receipt):
             return True
         if self._queue.holds(before):
             return False
         if self._queue.holds(receipt):
-            return True  # between the two looks
+            return True  # committed between the two calls
         self.check_owner()
         if time.monotonic() - lost >= LONGEST_DOUBT:
             log.warning(
@@ -181,9 +181,9 @@ class PersistentState:
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
     def read(self) -> tuple[dict[StateKey, tuple[bytes, StateRecord]], list[bytes]]:
-        """Return all records, by session and side, with their MsgIds, and the MsgIds of messages that are not needed.
+        """Return all records with their MsgIds, by session and side, and the MsgIds of obsolete messages.
 
-        Raises MQError for a message that is none of the bridge's, or that a newer one has written.
+        Raises MQError for a message that is not from a bridge, or from a newer version.
         """
         records: dict[StateKey, tuple[bytes, StateRecord]] = {}
         needless: list[bytes] = []

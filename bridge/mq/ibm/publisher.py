@@ -1,4 +1,4 @@
-"""The thread that puts publications: all that are queued go into one unit of work, whose end answers the batch."""
+"""The thread that puts publications. Each unit of work contains all queued publications."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Open topic handles of one publisher: below MAXHANDS, 256 by default, with room for the others.
+#: The maximum number of open topic handles. MAXHANDS, 256 by default, must suffice for other handles too.
 TOPIC_HANDLES = 200
 
 
 class BatchLimits(msgspec.Struct, kw_only=True, frozen=True):
-    """What one unit of work holds at most: publications, bytes of payload, seconds of putting."""
+    """Limits of one unit of work: publications, bytes of payload, and seconds of putting."""
 
     messages: int = 500
     bytes: int = 1_048_576
@@ -50,17 +50,17 @@ class Part(msgspec.Struct, eq=False):
 
 
 class Records:
-    """The records that one thread writes: where the current one of each session is."""
+    """The MsgIds of the current session records that one thread writes."""
 
     def __init__(self) -> None:
         self.current: dict[StateKey, bytes] = {}
-        #: how often each was written, in all its lives
+        #: number of writes of each record, across restarts
         self.sequences: dict[StateKey, int] = {}
 
     def write(
         self, state: PersistentState, states: dict[StateKey, StateRecord | None], options: int
     ) -> dict[StateKey, bytes | None]:
-        """Replace records, in syncpoint; what `accept` takes once that is committed."""
+        """Replace records under syncpoint. Return the argument for `accept` after the commit."""
         changes: dict[StateKey, bytes | None] = {}
         for key, record in states.items():
             old = self.current.get(key)
@@ -74,7 +74,7 @@ class Records:
         return changes
 
     def accept(self, changes: dict[StateKey, bytes | None]) -> None:
-        """Note that these changes are committed."""
+        """Record that these changes were committed."""
         for key, msg_id in changes.items():
             if msg_id is None:
                 self.current.pop(key, None)
@@ -83,9 +83,9 @@ class Records:
 
 
 def check_unanswered(connection: Connection) -> None:
-    """Ask MQSTAT about the puts of a unit of work that asked for no answer, and raise MQError if one failed.
+    """Check the asynchronous puts of a unit of work with MQSTAT, and raise MQError if one failed.
 
-    The unit of work is then put again with an answer for each, which shows what the queue manager rejects.
+    The caller then repeats the unit of work with synchronous puts, to find the rejected messages.
     """
     status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
     if status.PutFailureCount:
@@ -93,19 +93,19 @@ def check_unanswered(connection: Connection) -> None:
 
 
 class Batch(msgspec.Struct, eq=False):
-    """A unit of work under way."""
+    """A unit of work in progress."""
 
     parts: list[Part] = []
     changes: dict[StateKey, bytes | None] = {}
     receipt: bytes = b""
-    #: publications in it
+    #: number of publications
     size: int = 0
-    #: topics whose retained publication is to be cleared once it is committed
+    #: topics whose retained publications are cleared after the commit
     cleared: list[str] = []
 
 
 class Publisher(Worker[Part]):
-    """Puts the publications of the clients that are its own, in their order."""
+    """Puts the publications of its share of the clients, in order."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class Publisher(Worker[Part]):
         self._assurance = barrier
         self._passes = passes
         self._dead_letter_queue = dead_letter_queue
-        #: the number of the loss after which the subscriptions have to stand before anything is put
+        #: number of the loss of a connection after which it must wait for the subscriptions
         self._loss = 0
         self._identifiers = identifiers
         self._limits = limits
-        #: puts ask for no answer of their own (MQPMO_ASYNC_RESPONSE): one round trip for a unit of work
+        #: use MQPMO_ASYNC_RESPONSE, so that a unit of work needs only one round trip
         self._asynchronous = asynchronous
         self._careful = False
         self.records = Records()
@@ -136,13 +136,13 @@ class Publisher(Worker[Part]):
         self._doubtful: Batch | None = None
         #: time.monotonic() when the connection was lost
         self._lost = 0.0
-        #: of the last unit of work committed; the next takes it away
+        #: receipt of the last committed unit of work, which the next one gets
         self._old_receipt = b""
-        #: sizes of the batches committed, for who measures: number of publications -> times
+        #: histogram of committed batches: number of publications -> number of batches
         self.batch_sizes: dict[int, int] = {}
 
     def summary(self) -> str:
-        """Return in words how the publications were spread over units of work."""
+        """Return a description of the sizes of units of work."""
         sizes = sorted(size for size, times in self.batch_sizes.items() for _ in range(times) if size)
         if not sizes:
             return "no publications"
@@ -163,7 +163,7 @@ class Publisher(Worker[Part]):
             raise Stopped
 
     def _settle(self, doubtful: Batch) -> None:
-        """Find out what became of the unit of work under way when the connection was lost. Raises MQError or Fenced."""
+        """Determine whether the unit of work in doubt was committed. Raises MQError or Fenced."""
         try:
             committed = self._state.was_committed(doubtful.receipt, self._old_receipt, self._lost)
             log.info(
@@ -180,7 +180,7 @@ class Publisher(Worker[Part]):
             self.give_back(doubtful.parts)
 
     def take_receipt(self, receipt: bytes) -> None:
-        """Have the first unit of work take this receipt away; called before `start`."""
+        """Set the receipt for the first unit of work to get. Call it before `start`."""
         self._old_receipt = receipt
 
     def lost(self) -> None:
@@ -194,12 +194,12 @@ class Publisher(Worker[Part]):
             self.give_back(batch.parts)
 
     def failed(self, error: MQError) -> None:
-        """Try a batch once more, part by part, after a commit or a record failed for good; then let the clients know."""
+        """Retry a failed batch part by part, or report the failure to the clients."""
         batch = self._batch
         if batch is None:
             log.error("MQB4202E %s: %s", self.name, error)
             return
-        # Where that fails, the connection is lost, and the batch under way when it was.
+        # If backing out fails, the connection is lost, and this batch is in doubt like any other.
         self._present.backout()
         self._batch = None
         if not self._careful:
@@ -255,7 +255,7 @@ class Publisher(Worker[Part]):
         self._batch = None
 
     def _committed(self, batch: Batch) -> None:
-        """Answer a batch. Where the connection breaks before that, the batch is in doubt, and its receipt will be found."""
+        """Report a committed batch. If the connection breaks first, the batch is in doubt, and its receipt will be found."""
         while batch.cleared:
             self._clear(batch.cleared[0])
             batch.cleared.pop(0)
@@ -269,7 +269,7 @@ class Publisher(Worker[Part]):
     def _clear(self, topic: str) -> None:
         """Clear the retained publication of a topic.
 
-        MQTT-3.3.1-10, -11: an empty retained publication removes the one before. MQ has a command for that.
+        An empty retained message removes the previous one (MQTT-3.3.1-10, -11). MQ needs a command for that.
         """
         if self._administration is None:
             self._administration = Administration(self._present)
@@ -281,7 +281,7 @@ class Publisher(Worker[Part]):
             log.error("MQB4204E the retained publication of topic %r is not cleared: %s", topic, error)
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
-        """Put a publication; the reason for which the queue manager refuses it, or MQRC_NONE."""
+        """Put a publication. Return the reason code if the queue manager rejects it, or MQRC_NONE."""
         if message.reply_to is None and topic_string_error(message.topic) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         # The client's identity goes into MQMD.UserIdentifier (integration table 1); an alternate user alone does not.
@@ -306,7 +306,7 @@ class Publisher(Worker[Part]):
     def _answer(
         connection: Connection, message: PublicationMessage, reply_to: tuple[str, str], user: str, options: int
     ) -> None:
-        """Put a client's answer to a request. Raises MQError."""
+        """Put a client's reply to a request. Raises MQError."""
         queue, queue_manager = reply_to
         if not queue:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "it is the Response Topic of no request to this client")
@@ -319,9 +319,9 @@ class Publisher(Worker[Part]):
     def _dead_letter(
         self, connection: Connection, message: PublicationMessage, reason: int, options: int, *, retain: bool
     ) -> None:
-        """Put a publication that is refused to the dead-letter queue, in the unit of work that would have published it.
+        """Dead-letter a rejected publication, in its unit of work.
 
-        Its mqps folder says the whole topic string, and whether it was to be retained; an answer goes to a queue.
+        Its mqps folder contains the complete topic string and the RETAIN flag, unless it is a reply for a queue.
         """
         name, manager = message.reply_to or ("", "")
         data = message.put_data if name else message.data_as(retained=retain)
@@ -360,33 +360,33 @@ class Publisher(Worker[Part]):
 
 
 class DividedUnit(msgspec.Struct, eq=False):
-    """A unit of work: what publishers do of it, and what the remover does."""
+    """A unit of work that is divided between publishers and removers."""
 
     unit: UnitOfWork
-    #: parts that have not ended
+    #: number of parts in progress
     awaited: int = 0
     failure: int = 0
-    #: the one with the publications
+    #: the part with the publications
     part: Part | None = None
 
 
 class UnitsUnderWay:
-    """All of them; false when there are none."""
+    """The units of work in progress; false if there are none."""
 
     def __init__(self) -> None:
         self._open: set[DividedUnit] = set()
-        #: what is to be called when some of these have ended
+        #: functions to call when a set of units has ended
         self._waiting: list[tuple[set[DividedUnit], Callable[[], None]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def begin(self, unit: DividedUnit) -> None:
-        """Add a unit that is given now."""
+        """Add a submitted unit."""
         self._open.add(unit)
 
     def end(self, unit: DividedUnit) -> None:
-        """Take out a unit that has ended, and call what waited for it."""
+        """Remove a unit that has ended, and call the functions that wait for it."""
         self._open.remove(unit)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
@@ -395,7 +395,7 @@ class UnitsUnderWay:
                 self._when_ended(units, call)
 
     def when_published(self, call: Callable[[], None]) -> None:
-        """Call a function when the units of now that publish have ended; at once where there are none."""
+        """Call a function when the current units with publications have ended, immediately if there are none."""
         self._when_ended({one for one in self._open if one.unit.publications}, call)
 
     def _when_ended(self, units: set[DividedUnit], call: Callable[[], None]) -> None:

@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 
 #: Removals in one unit of work.
 REMOVALS = 500
-#: Seconds between the attempts of a standby to open the transmission queue: how long a takeover waits for it.
+#: Interval between the attempts of a standby to become active, in seconds, and so the maximum delay of a takeover.
 STANDBY_PAUSE = 1.0
 
 
 class Removal(msgspec.Struct, eq=False):
-    """Messages to remove for good, records that belong to them, and letters for the dead-letter queue."""
+    """Messages to remove, their records, and messages to dead-letter."""
 
     msg_ids: list[bytes]
     states: dict[StateKey, StateRecord | None]
     #: called on the remover's thread
     done: Callable[[int], None]
-    #: (message as it lies on the queue, queue and queue manager it was for, reason)
+    #: (message on the queue, its original MQMD and data, destination queue and queue manager, reason code)
     dead_letters: list[tuple[Got, MQMD, bytes, str, str, int]] = []
 
 
@@ -55,7 +55,7 @@ class Remover(Worker[Removal]):
         dead_letter_queue: str,
         asynchronous: bool = False,
     ) -> None:
-        """Begin; if `asynchronous`, puts of records ask for no answer of their own (MQPMO_ASYNC_RESPONSE)."""
+        """If `asynchronous`, put records with MQPMO_ASYNC_RESPONSE."""
         super().__init__(name, connect)
         self._asynchronous = asynchronous
         self._queue = queue
@@ -68,14 +68,14 @@ class Remover(Worker[Removal]):
         self._separate = 0
         self._changes: dict[StateKey, bytes | None] = {}
         self._receipt = b""
-        #: of the last unit of work committed; the next takes it away
+        #: receipt of the last committed unit of work, which the next one gets
         self._old_receipt = b""
         self._doubtful: tuple[list[Removal], dict[StateKey, bytes | None], bytes] | None = None
         #: time.monotonic() when the connection was lost
         self._lost = 0.0
 
     def take_receipt(self, receipt: bytes) -> None:
-        """Let the first unit of work take this receipt away; called before `start`."""
+        """Set the receipt for the first unit of work to get. Call it before `start`."""
         self._old_receipt = receipt
 
     def opened(self, connection: Connection) -> None:
@@ -160,7 +160,7 @@ class Remover(Worker[Removal]):
             removal.done(cmqc.MQRC_NONE)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
-        """Remove a message; False for one that is gone: removed before a connection was lost, or expired meanwhile."""
+        """Remove a message. Return False if it is gone: it has expired, or was removed before a connection was lost."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
         try:
             connection.get(self._handle, GetOptions(Options=options, MsgId=msg_id, MaxLength=0))
@@ -208,7 +208,7 @@ class FirstRemover(Remover):
         workers: int = 1,
         standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
-        """Begin; `workers` is the number of workers that write to the state queue, this one included."""
+        """Initialize with the number of workers that write to the state queue, including this one."""
         super().__init__(
             "transmit-queue remover",
             connect,
@@ -229,9 +229,9 @@ class FirstRemover(Remover):
         self._standing_by = False
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Return whether to try again; stand by while another bridge is active.
+        """Return whether to retry. Report a standby while another bridge is active.
 
-        Before the first success, an error that cannot heal ends the start.
+        Before the first success, permanent errors end the start.
         """
         if not isinstance(error, MQError):
             return False
@@ -254,8 +254,7 @@ class FirstRemover(Remover):
     def opened(self, connection: Connection) -> None:
         state = PersistentState(connection, self._identifiers)
         if self._active:
-            # In use, the lock is either another bridge's, or held for this one's own connection that the queue manager has
-            # not missed yet. Free, it may have been another bridge's meanwhile.
+            # Another bridge may have been active since this one lost its connection.
             state.check_owner()
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING
         connection.open(MQOD(ObjectName=LOCK_QUEUE), options)
@@ -272,9 +271,9 @@ class FirstRemover(Remover):
             self._ready(records)
 
     def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
-        """Become the owner, end the writing of the bridge before, then read the records and drop what it left behind.
+        """Become the owner, prevent the previous bridge from committing, read the records, and remove obsolete messages.
 
-        In this order: a unit of work of a bridge that was thought dead is either among what is read, or never committed.
+        In this order, a unit of work of the previous bridge is either included in the records, or never committed.
         """
         former = self.state.owner()
         self._old_receipt, *self.receipts = self.state.own(self._workers)

@@ -1,4 +1,4 @@
-"""The thread that makes and removes subscriptions of clients and shares (`ClientIdentifier:Topic name`)."""
+"""The thread that creates and removes clients' subscriptions (`ClientIdentifier:Topic name`) and shared subscriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bridge.wire import cmqc
 
 
 class Subscribe(msgspec.Struct, eq=False):
-    """Make or alter subscriptions of one client; `done` gets a reason for each, on the subscriber's thread."""
+    """Create or alter subscriptions of one client. `done` gets a reason code for each, on the subscriber's thread."""
 
     client_id: str
     requests: Sequence[SubscriptionRequest]
@@ -30,7 +30,7 @@ class Subscribe(msgspec.Struct, eq=False):
 
 
 class Unsubscribe(msgspec.Struct, eq=False):
-    """Remove subscriptions of one client; `done` gets a reason for each, on the subscriber's thread.
+    """Remove subscriptions of one client. `done` gets a reason code for each, on the subscriber's thread.
 
     If the session has `ended`, a subscription that cannot be removed now is removed later.
     """
@@ -42,7 +42,7 @@ class Unsubscribe(msgspec.Struct, eq=False):
 
 
 class Admit(msgspec.Struct, eq=False):
-    """Ask whether messages may be put to a client as a user; `done` gets the reason, on the subscriber's thread."""
+    """Check whether a user may put messages to a client. `done` gets the reason code, on the subscriber's thread."""
 
     client_id: str
     user: str
@@ -50,7 +50,7 @@ class Admit(msgspec.Struct, eq=False):
 
 
 class Inquire(msgspec.Struct, eq=False):
-    """List the subscriptions of MQTT clients; those of clean sessions of a bridge that died are removed."""
+    """List the subscriptions of MQTT clients, and remove those of clean sessions of a bridge that died."""
 
     done: Callable[[list[ClientSubscription]], None]
 
@@ -60,9 +60,9 @@ Request = Admit | Subscribe | Unsubscribe | Inquire
 
 log = logging.getLogger(__name__)
 
-#: Handles of a connection that are not for non-durable subscriptions: MAXHANDS less these may be.
+#: Handles of a connection (MAXHANDS) that are reserved for other purposes than non-durable subscriptions.
 OTHER_HANDLES = 56
-#: Reasons for which a queue manager, or its channel, has no connection left.
+#: Reason codes for a connection limit of the queue manager or its channel.
 CAPACITY = frozenset(
     (
         cmqc.MQRC_MAX_CONNS_LIMIT_REACHED,
@@ -70,7 +70,7 @@ CAPACITY = frozenset(
         cmqc.MQRC_CHANNEL_CONFIG_ERROR,
     )
 )
-#: Reasons for which a subscription cannot be made again after a reconnect now, but perhaps a little later.
+#: Temporary reason codes when a subscription is created again after a reconnect.
 PASSING = CAPACITY | frozenset(
     (
         cmqc.MQRC_HANDLE_NOT_AVAILABLE,
@@ -84,19 +84,19 @@ PASSING = CAPACITY | frozenset(
         cmqc.MQRC_RESOURCE_PROBLEM,
     )
 )
-#: Seconds between attempts at these, and at a list of the subscriptions; attempts at the list.
+#: Interval between retries in seconds, and the maximum number of attempts to list the subscriptions.
 MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
-#: Seconds for which publications wait for subscriptions that cannot be made anew: longer than the queue manager takes to miss
-#: the connection that has them, which is twice the HBINT(10) of deploy/mq/bridge.mqsc.
+#: The maximum delay of publications while subscriptions cannot be created again, in seconds. The queue manager detects the
+#: lost connection earlier, after twice the HBINT(10) of deploy/mq/bridge.mqsc.
 MOST_HELD_UP = 30.0
-#: Seconds that an answer about the authority of a user is good for.
+#: Time for which the result of an authority check is cached, in seconds.
 ANSWER_KEPT = 1.0
 #: Seconds between attempts to make one more connection after one was rejected.
 CONNECTION_RETRY = 1.0
 
 
 class Held(msgspec.Struct, eq=False):
-    """A non-durable subscription: it lives as long as its handle is open."""
+    """A non-durable subscription, which exists while its handle is open."""
 
     request: Subscribe
     wanted: SubscriptionRequest
@@ -105,7 +105,7 @@ class Held(msgspec.Struct, eq=False):
 
 
 class Subscriber(Worker[Request]):
-    """Runs subscription requests one by one; subscriptions of clean sessions are made anew after a reconnect."""
+    """Runs subscription requests one by one, and creates subscriptions of clean sessions again after a reconnect."""
 
     def __init__(
         self, connect: Callable[[], Connection], barrier: SubscriptionBarrier, *, max_connections: int = 50
@@ -113,16 +113,16 @@ class Subscriber(Worker[Request]):
         super().__init__("subscriptions", connect)
         self._max_connections = max_connections
         self._assurance = barrier
-        #: called on the thread with client identifier, filter and reason where a subscription cannot be made anew
+        #: called on the subscriber's thread with client identifier, filter and reason code when a subscription is lost
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
-        #: time.monotonic() when those of `_to_make` are tried again
+        #: time.monotonic() of the next attempt to create the subscriptions in `_to_make`
         self._make_at = 0.0
-        #: time.monotonic() since when there are any; 0.0 while there are none
+        #: time.monotonic() since when `_to_make` is not empty; 0.0 if it is empty
         self._unmade_since = 0.0
         self._inquiries = 0
         self._open_connection = connect
         self._held: dict[str, Held] = {}
-        #: those of a connection that was lost, until they are made again
+        #: subscriptions of a lost connection, until they are created again
         self._to_make: dict[str, Held] = {}
         self._connections: list[Connection] = []
         #: Non-durable subscriptions by index of their connection, and how many each connection may have.
@@ -134,14 +134,14 @@ class Subscriber(Worker[Request]):
         #: Subscriptions of ended sessions that could not be removed yet: name -> (client identifier, filter).
         self._leftover: dict[str, tuple[str, str]] = {}
         self._request: Request | None = None
-        #: user -> what the queue manager said of it, since `_asked` (time.monotonic())
+        #: cached reason codes by user, since `_asked` (time.monotonic())
         self._answers: dict[str, int] = {}
         self._asked = 0.0
 
     def opened(self, connection: Connection) -> None:
         losses = self._assurance.losses
         for other in self._connections[1:]:
-            self._leave(other)  # of an attempt that did not get to the end
+            self._leave(other)  # from an attempt that failed
         self._connections = [connection]
         self._load = {0: 0}
         self._capacity = self._handles(connection) - OTHER_HANDLES
@@ -151,7 +151,7 @@ class Subscriber(Worker[Request]):
         self._assure(losses)
 
     def _assure(self, losses: int) -> None:
-        """Tell that the subscriptions stand, once all are made anew: until then nothing is published, but not for ever."""
+        """Release the barrier for publishers when all subscriptions exist again, or after MOST_HELD_UP seconds."""
         now = time.monotonic()
         if not self._to_make:
             self._unmade_since = 0.0
@@ -163,20 +163,20 @@ class Subscriber(Worker[Request]):
             self._assurance.assure(losses)
 
     def _make_again(self) -> None:
-        """Try once more to make what could not be made anew a moment ago."""
+        """Retry creating the subscriptions of a lost connection, if it is time."""
         if self._to_make and time.monotonic() >= self._make_at:
             losses = self._assurance.losses
             self._make()
             self._assure(losses)
 
     def _make(self) -> None:
-        """Make the subscriptions of a connection that was lost anew; what cannot be made now stays in `_to_make`."""
+        """Create the subscriptions of a lost connection again. Those that fail temporarily stay in `_to_make`."""
         for name, one in list(self._to_make.items()):
             if self._ending:
                 raise Stopped
             reason = self._subscribe_one(one.request, one.wanted)
             if reason in PASSING:
-                # 2432: the queue manager has not missed the old connection yet, and holds its subscription.
+                # 2432: the queue manager has not detected the loss of the old connection, which still has the subscription.
                 continue
             del self._to_make[name]
             if reason:
@@ -192,7 +192,7 @@ class Subscriber(Worker[Request]):
             self._make_at = time.monotonic() + MAKE_INTERVAL
 
     def probe(self, connection: Connection) -> None:
-        """Find out whether every connection that holds subscriptions lives."""
+        """Check all connections that have subscriptions."""
         losses = self._assurance.losses
         for one in self._connections:
             probe(one)
@@ -220,7 +220,7 @@ class Subscriber(Worker[Request]):
         elif isinstance(request, Unsubscribe):
             request.done([error.reason] * len(request.filters))
         elif request is not None:
-            # Without an answer nothing is known of the sessions: what waits for them must not be taken for nobody's.
+            # Retry, because messages for unknown sessions would be treated as undeliverable.
             self._inquiries += 1
             if self._inquiries >= MOST_INQUIRIES:
                 self.on_crash(f"the queue manager does not list its subscriptions: {error}")
@@ -307,10 +307,10 @@ class Subscriber(Worker[Request]):
         return connection.open(od, options | (cmqc.MQOO_ALTERNATE_USER_AUTHORITY if user else 0))
 
     def _admit(self, connection: Connection, request: Admit) -> int:
-        """Return the reason that the queue manager gives for a user, or has given a moment ago.
+        """Return the reason code of a user's authority check, which is cached briefly.
 
-        Clients come in crowds, many of them as one user. The authority is that for the transmission queue, whichever the
-        client.
+        Many clients of one user may connect at the same time. The required authority is for the transmission queue, so it
+        does not depend on the client.
         """
         now = time.monotonic()
         if now - self._asked > ANSWER_KEPT:
@@ -334,7 +334,7 @@ class Subscriber(Worker[Request]):
         return cmqc.MQRC_NONE
 
     def _subscribe(self, request: Subscribe, wanted: SubscriptionRequest) -> int:
-        """Make or alter a subscription of a client; one that waits to be made anew goes on waiting, as altered."""
+        """Create or alter a client's subscription. One in `_to_make` stays there, with the new request."""
         name = subscription_name(request.client_id, wanted.topic_filter)
         reason = self._subscribe_one(request, wanted)
         waiting = self._to_make.pop(name, None)
@@ -358,7 +358,7 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if error.reason not in CAPACITY:
                 raise
-            return error.reason  # the existing connections go on, and the client is told that there is no room
+            return error.reason  # keep the existing connections, and report the limit to the client
         connection = self._connections[index]
         try:
             destination = self._destination(connection, request.client_id, request.user)
@@ -381,11 +381,11 @@ class Subscriber(Worker[Request]):
     def _create(
         self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int
     ) -> int:
-        """Alter the subscription where there is one, else create it; its handle."""
+        """Alter the subscription if it exists, otherwise create it. Return its handle."""
 
         def descriptor(options: int) -> MQSD:
             options |= cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ANY_USERID
-            options |= cmqc.MQSO_SET_CORREL_ID  # none: the CorrelId of the publication itself comes through
+            options |= cmqc.MQSO_SET_CORREL_ID  # zeros: messages keep the CorrelId of the publication
             if request.user:
                 options |= cmqc.MQSO_ALTERNATE_USER_AUTHORITY
             if not wanted.retained and options & cmqc.MQSO_CREATE:
@@ -433,7 +433,7 @@ class Subscriber(Worker[Request]):
             self._load[self._connections.index(held.connection)] -= 1
 
     def _unsubscribe_one(self, connection: Connection, client_id: str, topic_filter: str) -> int:
-        """Remove a subscription; return MQRC_NONE once it is gone, else the reason for which it is still there."""
+        """Remove a subscription. Return MQRC_NONE if it is gone, otherwise the reason code."""
         name = subscription_name(client_id, topic_filter)
         held = self._held.pop(name, None)
         self._to_make.pop(name, None)
@@ -453,7 +453,7 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _remove(connection: Connection, client_id: str, topic_filter: str) -> None:
-        """Resume a durable subscription and close it for good.
+        """Resume a durable subscription and remove it.
 
         It is resumed on its destination opened for output: without that, the queue manager would open it for input, and
         it leads to the transmission queue, which is open for exclusive input already.

@@ -1,4 +1,4 @@
-"""A message of the transmission queue as it is browsed: its MQXQH read, and the publication or message behind it."""
+"""Parsing of messages browsed on the transmission queue: the MQXQH, and the publication or message after it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
 
-#: Bytes of an MQXQH.
+#: The length of an MQXQH in bytes.
 MQXQH_LENGTH = 428
-#: What the SubUserData of a subscription ends with that exists only to replay retained publications.
+#: The suffix of SubUserData of temporary subscriptions that replay retained publications.
 REPLAY = " REPLAY"
 #: Fields of an MQMD of version 2 that an MQMDE has.
 _EXTENDED = ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")
 
 
 class QueuedMessage(msgspec.Struct, eq=False):
-    """A message on the transmission queue: `bridge.mq.backend.Transmission` of a queue manager elsewhere."""
+    """A message on the transmission queue of IBM MQ, a `bridge.telemetry.transmission.Transmission`."""
 
     msg_id: bytes
     client_id: str
@@ -36,44 +36,44 @@ class QueuedMessage(msgspec.Struct, eq=False):
     retained: bool
     persistent: bool
     msg_number: int
-    #: as it lies there, for the dead-letter queue
+    #: the message on the queue, for the dead-letter queue
     got: Got
-    #: time.monotonic() when its MQMD.Expiry runs down: from then on the queue manager takes it away
+    #: time.monotonic() when it expires, after which the queue manager may remove it
     expires: float = math.inf
-    #: its MQMD says it
+    #: 0.0: the MQMD contains it
     put_time: float = 0.0
     #: It came through the temporary subscription that replays retained publications.
     replay: bool = False
 
     @property
     def raw(self) -> bytes:
-        """Return the data as they lie on the transmission queue."""
+        """The data on the transmission queue."""
         return self.got.data
 
     @property
     def expired(self) -> bool:
-        """Return whether the message has expired: it was browsed in time, but may have waited for its client since."""
+        """Whether the message has expired since it was browsed."""
         return time.monotonic() >= self.expires
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds until the MQMD.Expiry of the message runs down; None: it has none."""
+        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
         return None if self.expires == math.inf else self.expires - time.monotonic()
 
     @property
     def queue_manager(self) -> str:
-        """Return RemoteQMgrName: the queue manager name of the client."""
+        """RemoteQMgrName: the queue manager name of the client."""
         return decode_mqxqh(self.got.data).RemoteQMgrName.decode("utf-8", "replace")
 
     @property
     def undelivered(self) -> tuple[MQMD, bytes]:
-        """Return the MQMD and the data as whoever put the message had them, properties in an RFH2."""
+        """The original MQMD and data of the message, with properties in an RFH2."""
         header = decode_mqxqh(self.got.data)
         return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
 def read_transmission(got: Got) -> QueuedMessage:
-    """Read a message of the transmission queue and its headers. Raises MalformedHeader when there is no MQXQH in front."""
+    """Parse a message of the transmission queue and its headers. Raises MalformedHeader if it has no valid MQXQH."""
     if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
@@ -86,7 +86,7 @@ def read_transmission(got: Got) -> QueuedMessage:
     user_data: str | None = None
     retained = False
     if is_for_subscription(remote_queue):
-        # Headers that cannot be read: the session reads them again and has the message dead-lettered.
+        # If the headers are malformed, the session parses them again and dead-letters the message.
         with contextlib.suppress(Unmappable):
             headers = Headers(raw, discard_others=True)
             topic, user_data, retained = headers.topic or None, headers.user_data, headers.retained
@@ -130,13 +130,13 @@ def _publication(headers: Headers) -> AnyMessage | None:
 
 
 def _with_version_2(message: Message) -> Message:
-    """Return a message with what its MQMDE says in its MQMD; an MQMDE that cannot be read stays where it is."""
+    """Move the fields of a message's MQMDE to its MQMD. A malformed MQMDE is left unchanged."""
     md = message.md
     if md.Format != cmqc.MQFMT_MD_EXTENSION:
         return message
     try:
         extension = decode_mqmde(message.data, byte_order=byte_order_of(md.Encoding, "MQMDE"))
     except MalformedHeader:
-        return message  # the session reads it again and has the message dead-lettered
+        return message  # the session parses it again and dead-letters the message
     named = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
     return Message(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :])

@@ -17,7 +17,7 @@ LEAST_PAUSE, POLL_INTERVAL = 0.001, 0.005
 
 
 class SubscriptionBarrier:
-    """Lets publishers wait, after a lost connection, until the subscriptions stand again. Callable on any thread.
+    """Delays publishers after a lost connection until the subscriptions exist again. Callable on any thread.
 
     The subscriptions of clean sessions live as long as the connection that made them. After an outage of the queue manager,
     a publisher that reconnected first would publish messages that no connected client receives.
@@ -30,24 +30,24 @@ class SubscriptionBarrier:
 
     @property
     def losses(self) -> int:
-        """Return the number of losses so far. Read it before the look that `assure` tells of."""
+        """The number of losses so far. Read it before the check whose success is reported with `assure`."""
         with self._changed:
             return self._losses
 
     def lost(self) -> int:
-        """Count a loss; returns its number."""
+        """Count a loss and return its number."""
         with self._changed:
             self._losses += 1
             return self._losses
 
     def assure(self, number: int) -> None:
-        """Tell that the subscriptions stand as they did before the loss of that number."""
+        """Report that the subscriptions exist again as before the loss with this number."""
         with self._changed:
             self._assured = max(self._assured, number)
             self._changed.notify_all()
 
     def wait(self, number: int, is_given_up: Callable[[], bool]) -> bool:
-        """Wait until the subscriptions stand again after a loss; False where that is given up."""
+        """Wait until the subscriptions exist again after a loss. Return False if `is_given_up` returns True."""
         with self._changed:
             while self._assured < number:
                 if is_given_up():

@@ -1,6 +1,6 @@
-"""The structures in front of an IBM MQ message, as pure codecs: bytes in, frozen objects out, and back.
+"""Codecs of the structures before an IBM MQ message. They convert between bytes and frozen objects.
 
-Decoding and encoding again gives the same bytes. Whatever is wrong with bytes or values is a :class:`MalformedHeader`.
+Encoding a decoded structure gives the same bytes. Invalid bytes or values raise :class:`MalformedHeader`.
 """
 
 from bridge.wire.mq.folder import Folder, Scalar, Typed, Value, Writable

@@ -1,9 +1,9 @@
-"""Coded character sets: what the numbers (CCSIDs) in MQMD and headers mean for text, EBCDIC code pages included.
+"""Coded character sets of the CCSIDs in MQMD and headers, including EBCDIC code pages.
 
-Python has some of IBM's code pages; the national EBCDIC pages of Latin 1 that it lacks are given here by what they have
-elsewhere than CCSID 37, all of them being the same 256 characters in another order, the euro pages (1140 to 1149) with
-a euro sign in place of the currency sign. Source: IBM's code page definitions as the Unicode consortium's and ICU's
-mapping tables publish them (ibm-273_P100, ibm-1047_P100, ...).
+Python lacks some national EBCDIC pages of Latin 1. They are defined here by their differences from CCSID 37, because all
+contain the same 256 characters in a different order. The euro pages (1140 to 1149) have a euro sign instead of the currency
+sign. Source: IBM's code page definitions, as published in the mapping tables of the Unicode consortium and ICU
+(ibm-273_P100, ibm-1047_P100, ...).
 """
 
 from __future__ import annotations
@@ -99,10 +99,7 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=256)
 def character_set(ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> CharacterSet | None:
-    """Return the character set of a CCSID; None for a CCSID that is not known here.
-
-    ``encoding`` gives UTF-16 its byte order.
-    """
+    """Return the character set of a CCSID, None if it is not supported. ``encoding`` has the byte order of UTF-16."""
     if ccsid in _UTF_16:
         little = encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
         return CharacterSet("utf-16-le" if little else "utf-16-be")
@@ -119,7 +116,7 @@ def character_set(ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> CharacterSet
 
 
 def same_characters(ccsid: int, other: int) -> bool:
-    """Return whether text in one CCSID is text in the other as it stands, whatever the Encoding."""
+    """Return whether text in one CCSID needs no conversion to the other, in any Encoding."""
     return ccsid == other and ccsid not in _UTF_16
 
 

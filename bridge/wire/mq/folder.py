@@ -1,4 +1,4 @@
-"""One folder of an MQRFH2: its bytes as they came, and what they say.
+"""One folder of an MQRFH2: its bytes, and their content.
 
 A folder's NameValueData is a small XML-like text: one element named like the folder, in it elements with values or with
 further elements, at the end blanks up to a multiple of four bytes. It is *not* parsed as XML at large: there are no
@@ -18,7 +18,7 @@ none, ``string``    ``str``      as it is
 
 An element with ``xsi:nil='true'`` is None. A dt that is not in the table is read as text.
 
-What is not asked for is not parsed, and what cannot be parsed still travels: the bytes are the folder.
+Folders are parsed lazily. A malformed folder can still be forwarded, because its bytes are kept.
 Source: IBM MQ, "MQRFH2 - Rules and formatting header 2", NameValueData, and "Specifying the data type of a property".
 """
 
@@ -47,7 +47,7 @@ _BOOLEAN: Final = {"0": False, "1": True, "false": False, "true": True}
 
 
 class Typed(msgspec.Struct, frozen=True):
-    """A value to be written with the given dt, where the one that the Python type implies is not the one wanted.
+    """A value to write with a dt other than the default for its Python type.
 
     ``Typed(7, "i1")`` writes ``<x dt='i1'>7</x>``; ``Typed(7, None)`` writes a 7 without any dt, which is read back as
     the string "7".
@@ -138,7 +138,7 @@ UTF_16: Final = frozenset({1200, 13488, 17584})
 """The other CCSIDs that a NameValueCCSID may have; UTF-16 (once UCS-2) in the byte order of the header."""
 
 MAX_DEPTH: Final = 100
-"""Elements within elements; deeper is refused, since whoever walks the content does it by recursion."""
+"""The maximum nesting of elements, because users of the content are recursive."""
 
 _CACHED_LENGTH: Final = 512  # longer folders (large usr data) rarely repeat, and would make the cache's size unbounded
 

@@ -1,10 +1,9 @@
-"""The headers in front of a message: MQRFH2, MQXQH, MQDLH, MQMDE and others, walked by their Format fields to the body.
+"""The chain of headers before the body of a message: MQRFH2, MQXQH, MQDLH, MQMDE and others.
 
-Each structure says by Format what follows it, by Encoding in which byte order and by CodedCharSetId in which character
-set; the MQMD says so of the first one. MQXQH says it through the MQMD inside it. Headers may come in any order: a
-dead-lettered transmission-queue message is MQDLH, MQXQH, MQRFH2, data. Of headers other than these the bridge needs the
-length only: it discards them in messages for MQTT clients. Source: IBM MQ, "MQ headers", the topic of each header, and the
-field topics Format, Encoding and CodedCharSetId of MQMD.
+The Format, Encoding and CodedCharSetId of each structure describe the next one, and those of the MQMD the first one. An MQXQH
+uses its embedded MQMD for that. Headers may be in any order: a dead-lettered transmission queue message consists of MQDLH,
+MQXQH, MQRFH2 and data. Of other headers, the bridge only needs the length, to discard them for MQTT clients. Source: IBM MQ
+documentation, "MQ headers", the topic of each header, and the field topics Format, Encoding and CodedCharSetId of MQMD.
 """
 
 from __future__ import annotations
@@ -277,7 +276,7 @@ class OtherKind(NamedTuple):
 
 
 class OtherHeader(NamedTuple):
-    """What a header says of its length and of what follows it."""
+    """The length of a header, and the description of the data after it."""
 
     StrucLength: int
     Format: bytes
@@ -325,7 +324,7 @@ Header: TypeAlias = RFH2 | MQXQH | MQDLH | MQMDE
 
 
 class Kind(NamedTuple):
-    """How headers of a kind are read and written."""
+    """The codec of a kind of header."""
 
     structure: str
     format: bytes

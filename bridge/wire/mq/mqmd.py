@@ -1,7 +1,6 @@
-"""MQMD, the message descriptor, and MQMDE, the extension that carries the version-2 fields behind a version-1 MQMD.
+"""MQMD, the message descriptor, and MQMDE, the extension with the version-2 fields for a version-1 MQMD.
 
-Layout and defaults: IBM MQ, "MQMD - Message descriptor" and "MQMDE - Message descriptor extension". What the bridge
-puts into the fields is the mapping's business (integration tables), not this module's.
+Layout and defaults: IBM MQ documentation, "MQMD - Message descriptor" and "MQMDE - Message descriptor extension".
 
 Character fields are ``bytes`` without their trailing blanks; a NUL and what follows it stay, so that decoding and
 encoding again gives the same bytes. Byte fields (MsgId, CorrelId, AccountingToken, GroupId) have their full length.
@@ -17,7 +16,7 @@ import msgspec
 from bridge.wire import cmqc
 from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, MalformedHeader, byte, char, detect_byte_order
 
-#: A number of 32 bits. What comes from outside by MessagePack or JSON is held to it when it is decoded.
+#: A 32-bit integer. The range is checked when values are decoded from MessagePack or JSON.
 MQLONG = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 #: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.

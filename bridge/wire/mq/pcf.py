@@ -1,4 +1,4 @@
-"""Command messages in Programmable Command Formats: an MQCFH, and the parameter structures behind it.
+"""Command messages in Programmable Command Formats: an MQCFH, followed by parameter structures.
 
 A parameter is an integer, a string, a list of either, a filter or a group of parameters; each structure says its type
 and length first. Strings are padded with NULs to a multiple of four bytes, which StringLength does not count.
@@ -17,7 +17,7 @@ import msgspec
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.structure import Buffer, ByteOrder, MalformedHeader
 
-#: Groups within groups: deeper ones are no command message, only a way to exhaust the stack.
+#: The maximum nesting of groups, to protect the stack.
 MAX_DEPTH: Final = 8
 _SIGN: Final = {"little": "<", "big": ">"}
 

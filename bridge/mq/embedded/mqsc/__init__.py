@@ -1,6 +1,5 @@
-"""MQSC on the embedded queue manager: the language, the commands, and what they answer.
+"""MQSC commands of the embedded queue manager.
 
-`language` reads scripts; `commands` finds who does a command: `definitions`, `subscriptions`, `display`,
-`authority_commands`, `channel_commands`, `channel_display` …; `amq` has the messages. The attributes of objects are
-`bridge.mq.embedded.attributes`; PCF is a room of its own that uses this one.
+`commands` dispatches commands to `definitions`, `display` and `channels`. The syntax and the AMQ messages are in
+`bridge.mq.mqsc`, and the attributes of objects in `bridge.mq.embedded.attributes`.
 """

@@ -34,9 +34,9 @@ from bridge.wire import cmqcfc
 
 Shown = dict[str, Value]
 
-#: Clients that one command looks at.
+#: The maximum number of clients that one command examines.
 LOOKED_AT = 20_000
-#: The model queue whose MAXDEPTH says how many rows one command shows, as IBM MQ has it.
+#: The model queue whose MAXDEPTH limits the rows of one command, as in IBM MQ.
 _REPLY_QUEUE = "SYSTEM.MQSC.REPLY.QUEUE"
 _PROTOCOLS = {3: "MQTTV3", 4: "MQTTV311", 5: "MQTTV5"}
 _CHANNEL = frozenset(ATTRIBUTES[KIND])
@@ -70,7 +70,7 @@ class ChannelDisplay:
         self._register = queue_manager.telemetry_channels
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Do DISPLAY CHANNEL: return the AMQ message, and the channels. Raises CommandRefused or MQSCSyntaxError."""
+        """Run DISPLAY CHANNEL. Return the AMQ message and the channels. Raises CommandRefused or MQSCSyntaxError."""
         name = _generic_name(command)
         wanted, where = _request(command, _CHANNEL | {"CHANNEL"})
         whole = "ALL" in wanted or not (wanted or where or name.endswith("*"))
@@ -84,7 +84,7 @@ class ChannelDisplay:
         return message("AMQ8414I"), shown
 
     def channels(self, name: str) -> Iterator[Shown]:
-        """Yield the channels that a name, perhaps a generic one, names, with all their attributes."""
+        """Yield the channels that match a name, which may be generic, with all attributes."""
         register = self._register
         of_file = {one.name: attributes_of(one) for one in register.of_file}
         channels = {own: one.attributes for own, one in register.defined.items()} | of_file
@@ -93,7 +93,7 @@ class ChannelDisplay:
                 yield {"CHANNEL": own, "CHLTYPE": "MQTT", **channels[own]}
 
     def show_status(self, command: Command) -> tuple[str, list[Shown]]:
-        """Do DISPLAY CHSTATUS: return the AMQ message, and a row for each channel or client.
+        """Run DISPLAY CHSTATUS. Return the AMQ message, and a row for each channel or client.
 
         Raises CommandRefused or MQSCSyntaxError.
         """
@@ -118,7 +118,7 @@ class ChannelDisplay:
         return answer, [_only(one, heads, wanted, where, "ALL" in wanted) for one in shown]
 
     def summaries(self, name: str) -> Iterator[Shown]:
-        """Yield a row for each channel that a name, perhaps a generic one, names."""
+        """Yield a row for each channel that matches a name, which may be generic."""
         running = self._register.running
         statuses = [] if running is None else running.statuses()
         for one in sorted(statuses, key=lambda status: status.name):
@@ -126,7 +126,7 @@ class ChannelDisplay:
                 yield _summary(one)
 
     def clients(self, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
-        """Return a row for each client that names, perhaps generic ones, name, and whether there are more of them."""
+        """Return a row for each client that matches the names, which may be generic, and whether there are more."""
         running = self._register.running
         shown: list[Shown] = []
         if running is None:
@@ -142,7 +142,7 @@ class ChannelDisplay:
 
 
 def _generic_name(command: Command) -> str:
-    """Return the channel name of a DISPLAY, which can be generic. Raises MQSCSyntaxError."""
+    """Return the channel name of a DISPLAY, which may be generic. Raises MQSCSyntaxError."""
     if not command.name:
         raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
     kind = command.parameter("CHLTYPE")
@@ -152,7 +152,7 @@ def _generic_name(command: Command) -> str:
 
 
 def _request(command: Command, known: frozenset[str]) -> tuple[list[str], Filter | None]:
-    """Return the attributes that a DISPLAY asks for, and its WHERE. Raises MQSCSyntaxError."""
+    """Return the attributes that a DISPLAY requests, and its WHERE. Raises MQSCSyntaxError."""
     wanted: list[str] = []
     where: Filter | None = None
     for parameter in command.parameters:
@@ -172,7 +172,7 @@ def _request(command: Command, known: frozenset[str]) -> tuple[list[str], Filter
 
 
 def _only(shown: Shown, heads: tuple[str, ...], wanted: list[str], where: Filter | None, whole: bool) -> Shown:
-    """Return what identifies a row, and of the rest what was asked for; with `whole`, all of it."""
+    """Return the identifying attributes of a row, and the requested ones. `whole` requests all attributes."""
     asked = sorted(shown) if whole else [*wanted, *([] if where is None else [where.keyword])]
     return {keyword: shown[keyword] for keyword in dict.fromkeys((*heads, *asked)) if keyword in shown}
 
@@ -245,7 +245,7 @@ class ServerChannelCommands:
         self._channels = queue_manager.server_channels
 
     def start(self, command: Command) -> Answer:
-        """Do START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
+        """Run START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = self._existing(command)
         _known(command, ())
         if not self._instances.start(name):
@@ -253,7 +253,7 @@ class ServerChannelCommands:
         return message("AMQ8018I", name=name, hint=""), None
 
     def stop(self, command: Command) -> Answer:
-        """Do STOP CHANNEL: MODE(QUIESCE), the default, FORCE or TERMINATE. Raises MQSCSyntaxError or CommandRefused."""
+        """Run STOP CHANNEL, with MODE QUIESCE (default), FORCE or TERMINATE. Raises MQSCSyntaxError or CommandRefused."""
         name = self._existing(command)
         _known(command, ("MODE",))
         mode = command.parameter("MODE")
@@ -275,7 +275,7 @@ class ChannelCommands:
         self._register = queue_manager.telemetry_channels
 
     def define(self, command: Command) -> Answer:
-        """Do DEFINE CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
+        """Run DEFINE CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
         replace, model = replaces(command), like(command)
         given = _given(command)
@@ -292,7 +292,7 @@ class ChannelCommands:
         return message("AMQ8014I", name=name, hint=hint), self._kept(name, definition)
 
     def alter(self, command: Command) -> Answer:
-        """Do ALTER CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
+        """Run ALTER CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
         given = _given(command)
         old = self._own(name)
@@ -301,7 +301,7 @@ class ChannelCommands:
         return answer, None if definition == old else self._kept(name, definition)
 
     def delete(self, command: Command) -> Answer:
-        """Do DELETE CHANNEL; one that is running is in use. Raises MQSCSyntaxError or CommandRefused."""
+        """Run DELETE CHANNEL, which fails while the channel is running. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
         _known(command, ())
         if name not in self._register.defined:
@@ -314,13 +314,13 @@ class ChannelCommands:
         return message("AMQ8015I", name=name), unit
 
     def start(self, command: Command) -> Answer:
-        """Do START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
+        """Run START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
         _known(command, ())
         self._existing(name)
         running = self._register.running
         if running is None:
-            # A script that the queue manager runs before there is a telemetry service, which then starts all channels.
+            # The command is in a script that runs before the telemetry service starts, which starts all channels.
             return message("AMQ8018I", name=name, hint=" It starts with the telemetry service."), None
         if self._state(name) in ("running", "starting"):
             raise CommandRefused("AMQ9514E", name=name, detail="it is running already")
@@ -328,7 +328,7 @@ class ChannelCommands:
         return message("AMQ8018I", name=name, hint=""), None
 
     def stop(self, command: Command) -> Answer:
-        """Do STOP CHANNEL, or disconnect one client by CLIENTID. Raises MQSCSyntaxError or CommandRefused."""
+        """Run STOP CHANNEL. With CLIENTID, disconnect one client only. Raises MQSCSyntaxError or CommandRefused."""
         running, name, client_id = self._reached(command)
         if client_id is not None:
             found = running.client(client_id)
@@ -340,9 +340,9 @@ class ChannelCommands:
         return message("AMQ8019I", verb="Stop", name=name), None
 
     def purge(self, command: Command) -> Answer:
-        """Do PURGE CHANNEL: end the sessions of connected clients, and stop it; or end the session of one by CLIENTID.
+        """Run PURGE CHANNEL: end the sessions of connected clients and stop the channel. With CLIENTID, end one session only.
 
-        That one may be away, if it was connected by this channel last. Raises MQSCSyntaxError or CommandRefused.
+        That client may be disconnected, if it last used this channel. Raises MQSCSyntaxError or CommandRefused.
         """
         running, name, client_id = self._reached(command)
         if client_id is not None:
@@ -353,7 +353,7 @@ class ChannelCommands:
         return message("AMQ8019I", verb="Purge", name=name), None
 
     def _reached(self, command: Command) -> tuple[RunningChannels, str, str | None]:
-        """Return the running channels, and which one and which client a command is about."""
+        """Return the running channels, and the channel name and client identifier of a command."""
         name = _name(command)
         _known(command, ("CLIENTID",))
         client_id = command.parameter("CLIENTID")
@@ -370,12 +370,12 @@ class ChannelCommands:
         return states.get(name, "stopped")
 
     def _existing(self, name: str) -> None:
-        """Raise CommandRefused where there is no channel of this name."""
+        """Raise CommandRefused if there is no channel with this name."""
         if name not in self._register.defined and not self._register.is_of_file(name):
             raise CommandRefused("AMQ8147E", kind="Channel", name=name, reason=cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
 
     def _own(self, name: str) -> Definition:
-        """Return the definition of a channel that a command has defined. Raises CommandRefused."""
+        """Return the definition of a channel defined by a command. Raises CommandRefused."""
         self._refuse_of_file(name)
         self._existing(name)
         return self._register.defined[name]
@@ -394,7 +394,7 @@ class ChannelCommands:
 
 
 def _name(command: Command) -> str:
-    """Return the name of the telemetry channel to work on. Raises CommandRefused or MQSCSyntaxError."""
+    """Return the name of a command's telemetry channel. Raises CommandRefused or MQSCSyntaxError."""
     name = _channel_name(command)
     kind = command.parameter("CHLTYPE")
     if kind is None or kind.value != "MQTT":
@@ -441,7 +441,7 @@ def _definition(command: Command, name: str, attributes: dict[str, Value]) -> De
         raise MQSCSyntaxError(str(error), command.where, "CHANNEL") from None
 
 
-#: Keywords, and the keys of the YAML file.
+#: The keys of the YAML file by keyword.
 _KEYS = {
     "TYPE": "type",
     "ADDRESS": "address",
@@ -469,7 +469,7 @@ class ChannelAuthenticationCommands:
         self._register = queue_manager.channel_authentication
 
     def set(self, command: Command) -> Answer:
-        """Do SET CHLAUTH. Raises MQSCSyntaxError or CommandRefused."""
+        """Run SET CHLAUTH. Raises MQSCSyntaxError or CommandRefused."""
         if not command.name:
             detail = "CHLAUTH takes the name of a channel, or the beginning of one with *"
             raise MQSCSyntaxError(detail, command.where, "CHLAUTH")
@@ -493,7 +493,7 @@ class ChannelAuthenticationCommands:
         if action == "REMOVEALL":
             return self._remove_all(command, values)
         if action == "REMOVE":
-            # What identifies it is enough.
+            # Only the identifying attributes are required.
             values = {key: value for key, value in values.items() if key not in ("user_source", "mcauser")}
             if not str(values.get("type")).startswith("BLOCK"):
                 values["user_source"] = "CHANNEL"
@@ -548,7 +548,7 @@ class ChannelAuthenticationCommands:
         unit = Unit()
         hint = ""
         for record in records:
-            # That one of the defaults is removed has to be kept, for it is made anew at each start.
+            # Store the removal of a default record, because it is created at each start.
             row = _row(record, removed=True) if is_default(record.key) else None
             unit.changes.definitions.append((CHLAUTH, _record_name(record), row))
             unit.changes.effects.append(partial(self._register.forget, record.key))
@@ -557,9 +557,9 @@ class ChannelAuthenticationCommands:
         return message("AMQ8877I", hint=hint), unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
-        """Do DISPLAY CHLAUTH: return the AMQ message, and the records.
+        """Run DISPLAY CHLAUTH. Return the AMQ message and the records.
 
-        MATCH(RUNCHECK) says which record would decide for a client. Raises CommandRefused or MQSCSyntaxError.
+        MATCH(RUNCHECK) displays the record that applies to a client. Raises CommandRefused or MQSCSyntaxError.
         """
         for parameter in command.parameters:
             if parameter.keyword not in (*_KEYS, "MATCH", "ALL", "QMNAME"):
@@ -585,9 +585,9 @@ class ChannelAuthenticationCommands:
         return message("AMQ8878I"), [_shown(one) for one in found]
 
     def _run_check(self, command: Command, channel: str) -> list[ChannelAuthenticationConfig]:
-        """Return the record that decides for a client of these properties; none where the channel's rules hold.
+        """Return the record that applies to a client with these properties, or an empty list.
 
-        The client's identifier is not said: as whom a client of a channel with USECLTID(YES) acts is not looked at.
+        The client identifier is unknown, so the effect of USECLTID(YES) is not considered.
         """
         if channel.endswith("*"):
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the name of one channel", command.where, "MATCH")
@@ -628,7 +628,7 @@ def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
 
 
 def _value(parameter: Parameter) -> Any:
-    """Return the value of a parameter as the YAML file has it. Raises MQSCSyntaxError."""
+    """Convert the value of a parameter to that in the YAML file. Raises MQSCSyntaxError."""
     values = [one for one in parameter.values or () if isinstance(one, str)]
     if parameter.keyword in _LISTS:
         return [one for one in values if one]
@@ -658,7 +658,7 @@ class ConnectionAuthenticationCommands:
         self._object = queue_manager.connection_authentication
 
     def alter(self, command: Command) -> Answer:
-        """Do ALTER AUTHINFO: CHCKCLNT and DESCR. Raises MQSCSyntaxError or CommandRefused."""
+        """Run ALTER AUTHINFO for CHCKCLNT and DESCR. Raises MQSCSyntaxError or CommandRefused."""
         if command.name != NAME:
             raise CommandRefused("AMQ8147E", kind="Authentication information object", name=command.name)
         values = {"CHCKCLNT": self._object.check_clients, "DESCR": self._object.description}
@@ -677,7 +677,7 @@ class ConnectionAuthenticationCommands:
         return message("AMQ8567I", hint="" if self._object.asks else _NO_EFFECT), unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
-        """Do DISPLAY AUTHINFO: return the number of the AMQ message, and the object.
+        """Run DISPLAY AUTHINFO. Return the AMQ message and the object.
 
         Raises CommandRefused or MQSCSyntaxError.
         """

@@ -55,7 +55,7 @@ class AuthorityRecordCommands:
         self._records: AuthorityRecords = queue_manager.authority_records
 
     def identities(self, command: Command) -> list[Identity]:
-        """Return the identities of the records that a SET or DELETE names. Raises MQSCSyntaxError."""
+        """Return the identities of the records of a SET or DELETE. Raises MQSCSyntaxError."""
         kind = command.parameter("OBJTYPE")
         if kind is None:
             raise MQSCSyntaxError("OBJTYPE says what type of object the profile is of", command.where, "OBJTYPE")
@@ -78,7 +78,7 @@ class AuthorityRecordCommands:
         return found
 
     def set(self, command: Command) -> Answer:
-        """Do SET AUTHREC."""
+        """Run SET AUTHREC."""
         _check_keywords(command, (*_WHOSE, "AUTHADD", "AUTHRMV"))
         added, removed = (_authorities(command.parameter(keyword)) for keyword in ("AUTHADD", "AUTHRMV"))
         if added is None and removed is None:
@@ -95,7 +95,7 @@ class AuthorityRecordCommands:
         return " Nobody is asked for it, with queue_manager.authorities: ignored."
 
     def delete(self, command: Command) -> Answer:
-        """Do DELETE AUTHREC."""
+        """Run DELETE AUTHREC."""
         _check_keywords(command, _WHOSE)
         unit = Unit()
         for identity in self.identities(command):
@@ -105,7 +105,7 @@ class AuthorityRecordCommands:
         return message("AMQ8863I"), unit
 
     def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
-        """Do DISPLAY AUTHREC: return the AMQ message, and the records.
+        """Run DISPLAY AUTHREC. Return the AMQ message and the records.
 
         Raises CommandRefused or MQSCSyntaxError.
         """
@@ -123,7 +123,7 @@ class AuthorityRecordCommands:
         return message("AMQ8864I"), shown
 
     def _wanted(self, command: Command) -> Callable[[Identity], bool]:
-        """Return a predicate for the records that a DISPLAY asks for.
+        """Return a predicate for the records that a DISPLAY requests.
 
         MATCH(MEMBERSHIP) adds those of the principal's groups.
         """
@@ -173,7 +173,7 @@ def _check_keywords(command: Command, known: tuple[str, ...]) -> None:
 
 
 def _words(parameter: Parameter) -> list[str]:
-    """Return the values of a list. Raises MQSCSyntaxError where the parameter is no list, or an empty one."""
+    """Return the values of a list. Raises MQSCSyntaxError if the list is missing or empty."""
     words = [one for one in parameter.values or () if isinstance(one, str) and one]
     if not words or len(words) != len(parameter.values or ()):
         raise MQSCSyntaxError(
@@ -195,7 +195,7 @@ def _choice(parameter: Parameter, known: dict[str, int] | tuple[str, ...]) -> st
 
 
 def _authorities(parameter: Parameter | None) -> frozenset[int] | None:
-    """Return the authorities that AUTHADD or AUTHRMV lists, with ALL and the like spread. Raises MQSCSyntaxError."""
+    """Return the authorities in AUTHADD or AUTHRMV, with collective keywords expanded. Raises MQSCSyntaxError."""
     if parameter is None:
         return None
     found: frozenset[int] = frozenset()
@@ -258,23 +258,20 @@ class Commands:
             self._runs["DELETE", noun] = definitions.delete
 
     def known(self) -> Iterator[tuple[str, str]]:
-        """Yield verb and noun of each command that there is."""
+        """Yield verb and noun of each supported command."""
         shown = [("DISPLAY", noun) for noun in (*self._display.nouns, *self._shows)]
         # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) is a command about a CHANNEL.
         yield from (one for one in (*self._runs, *shown) if one[1] != "SVRCONN")
 
     def read(self, text: str) -> list[Command]:
-        """Return the commands of a script.
-
-        A command that is no MQSC is among them and answers with its syntax error.
-        """
+        """Return the commands of a script. Running a command with a syntax error reports the error."""
         return mqsc.read(text)
 
     def run(self, command: Command) -> tuple[CommandResponse, Unit | None]:
         """Run one command, with the queue manager's lock held.
 
-        What it changes takes effect, in memory and on disk, when the unit that is returned ends; the caller submits it
-        to the recovery log. A command that is refused changes nothing.
+        The changes take effect, in memory and on disk, when the returned unit ends. The caller submits it to the recovery
+        log. A rejected command changes nothing.
         """
         response = CommandResponse(command=command.text, message="", ok=True, line=command.line)
         unit = None
@@ -303,7 +300,7 @@ class Commands:
         return response, unit
 
     def execute(self, command: Command) -> Answer:
-        """Run one command that is no DISPLAY. Raises MQSCSyntaxError, CommandRefused or MQError."""
+        """Run one command other than DISPLAY. Raises MQSCSyntaxError, CommandRefused or MQError."""
         if command.noun == "CHANNEL":
             command = self._channel_kind(command)
         run = self._runs.get((command.verb, command.noun))
@@ -313,10 +310,9 @@ class Commands:
         return run(command)
 
     def _channel_kind(self, command: Command) -> Command:
-        """Return a command about a channel as one about a server-connection channel if it is one.
+        """Change the noun of a channel command to SVRCONN if it is for a server-connection channel.
 
-        Without CHLTYPE, DISPLAY, START and STOP are about the server-connection channel of that name if no telemetry channel
-        has it.
+        Without CHLTYPE, DISPLAY, START and STOP apply to a server-connection channel if no telemetry channel has the name.
         """
         if command.verb in ("DISPLAY", "START", "STOP") and command.parameter("CHLTYPE") is None:
             server = command.name in self._queue_manager.server_channels
@@ -328,13 +324,13 @@ class Commands:
         return message("AMQ8415I", name=self._queue_manager.name), None
 
     def _refresh_security(self, command: Command) -> Answer:
-        """Do REFRESH SECURITY: ask anew which user is in which group; records take effect without it."""
+        """Run REFRESH SECURITY, which discards cached groups. Authority records take effect without it."""
         if self._queue_manager.authorization is not None:
             self._queue_manager.authorization.refresh()
         return message("AMQ8560I"), None
 
     def _clear_topic_string(self, command: Command) -> Answer:
-        """Do CLEAR TOPICSTR; a topic string without a retained publication is no error (IBM MQ, "CLEAR TOPICSTR")."""
+        """Run CLEAR TOPICSTR. A missing retained publication is not an error (IBM MQ documentation, "CLEAR TOPICSTR")."""
         topic = command.name
         if not topic:
             raise MQSCSyntaxError("TOPICSTR takes a topic string in parentheses", command.where, "TOPICSTR")
@@ -362,7 +358,7 @@ _ALREADY_EXISTS = "AMQ8150E"
 
 
 class ScriptFailed(Exception):
-    """A command of a script failed; the message names the script, the line and the AMQ message."""
+    """A command of a script failed. The message contains the script, the line and the AMQ message."""
 
 
 def bridge_script() -> str:
@@ -371,10 +367,10 @@ def bridge_script() -> str:
 
 
 def prepare(queue_manager: QueueManager) -> None:
-    """Define what the bridge needs where it is not there yet. Raises ScriptFailed.
+    """Define missing objects that the bridge needs. Raises ScriptFailed.
 
-    Attributes of the queue manager that have a value already keep it, and so do authority records: a restart must not
-    undo what an administrator altered. Call it before the recovery log dispatches to an event loop.
+    Existing queue manager attributes and authority records are not changed, so that a restart keeps an administrator's
+    changes. Call it before the recovery log dispatches to an event loop.
     """
     commands = [
         _where_blank(queue_manager, one)
@@ -385,7 +381,7 @@ def prepare(queue_manager: QueueManager) -> None:
 
 
 def run_script(queue_manager: QueueManager, text: str, source: str) -> list[CommandResponse]:
-    """Run a script; what is defined already is no error. Raises ScriptFailed at the first command that fails."""
+    """Run a script. Existing objects are not an error. Raises ScriptFailed at the first command that fails."""
     return _run(queue_manager, Commands(queue_manager).read(text), source)
 
 
@@ -417,7 +413,7 @@ def _run(queue_manager: QueueManager, commands: list[Command], source: str) -> l
 
 
 def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
-    """Return ALTER QMGR without the attributes that have a value; any other command as it is."""
+    """Return ALTER QMGR without attributes that already have a value. Return any other command unchanged."""
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
     blank = tuple(one for one in command.parameters if queue_manager.attributes.get(one.keyword) in (None, ""))
@@ -425,7 +421,7 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
 
 
 def _is_on_record(queue_manager: QueueManager, command: Command) -> bool:
-    """Return whether a command is a SET AUTHREC whose records are there already."""
+    """Return whether a command is a SET AUTHREC whose records exist."""
     if (command.verb, command.noun) != ("SET", "AUTHREC"):
         return False
     identities = AuthorityRecordCommands(queue_manager).identities(command)

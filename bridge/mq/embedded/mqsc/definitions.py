@@ -43,12 +43,12 @@ log = logging.getLogger(__name__)
 
 BASE_TOPIC_OBJECT = "SYSTEM.BASE.TOPIC"
 QUEUE_KINDS = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL")
-#: Queues that the queue manager works with itself, and what it does.
+#: Queues that the queue manager uses itself, and for what.
 _OWN = {
     RETAINED_QUEUE: "the queue manager keeps retained publications on it; CLEAR TOPICSTR removes them",
     STATE_QUEUE: "the state of MQTT sessions is on it",
 }
-#: Parameters of DEFINE that are no attributes.
+#: Parameters of DEFINE that are not attributes.
 _MANNERS = ("LIKE", "NOREPLACE", "REPLACE")
 
 Answer = tuple[str, Unit | None]
@@ -83,7 +83,7 @@ def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
 
 
 def flag(command: Command, keyword: str) -> bool:
-    """Return whether a keyword without a value is there. Raises MQSCSyntaxError when it has one."""
+    """Return whether a command has a keyword without a value. Raises MQSCSyntaxError if it has a value."""
     parameter = command.parameter(keyword)
     if parameter is not None and parameter.values is not None:
         raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, keyword)
@@ -91,7 +91,7 @@ def flag(command: Command, keyword: str) -> bool:
 
 
 def forces(command: Command) -> bool:
-    """Return whether ALTER may make open handles invalid. Raises MQSCSyntaxError."""
+    """Return whether ALTER may invalidate open handles (FORCE). Raises MQSCSyntaxError."""
     force, keep = flag(command, "FORCE"), flag(command, "NOFORCE")
     if force and keep:
         raise MQSCSyntaxError("FORCE and NOFORCE exclude each other", command.where)
@@ -99,7 +99,7 @@ def forces(command: Command) -> bool:
 
 
 def replaces(command: Command) -> bool:
-    """Return whether DEFINE may replace an object. Raises MQSCSyntaxError."""
+    """Return whether DEFINE may replace an object (REPLACE). Raises MQSCSyntaxError."""
     replace, keep = flag(command, "REPLACE"), flag(command, "NOREPLACE")
     if replace and keep:
         raise MQSCSyntaxError("REPLACE and NOREPLACE exclude each other", command.where)
@@ -107,7 +107,7 @@ def replaces(command: Command) -> bool:
 
 
 def like(command: Command) -> str | None:
-    """Return the name of the object that LIKE names, or None. Raises MQSCSyntaxError."""
+    """Return the object name in LIKE, or None. Raises MQSCSyntaxError."""
     parameter = command.parameter("LIKE")
     if parameter is not None and not parameter.value:
         raise MQSCSyntaxError("LIKE takes the name of an object", parameter.where, "LIKE")
@@ -120,7 +120,7 @@ def attribute_parameters(command: Command) -> list[Parameter]:
 
 
 def object_name(command: Command) -> str:
-    """Return the name of the object to work on. Raises CommandRefused or MQSCSyntaxError."""
+    """Return the object name of a command. Raises CommandRefused or MQSCSyntaxError."""
     name = command.name
     if name is None:
         raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
@@ -132,20 +132,20 @@ def object_name(command: Command) -> str:
 
 
 class Definitions:
-    """The objects of a queue manager, as MQSC defines, alters and deletes them."""
+    """The commands that define, alter and delete objects of a queue manager."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
 
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
-        """Return the attributes of an object. Raises CommandRefused when there is no such object."""
+        """Return the attributes of an object. Raises CommandRefused if it does not exist."""
         attributes: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
         if attributes is None:
             raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
         return attributes
 
     def define(self, command: Command) -> Answer:
-        """Do DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        """Run DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
         replace, model = replaces(command), like(command)
         given = settings(kind, attribute_parameters(command))
@@ -165,7 +165,7 @@ class Definitions:
         return self._change(kind, name, old, attributes)
 
     def alter(self, command: Command) -> Answer:
-        """Do ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
+        """Run ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
         forced = forces(command) if kind in QUEUE_KINDS else False
         manner = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
@@ -176,7 +176,7 @@ class Definitions:
     def _change(
         self, kind: str, name: str, old: dict[str, Value] | None, attributes: dict[str, Value], *, forced: bool = False
     ) -> Answer:
-        """Make a new or altered object take effect. FORCE makes all handles invalid that are open for it."""
+        """Return the unit of work for a new or altered object. FORCE invalidates all handles that are open for it."""
         if kind == "TOPIC":
             self._check_topic(name, old, attributes)
         elif kind == "QLOCAL" and old is not None:
@@ -188,7 +188,7 @@ class Definitions:
         made = stamps(time.time())
         if old is not None:
             made |= {keyword: old[keyword] for keyword in ("CRDATE", "CRTIME") if keyword in old}
-            # Nothing is altered where only the time would be.
+            # Do not change only the time of the last change.
             if all(old.get(keyword) == value for keyword, value in attributes.items() if keyword not in STAMPS):
                 return answer, None
         attributes |= made
@@ -201,7 +201,7 @@ class Definitions:
         return answer, unit
 
     def install(self, kind: str, name: str, attributes: dict[str, Value]) -> None:
-        """Put attributes, checked before, in the place of an object."""
+        """Apply checked attributes to a new or existing object."""
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
             queue = queue_manager.queues.get(name)
@@ -237,7 +237,7 @@ class Definitions:
             raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_ATTR_VALUE_ERROR)
 
     def _check_usage(self, name: str, old: dict[str, Value], attributes: dict[str, Value]) -> None:
-        """Refuse to change USAGE unless the queue is empty: USAGE decides how messages on it look (an MQXQH in front)."""
+        """Reject a change of USAGE unless the queue is empty, because messages on transmission queues have an MQXQH."""
         if attributes["USAGE"] == old["USAGE"]:
             return
         queue = self._queue_manager.queues[name]
@@ -247,10 +247,7 @@ class Definitions:
             self.check_unused(name, queue)
 
     def delete(self, command: Command) -> Answer:
-        """Do DELETE QLOCAL, QALIAS, QREMOTE or TOPIC.
-
-        The authority records of that name go with the object unless AUTHREC(NO).
-        """
+        """Run DELETE QLOCAL, QALIAS, QREMOTE or TOPIC. Also delete the object's authority records unless AUTHREC(NO)."""
         kind, name = command.noun, object_name(command)
         purge = kind == "QLOCAL" and flag(command, "PURGE")
         keep = kind == "QLOCAL" and flag(command, "NOPURGE")
@@ -295,7 +292,7 @@ class Definitions:
         if kind == "QLOCAL":
             self.check_unused(name, queue_manager.queues[name])
         own = ("", queue_manager.name)
-        # A durable subscription that nobody has open keeps no queue: its publications go nowhere until there is one again.
+        # A durable subscription that is not open does not prevent the deletion: its publications are lost meanwhile.
         for subscription in queue_manager.topics.subscriptions.values():
             named = subscription.destination == name and subscription.destination_manager in own
             if named and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
@@ -306,7 +303,7 @@ class Definitions:
                 raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
 
     def check_unused(self, name: str, queue: Queue) -> None:
-        """Refuse to work on a queue that an application has open, or the queue manager's own. Raises CommandRefused."""
+        """Raise CommandRefused if an application has the queue open, or the queue manager uses it."""
         detail = _OWN.get(name, "")
         if not detail and (queue.consumer is not None or queue.inputs or queue.outputs or queue.browsers):
             detail = "it is open"
@@ -314,7 +311,7 @@ class Definitions:
             raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail=detail)
 
     def _empty(self, unit: Unit, name: str, purge: bool) -> None:
-        """Take the messages off a queue that goes."""
+        """Remove the messages of a queue that is deleted."""
         queue = self._queue_manager.queues[name]
         if queue.depth and not purge:
             raise CommandRefused("AMQ8143E", name=name, detail=f"{queue.depth} messages are on it; PURGE deletes them")
@@ -331,7 +328,7 @@ class Definitions:
         unit.gets += messages
 
     def clear(self, command: Command) -> Answer:
-        """Do CLEAR QLOCAL."""
+        """Run CLEAR QLOCAL."""
         name = object_name(command)
         if command.parameters:
             first = command.parameters[0]
@@ -344,10 +341,7 @@ class Definitions:
         return message("AMQ8022I", what=f"Queue {name}"), unit
 
     def alter_queue_manager(self, command: Command) -> Answer:
-        """Do ALTER QMGR.
-
-        An attribute that was never altered is not kept: defaults and the bridge's configuration count for it.
-        """
+        """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""
         queue_manager = self._queue_manager
         forced = forces(command)
         given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
@@ -373,9 +367,10 @@ class Definitions:
         return answer, unit
 
     def resolve_again(self) -> None:
-        """Resolve the destinations of subscriptions anew: an alias, remote queue or DEFXMITQ may have changed.
+        """Resolve the destinations of subscriptions again, after an alias, remote queue or DEFXMITQ may have changed.
 
-        IBM MQ resolves them at each publication. One that leads nowhere now keeps its queue, with an error in the log.
+        IBM MQ resolves them at each publication. If a destination no longer resolves, it keeps its queue, and an error is
+        logged.
         """
         queue_manager = self._queue_manager
         for subscription in queue_manager.topics.subscriptions.values():
@@ -395,7 +390,7 @@ class Definitions:
 
 
 def _refresh(queue: Queue, attributes: dict[str, Value]) -> None:
-    """Give a queue other attributes. MSGDLVSQ decides where its messages are linked: they are linked anew then."""
+    """Apply attributes to a queue. If MSGDLVSQ changes, link its messages again in the new order."""
     if attributes["MSGDLVSQ"] == queue.attributes["MSGDLVSQ"]:
         queue.attributes = attributes
         queue.refresh()
@@ -431,7 +426,7 @@ _NUMBERS = dict.fromkeys(QUEUE_KINDS, ("AMQ8006I", "AMQ8008I", "AMQ8007I")) | {
 }
 
 
-#: IBM MQ documentation, "ALTER SUB": what stays as it was defined.
+#: Attributes that ALTER SUB cannot change (IBM MQ documentation, "ALTER SUB").
 UNALTERABLE = ("TOPICOBJ", "TOPICSTR", "WSCHEMA", "DESTCLAS", "SUBLEVEL")
 SUB_NAME_LENGTH = 10_240
 
@@ -447,7 +442,7 @@ def subscription_name(command: Command) -> str:
 
 
 class Subscriptions:
-    """The subscriptions of a queue manager, as MQSC defines, alters and deletes them."""
+    """The commands that define, alter and delete subscriptions of a queue manager."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
@@ -459,7 +454,7 @@ class Subscriptions:
         return subscription
 
     def define(self, command: Command) -> Answer:
-        """Do DEFINE SUB."""
+        """Run DEFINE SUB."""
         name = subscription_name(command)
         replace, model = replaces(command), like(command)
         managed, parameters = _destination_class(attribute_parameters(command))
@@ -484,7 +479,7 @@ class Subscriptions:
         queue = (old.queue if old is not None else self._managed_queue(unit)) if managed else None
         subscription = self._make(name, attributes | {"SUBTYPE": "ADMIN"}, queue)
         self._queue_manager.add_subscription(unit, subscription)
-        # "Subscriptions and message retention" (IBM MQ): a new subscription gets the retained publication at once.
+        # A new subscription gets the retained publication immediately (IBM MQ, "Subscriptions and message retention").
         if old is None or old.topic_filter != subscription.topic_filter:
             self._queue_manager.put_retained(unit, subscription)
         return message("AMQ8094I" if old is None else "AMQ8095I", name=name), unit
@@ -502,7 +497,7 @@ class Subscriptions:
             raise MQError(cmqc.MQRC_DURABILITY_NOT_ALLOWED, f"topic {topic_filter!r} has DURSUB(NO)")
 
     def _managed_queue(self, unit: Unit) -> Queue:
-        """Make a queue for a managed destination, there when the unit of work ends."""
+        """Create a queue for a managed destination in a unit of work."""
         queue_manager = self._queue_manager
         queue = queue_manager.managed_queue(unit, durable=True)
         del queue_manager.queues[queue.name]
@@ -510,7 +505,7 @@ class Subscriptions:
         return queue
 
     def _make(self, name: str, attributes: dict[str, Value], managed: Queue | None) -> Subscription:
-        """Make a subscription from checked attributes; `managed` is the queue of a managed destination."""
+        """Return a subscription with checked attributes. `managed` is the queue of a managed destination."""
         expiry = attributes["EXPIRY"]
         expires = 0.0 if isinstance(expiry, str) else time.time() + expiry / 10
         queue_manager = self._queue_manager
@@ -526,7 +521,7 @@ class Subscriptions:
                 del queue_manager.queues[managed.name]
 
     def alter(self, command: Command) -> Answer:
-        """Do ALTER SUB. A subscription that is not durable changes in memory only."""
+        """Run ALTER SUB. A non-durable subscription changes in memory only."""
         old = self._existing(subscription_name(command))
         for parameter in command.parameters:
             if parameter.keyword in UNALTERABLE:
@@ -560,7 +555,7 @@ class Subscriptions:
         return message("AMQ8095I", name=old.name), unit
 
     def delete(self, command: Command) -> Answer:
-        """Do DELETE SUB."""
+        """Run DELETE SUB."""
         subscription = self._existing(subscription_name(command))
         if command.parameters:
             first = command.parameters[0]
@@ -574,7 +569,7 @@ class Subscriptions:
 
 
 def _destination_class(parameters: list[Parameter]) -> tuple[bool, list[Parameter]]:
-    """Return whether DESTCLAS says MANAGED, and the parameters without DESTCLAS."""
+    """Return whether DESTCLAS is MANAGED, and the parameters without DESTCLAS."""
     managed = False
     for parameter in parameters:
         if parameter.keyword == "DESTCLAS":
@@ -597,7 +592,7 @@ def _check(attributes: dict[str, Value], command: Command) -> None:
 
 
 def _attributes(subscription: Subscription) -> dict[str, Value]:
-    """Return the attributes that DEFINE SUB would give for a subscription; its topic string is whole."""
+    """Return the attributes for a DEFINE SUB of a subscription, with its complete topic string."""
     return {
         "TOPICSTR": subscription.topic_filter,
         "TOPICOBJ": "",

@@ -28,14 +28,14 @@ _OPERATORS: dict[str, Callable[[int], bool]] = {
     "GT": lambda order: order > 0,
     "GE": lambda order: order >= 0,
 }
-#: Attributes that are numbers, or a word (ASPARENT, UNLIMITED) that is neither less nor greater than one.
+#: Integer attributes. Some also have words (ASPARENT, UNLIMITED), which are not ordered.
 _NUMBERS = frozenset(
     keyword for kind in ATTRIBUTES.values() for keyword, attribute in kind.items() if isinstance(attribute, Number)
 )
 
 
 def is_named(name: str, generic: str) -> bool:
-    """Return whether a name is the one given, or begins as the one given with `*` at its end."""
+    """Return whether a name matches a name that may end in `*`."""
     return name.startswith(generic[:-1]) if generic.endswith("*") else name == generic
 
 
@@ -49,7 +49,7 @@ class Filter:
 
     @classmethod
     def read(cls, parameter: Parameter, known: Collection[str]) -> Filter:
-        """Return the filter of a WHERE parameter on one of the keywords known. Raises MQSCSyntaxError."""
+        """Parse a WHERE parameter, whose keyword must be in `known`. Raises MQSCSyntaxError."""
         words = [item for item in parameter.values or () if isinstance(item, str)]
         if parameter.values is None or len(words) != 3 or len(parameter.values) != 3:
             raise MQSCSyntaxError("WHERE takes (attribute operator value)", parameter.where, "WHERE")
@@ -64,7 +64,7 @@ class Filter:
         return cls(keyword, operator, value)
 
     def passes(self, shown: dict[str, Value]) -> bool:
-        """Return whether an object passes; an object without the attribute never does."""
+        """Return whether an object matches. An object without the attribute does not match."""
         held = shown.get(self.keyword)
         if held is None:
             return False
@@ -77,7 +77,7 @@ class Filter:
 
 
 def _order(held: Value, given: str) -> int | None:
-    """Return -1, 0 or 1 as `held` is less than, equal to or greater than `given`; None when a number meets a word."""
+    """Return -1, 0 or 1 if `held` is less than, equal to or greater than `given`; None for a number and a word."""
     if isinstance(held, int):
         try:
             number = int(given)
@@ -107,15 +107,15 @@ _SUBSCRIPTION = (
     "USERDATA",
     "WSCHEMA",
 )
-#: attributes of the queue manager that are always the same
+#: constant attributes of the queue manager
 _SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
-#: stands for DISPLAY QSTATUS with TYPE(HANDLE), which shows other attributes
+#: represents DISPLAY QSTATUS with TYPE(HANDLE), which has different attributes
 _HANDLES = "QSTATUS HANDLE"
-#: options of MQOPEN that a handle shows as YES or NO
+#: MQOPEN options that are displayed as YES or NO
 _OPENED = {
     "BROWSE": cmqc.MQOO_BROWSE, "INQUIRE": cmqc.MQOO_INQUIRE, "OUTPUT": cmqc.MQOO_OUTPUT, "SET": cmqc.MQOO_SET,
 }  # fmt: skip
-#: noun -> attributes it shows, beside the first and TYPE
+#: noun -> attributes in addition to the name and TYPE
 _KEYWORDS: dict[str, frozenset[str]] = {
     "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS, *STAMPS)),
     "QALIAS": frozenset((*ATTRIBUTES["QALIAS"], *_ALTERED)),
@@ -132,7 +132,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "TOPIC": frozenset((*ATTRIBUTES["TOPIC"], *_ALTERED)),
     "TPSTATUS": frozenset((*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT")),
 }
-#: noun -> (keyword of the name, AMQ message, what it names)
+#: noun -> (keyword of the name, AMQ message, kind of object)
 _HEADS = {
     "QLOCAL": ("QUEUE", "AMQ8409I", "Queue"),
     "QALIAS": ("QUEUE", "AMQ8409I", "Queue"),
@@ -151,7 +151,7 @@ _HEADS = {
 }
 _TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", _HANDLES, "TOPIC")
 _ALWAYS_WHOLE = ("QMGR", "QSTATUS", _HANDLES, "SBSTATUS", "TPSTATUS")
-#: noun -> keyword -> what DISPLAY can be held to by it; the first is every one
+#: noun -> keyword -> values that restrict DISPLAY; the first value matches all objects
 _SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
     "QSTATUS": {"TYPE": ("QUEUE", "HANDLE")},
@@ -187,19 +187,19 @@ class Display:
 
     @property
     def nouns(self) -> Collection[str]:
-        """Return the nouns that there is a DISPLAY command for."""
+        """The nouns that DISPLAY supports."""
         return [noun for noun in self._sources if noun != _HANDLES]
 
     def knows(self, noun: str) -> bool:
-        """Return whether there is a DISPLAY command for a noun."""
+        """Return whether DISPLAY supports a noun."""
         return noun in self._sources
 
     def objects(self, noun: str, name: str) -> Iterator[Shown]:
-        """Return every object that a name, possibly a generic one, names, with all its attributes."""
+        """Return the objects that match a name, which may be generic, with all attributes."""
         return self._sources[noun](name)
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Do a DISPLAY: return the AMQ message, and the objects.
+        """Run a DISPLAY command. Return the AMQ message and the objects.
 
         Raises CommandRefused or MQSCSyntaxError.
         """
@@ -316,7 +316,7 @@ class Display:
             levels = topic.split("/")
             known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
         for topic in sorted(known):
-            # The level in front lets wildcards name `$` topics too: an administrator looks at the whole tree.
+            # With the additional level, wildcards also match `$` topics, so that administrators see the complete tree.
             if topic == name or matches(f"x/{name}", f"x/{topic}"):
                 yield {
                     "TPSTATUS": topic,
@@ -328,7 +328,7 @@ class Display:
 
 
 def subscription_id(queue_manager: str, name: str) -> bytes:
-    """Return the SUBID of a subscription: the same as long as the subscription has its name."""
+    """Return the SUBID of a subscription, which depends on its name only."""
     own = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return b"AMQ " + queue_manager.encode()[:12].ljust(12) + own
 
@@ -361,7 +361,7 @@ def _subscription(subscription: Subscription) -> Shown:
 
 
 def _request(command: Command, noun: str) -> tuple[list[str], dict[str, str], Filter | None]:
-    """Return the attributes that a DISPLAY asks for, its restrictions to certain values, and its WHERE."""
+    """Return the attributes that a DISPLAY requests, its restrictions to certain values, and its WHERE."""
     head = _HEADS[noun][0]
     known = _KEYWORDS[noun] | ({head, "TYPE"} if noun in _TYPED else {head})
     selections = _SELECTIONS.get(noun, {})
@@ -389,17 +389,17 @@ def _request(command: Command, noun: str) -> tuple[list[str], dict[str, str], Fi
 
 
 def _is_selected(shown: Shown, noun: str, selection: dict[str, str]) -> bool:
-    """Return whether an object is of the TYPE, DURABLE or SUBTYPE that was asked for; USER is every one but proxies."""
+    """Return whether an object has the requested TYPE, DURABLE or SUBTYPE. USER matches all, because there are no proxies."""
     everything = {keyword: (words[0], "USER") for keyword, words in _SELECTIONS.get(noun, {}).items()}
     return all(value in everything.get(keyword, ()) or shown[keyword] == value for keyword, value in selection.items())
 
 
 def _ordered(shown: Shown, noun: str) -> Shown:
-    """Return all attributes that a noun shows: name, type, then the others in alphabetical order."""
+    """Return all attributes of a noun: name, type, and the others in alphabetical order."""
     first = {keyword: shown[keyword] for keyword in (_HEADS[noun][0], "TYPE") if keyword in shown}
     return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in _KEYWORDS[noun]}
 
 
 def _only(shown: Shown, head: str, wanted: list[str]) -> Shown:
-    """Return name and type of an object, and the attributes that were asked for."""
+    """Return name and type of an object, and the requested attributes."""
     return {keyword: shown[keyword] for keyword in dict.fromkeys((head, "TYPE", *wanted)) if keyword in shown}

@@ -1,4 +1,4 @@
-"""The command server: takes PCF commands from SYSTEM.ADMIN.COMMAND.QUEUE, runs them one by one, and puts their replies.
+"""The command server: gets PCF commands from SYSTEM.ADMIN.COMMAND.QUEUE, runs them one by one, and puts the replies.
 
 Source: IBM MQ documentation, "Introduction to Programmable Command Formats", "Responses", "Standard responses".
 """
@@ -31,7 +31,7 @@ from bridge.wire.mq.pcf import MQCFH, MQCFST, PCFParameter, decode_pcf, encode_p
 log = logging.getLogger(__name__)
 
 APPLICATION_NAME = "mqbridge"
-#: What is wrong with a message that is no PCF command, by the structure that cannot be read.
+#: Reason codes for malformed PCF commands, by the malformed structure.
 _LENGTH_ERRORS = {
     "MQCFBF": cmqcfc.MQRCCF_CFBF_LENGTH_ERROR,
     "MQCFBS": cmqcfc.MQRCCF_CFBS_LENGTH_ERROR,
@@ -43,14 +43,14 @@ _LENGTH_ERRORS = {
     "MQCFSL": cmqcfc.MQRCCF_CFSL_LENGTH_ERROR,
     "MQCFST": cmqcfc.MQRCCF_CFST_LENGTH_ERROR,
 }
-#: Messages of a reply that are put before the event loop serves others.
+#: Messages of a reply to put in one iteration of the event loop.
 _REPLIES_AT_ONCE = 50
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
 _NAMES = {number: name for name, number in vars(cmqcfc).items() if name.startswith("MQCMD_")}
 
 
 class CommandServer:
-    """The command server of one queue manager; it works where the recovery log makes messages available."""
+    """The command server of one queue manager. It runs on the thread on which the recovery log announces messages."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
@@ -60,14 +60,11 @@ class CommandServer:
 
     @staticmethod
     def commands(queue_manager: QueueManager) -> dict[int, Callable[[Request], Reply]]:
-        """Return the commands by number. The stand-in of the tests has more."""
+        """Return the commands by number. The tests' stand-in for IBM MQ adds more."""
         return PCFCommands(queue_manager).commands
 
     def start(self) -> None:
-        """Take commands from now on, first those that are on the queue already. Raises MQError.
-
-        Call it after the recovery log has been told where to dispatch.
-        """
+        """Start with the commands on the queue. Raises MQError. Set the recovery log's `dispatch` before."""
         with self._queue_manager.lock:
             queue = self._queue()
             if queue.inputs:
@@ -80,7 +77,7 @@ class CommandServer:
             self._next()
 
     def stop(self) -> None:
-        """Leave what comes from now on where it is."""
+        """Stop running commands. New ones stay on the queue."""
         with self._queue_manager.lock:
             if self._started:
                 queue = self._queue()
@@ -96,10 +93,10 @@ class CommandServer:
         self._next()
 
     def _next(self) -> None:
-        """Run the command that waits longest, unless one is still running: each finds what the one before it did."""
+        """Run the oldest command, unless one is still running, so that each sees the effects of the previous one."""
         queue_manager = self._queue_manager
         while self._started and not self._busy:
-            # One that was backed out failed, and cannot even be removed: it is not tried again before the next start.
+            # Skip commands that failed and could not be removed. They are retried after the next start.
             stored = next((one for one in self._queue().messages() if not one.backout_count), None)
             if stored is None:
                 return
@@ -113,7 +110,7 @@ class CommandServer:
         md, data = self._queue_manager.appearance.seen(stored)
         queue = stored.queue
         queue.take(stored)
-        queue.depth -= 1  # what the command asks about is the queue without it
+        queue.depth -= 1  # commands must not count themselves
         header = MQCFH()
         try:
             header, parameters = _command(md, data, int(self._queue_manager.attributes["CCSID"]))
@@ -127,7 +124,7 @@ class CommandServer:
                 _note(header, parameters, md, ok=False)
             reply, answers = Reply(), _refusal(header, refused)
         except Exception:
-            # A program waits for the reply; whatever went wrong here, it is told so.
+            # Reply to any unexpected error, because a program waits for the reply.
             log.exception("MQB3402E PCF command %d failed", header.Command)
             reply, answers = Reply(), _refusal(header, PCFRefused(cmqc.MQRC_UNEXPECTED_ERROR))
         unit = reply.unit or Unit()
@@ -143,7 +140,7 @@ class CommandServer:
         self._queue_manager.recovery_log.submit(unit)
 
     def _remove(self, stored: StoredMessage) -> None:
-        """Take a command off the queue that failed together with what it was to change."""
+        """Remove a command whose unit of work failed."""
         stored.queue.take(stored)
         unit = Unit()
         unit.gets.append(stored)
@@ -165,8 +162,8 @@ class CommandServer:
     def check(self, authorization: AuthorizationService, user: str, request: Request) -> None:
         """Check that a user may run a command. Raises MQError, PCFRefused.
 
-        Each command takes DSP on the queue manager. Escape, and the status of many queues, are for administrators. Source:
-        IBM MQ documentation, "Authorizations for PCF commands".
+        All commands require DSP for the queue manager. Escape, and the status of several queues, are for administrators.
+        Source: IBM MQ documentation, "Authorizations for PCF commands".
         """
         authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
         if request.command == cmqcfc.MQCMD_PING_Q_MGR:
@@ -181,10 +178,10 @@ class CommandServer:
             authorization.administering(user, f"PCF command {request.command}")
 
     def _reply(self, stored: StoredMessage, request: MQMD, answers: list[bytes]) -> None:
-        """Put the messages of a reply to where the request wants them, then run the next command.
+        """Put the messages of a reply to the request's ReplyToQ, and then run the next command.
 
-        They are put a few at a time: the event loop serves an application that gets them in between. What exceeds MAXDEPTH of
-        the queue goes to the dead-letter queue.
+        They are put in slices, so that an application can get them meanwhile. Messages that exceed MAXDEPTH of the queue are
+        dead-lettered.
         """
         wanted = request.ReplyToQ.strip() and request.MsgType == cmqc.MQMT_REQUEST
         with self._queue_manager.lock:
@@ -215,7 +212,7 @@ class CommandServer:
             queue_manager.recovery_log.submit(unit)
 
     def _put(self, unit: Unit, destination: Destination, message: Message) -> None:
-        """Put a reply, as persistent as its command (IBM MQ, "Retrieving replies to your commands"). Raises MQError."""
+        """Put a reply with the persistence of its command (IBM MQ, "Retrieving replies to your commands"). Raises MQError."""
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{destination.name} leads to a topic")
         if destination.queue.temporary and message.md.Persistence == cmqc.MQPER_PERSISTENT:
@@ -224,7 +221,7 @@ class CommandServer:
 
 
 def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: bool) -> None:
-    """Write into the audit log that a command has changed something, or its user may not run it."""
+    """Record in the audit log that a command changed something, or that its user was not authorized."""
     user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace")
     names = [one.String.rstrip(b" \0").decode(errors="replace") for one in parameters if isinstance(one, MQCFST)]
     command = _NAMES.get(header.Command, str(header.Command))
@@ -232,10 +229,10 @@ def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: 
 
 
 def _command(md: MQMD, data: bytes, ccsid: int) -> tuple[MQCFH, tuple[PCFParameter, ...]]:
-    """Read the header and parameters of a PCF message, in the character set of the queue manager. Raises PCFRefused."""
+    """Decode a PCF message, after conversion to the CCSID of the queue manager. Raises PCFRefused."""
     if md.Format != cmqc.MQFMT_ADMIN:
         raise PCFRefused(cmqcfc.MQRCCF_MD_FORMAT_ERROR)
-    # "Processing commands": names are compared in the character set of the queue manager.
+    # Names are compared in the CCSID of the queue manager (IBM MQ documentation, "Processing commands").
     md, data, reason = convert(md, data, ccsid, md.Encoding)
     if reason not in (cmqc.MQRC_NONE, cmqc.MQRC_FORMAT_ERROR):
         raise PCFRefused(cmqcfc.MQRCCF_CCSID_ERROR)
@@ -247,7 +244,7 @@ def _command(md: MQMD, data: bytes, ccsid: int) -> tuple[MQCFH, tuple[PCFParamet
 
 
 def _check(header: MQCFH) -> None:
-    """Raise PCFRefused for a header that is not that of a command."""
+    """Raise PCFRefused if a header is not that of a command."""
     if header.Type not in (cmqcfc.MQCFT_COMMAND, cmqcfc.MQCFT_COMMAND_XR):
         raise PCFRefused(cmqcfc.MQRCCF_CFH_TYPE_ERROR)
     if not cmqcfc.MQCFH_VERSION_1 <= header.Version <= cmqcfc.MQCFH_VERSION_3:
@@ -269,7 +266,7 @@ def _unreadable(error: MalformedHeader, length: int) -> int:
 
 
 def _reply_descriptor(request: MQMD, ccsid: int) -> MQMD:
-    """Return the MQMD of a reply; the identifiers follow the report options of the request (IBM MQ, "Responses")."""
+    """Return the MQMD of a reply. Its identifiers depend on the report options of the request (IBM MQ, "Responses")."""
     passed = bool(request.Report & cmqc.MQRO_PASS_CORREL_ID)
     expires = bool(request.Report & cmqc.MQRO_PASS_DISCARD_AND_EXPIRY)
     return MQMD(
@@ -296,7 +293,7 @@ def _answers(command: MQCFH, reply: Reply) -> list[bytes]:
 
 
 def _refusal(command: MQCFH, refused: PCFRefused) -> list[bytes]:
-    """Return an error response, and behind it the summary that is always the last ("Standard responses")."""
+    """Return an error response and the final summary ("Standard responses")."""
     error = [refused.error] if refused.error is not None else []
     summary = cmqcfc.MQRCCF_COMMAND_FAILED
     return [

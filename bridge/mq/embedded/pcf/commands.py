@@ -38,7 +38,7 @@ class PCFCommands:
         return Reply()
 
     def _queue_status(self, request: Request) -> Reply:
-        """Return the depth of the local queues of a name, which may end in `*`."""
+        """Return the depth of the local queues that match a name, which may end in `*`."""
         name = request.name(cmqc.MQCA_Q_NAME)
         request.finish()
         found: list[Sequence[PCFParameter]] = [
@@ -53,7 +53,7 @@ class PCFCommands:
         return Reply(found)
 
     def _subscriptions(self, request: Request) -> Reply:
-        """Return all attributes of the subscriptions of a name, which may end in `*`."""
+        """Return all attributes of the subscriptions that match a name, which may end in `*`."""
         name = request.name(cmqcfc.MQCACF_SUB_NAME)
         request.finish()
         found: list[Sequence[PCFParameter]] = [
@@ -77,7 +77,7 @@ class PCFCommands:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_MISSING) from error
 
     def _escape(self, request: Request) -> Reply:
-        """Run an MQSC command within a PCF command; each message of the reply has what runmqsc prints of one object."""
+        """Run an MQSC command in a PCF command. Each message of the reply contains runmqsc's output for one object."""
         if request.integer(cmqcfc.MQIACF_ESCAPE_TYPE) != cmqcfc.MQET_MQSC:
             raise PCFRefused(cmqcfc.MQRCCF_ESCAPE_TYPE_ERROR, cmqcfc.MQIACF_ESCAPE_TYPE)
         text = request.name(cmqcfc.MQCACF_ESCAPE_TEXT)
@@ -91,7 +91,7 @@ class PCFCommands:
 
 
 def _texts(response: CommandResponse) -> list[str]:
-    """Return the text of the response to each object on its own."""
+    """Return the text of the response for each object separately."""
     shown = [
         CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[one])
         for one in response.objects

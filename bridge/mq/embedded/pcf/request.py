@@ -1,4 +1,4 @@
-"""The parameters of a PCF command, and what a command answers.
+"""The parameters of a PCF command, and its reply.
 
 Source: IBM MQ documentation, "Definitions of the Programmable Command Formats", "Standard responses".
 """
@@ -25,7 +25,7 @@ from bridge.wire.mq.pcf import (
 
 Filter: TypeAlias = MQCFIF | MQCFSF | MQCFBF
 
-#: Reason for a parameter that a command does not take, or not as a structure of that type.
+#: Reason codes for unexpected parameters or parameter types.
 _PARM_ID_ERRORS: dict[type, int] = {
     MQCFIN: cmqcfc.MQRCCF_CFIN_PARM_ID_ERROR,
     MQCFST: cmqcfc.MQRCCF_CFST_PARM_ID_ERROR,
@@ -41,17 +41,17 @@ _DUPLICATES: dict[type, int] = {
     MQCFSL: cmqcfc.MQRCCF_CFSL_DUPLICATE_PARM,
     MQCFBS: cmqcfc.MQRCCF_CFBS_DUPLICATE_PARM,
 }
-#: Parameters of queue-sharing groups, which say nothing where there is none.
+#: Parameters of queue-sharing groups, which are ignored.
 _OF_A_GROUP = (cmqcfc.MQCACF_COMMAND_SCOPE, cmqc.MQIA_QSG_DISP)
 
 
 class PCFRefused(Exception):
-    """A command that is not executed: the reason, and what parameter of it is wrong."""
+    """A command was rejected, with the reason code and the invalid parameter."""
 
     def __init__(self, reason: int, parameter: int | None = None, *, names: int = cmqcfc.MQIACF_PARAMETER_ID) -> None:
         super().__init__(reason, parameter)
         self.reason = reason
-        #: the one parameter that an error response has, or None
+        #: the parameter of the error response, or None
         self.error = MQCFIN(names, parameter) if parameter is not None else None
 
     def __str__(self) -> str:
@@ -60,16 +60,16 @@ class PCFRefused(Exception):
 
 @dataclass
 class Reply:
-    """What a command answers: the parameters of each message, and what is to end before they are sent."""
+    """The reply to a command: the parameters of each message, and a unit of work that must end before it is sent."""
 
     messages: list[Sequence[PCFParameter]] = field(default_factory=lambda: [()])
     unit: Unit | None = None
-    #: not MQRC_NONE: the command failed, though it has more to say than the reason
+    #: the reason code of a failed command whose reply also has messages; otherwise MQRC_NONE
     reason: int = cmqc.MQRC_NONE
 
 
 class Request:
-    """The parameters of one command. Those that were looked at are known; :meth:`finish` refuses the others."""
+    """The parameters of one command. `finish` rejects parameters that were not read."""
 
     def __init__(self, command: int, parameters: Iterable[PCFParameter]) -> None:
         self.command = command
@@ -88,7 +88,7 @@ class Request:
         return number in self._parameters
 
     def find(self, number: int) -> PCFParameter | None:
-        """Return a parameter, which is known from now on; None where it is left out."""
+        """Return a parameter, or None if it is missing, and mark it as read."""
         self._known.add(number)
         return self._parameters.get(number)
 
@@ -102,14 +102,14 @@ class Request:
         return decoded(one.String, number)
 
     def name(self, number: int) -> str:
-        """Return a string that must be there."""
+        """Return a required string."""
         found = self.text(number)
         if found is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, number)
         return found
 
     def integer(self, number: int, otherwise: int | None = None) -> int | None:
-        """Return an integer, or `otherwise` where the parameter is left out."""
+        """Return an integer, or `otherwise` if it is missing."""
         one = self.find(number)
         if one is None:
             return otherwise
@@ -120,7 +120,7 @@ class Request:
         return one.Value
 
     def choice(self, number: int, allowed: Sequence[int]) -> int:
-        """Return an integer that is one of `allowed`; the first of them where the parameter is left out."""
+        """Return an integer that must be in `allowed`, whose first item is the default."""
         found = self.integer(number, allowed[0])
         assert found is not None
         if found not in allowed:
@@ -128,11 +128,11 @@ class Request:
         return found
 
     def rest(self) -> list[PCFParameter]:
-        """Return the parameters that were not looked at yet."""
+        """Return the parameters that were not read."""
         return [one for number, one in self._parameters.items() if number not in self._known]
 
     def finish(self, *, filters: bool = False) -> None:
-        """Refuse what is left: a parameter that the command does not know."""
+        """Raise PCFRefused if there are parameters that were not read."""
         for one in self.rest():
             raise wrong(one)
         if self.filters and not filters:
@@ -140,7 +140,7 @@ class Request:
 
 
 def wrong(one: PCFParameter) -> PCFRefused:
-    """Return the refusal of a parameter that a command does not take, or not as a structure of that type."""
+    """Return the error for an unexpected parameter or parameter type."""
     return PCFRefused(_PARM_ID_ERRORS.get(type(one), cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR), one.Parameter)
 
 

@@ -1,5 +1,5 @@
-"""MQ applications at the embedded queue manager: connections from this process, from others, and over TCP.
+"""Connections of MQ applications to the embedded queue manager: from this process, from other processes, and over TCP.
 
-`connection` is for threads of this process, `client` for other processes in Python; `server` listens, `conversation` is
-one connection, `protocol` the frames, `admission` who may connect.
+`connection` is for threads of this process, and `client` for other Python processes. `server` listens, `conversation` handles
+one connection, `protocol` defines the frames, and `admission` authenticates applications.
 """

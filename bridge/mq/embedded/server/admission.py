@@ -41,16 +41,16 @@ log = logging.getLogger(__name__)
 class User(NamedTuple):
     """The user of an application."""
 
-    #: of MQMD.UserIdentifier, by which the command server authorizes
+    #: MQMD.UserIdentifier, whose authorities the command server checks
     identifier: str
-    #: whose authorities are asked for
+    #: the user whose authorities are checked
     asked: str
-    #: whom somebody vouches for; "" where nobody does
+    #: the authenticated user; "" if there is none
     shown: str
 
 
 def name_of_process(connection: socket.socket) -> str:
-    """Return the user name of the process at the other end of a Unix socket, or the user's number where there is no name."""
+    """Return the user name of the process at the other end of a Unix socket, or the user ID if it has no name."""
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
         return pwd.getpwuid(user).pw_name
@@ -59,9 +59,9 @@ def name_of_process(connection: socket.socket) -> str:
 
 
 def user_of_process(queue_manager: QueueManager, said: str, process: str) -> User:
-    """Return the user of an application on a Unix socket, whose process is of a user and says that it is another.
+    """Return the user of an application on a Unix socket, from the user of its process and the claimed user.
 
-    An administrator's process may say so.
+    Only processes of administrators may claim another user.
     """
     authorization = queue_manager.authorization
     if authorization is None:
@@ -71,7 +71,7 @@ def user_of_process(queue_manager: QueueManager, said: str, process: str) -> Use
 
 
 def user_of(queue_manager: QueueManager, said: str, shown: str | None) -> User:
-    """Return the user of an application over TCP, which says a name and has shown another; None: nobody has asked it."""
+    """Return the user of an application over TCP, from the claimed and the authenticated user (None if not checked)."""
     authorization = queue_manager.authorization
     if shown is None and authorization is None:
         return User(said, NOBODY, "")
@@ -82,15 +82,15 @@ def user_of(queue_manager: QueueManager, said: str, shown: str | None) -> User:
 
 
 def client_of(channel: str, address: str, user: str, certificate: Certificate | None) -> Connecting:
-    """Return what channel authentication records look at; whoever has no channel is subject to those of all channels, `*`."""
+    """Return the attributes that channel authentication records match. Records for `*` also apply without a channel."""
     certificate = certificate or Certificate()
     return Connecting(channel, address, user, certificate.subject, certificate.issuer)
 
 
 def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -> str | None:
-    """Return the user that a channel authentication record maps an application over TCP to; None: to nobody.
+    """Return the user to which a channel authentication record maps an application over TCP, or None.
 
-    Raises MQError where it is refused.
+    Raises MQError if the application is blocked.
     """
     own = user_of(queue_manager, client.user, shown).identifier
     verdict = queue_manager.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
@@ -111,21 +111,21 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     return verdict.mcauser
 
 
-#: Seconds that it may take to find out who an application is, and that who fails again and again waits for that.
+#: The maximum duration of an authentication, and the maximum delay after failed attempts, in seconds.
 LONGEST: Final = 30.0
 
 
 class Place:
-    """The place of a connection over TCP among those that there is room for; given back once, however often one asks."""
+    """The slot of a connection over TCP in the connection limits."""
 
     def __init__(self, address: str, connections: Counter[str], network: str) -> None:
-        #: IP address of the other end: asked again later, a connection that was reset does not know it any more
+        #: IP address of the peer, which a connection that was reset no longer provides
         self.address: Final = address
         self._connections = connections
         self._network: str | None = network
 
     def give_back(self) -> None:
-        """Count the connection no more."""
+        """Release the slot. Further calls have no effect."""
         network, self._network = self._network, None
         if network is not None:
             self._connections[network] -= 1
@@ -134,27 +134,27 @@ class Place:
 
 
 def note_refusal(address: str, why: str) -> None:
-    """Note in the audit log that an application is refused before it has said who it is."""
+    """Record in the audit log that an application was rejected before authentication."""
     audit_log.note("application refused", stranger=address, address=address, why=why)
 
 
 class Admission:
-    """What is asked of who connects over TCP: nothing, unless the listener's configuration says so."""
+    """Connection limits and authentication of applications over TCP, from the listener's configuration."""
 
     def __init__(
         self, config: ListenerConfig | None = None, connection_authentication: ConnectionAuthentication | None = None
     ) -> None:
-        """Begin; without `connection_authentication` all have to show who they are. Raises UnknownAuthenticator."""
+        """Without `connection_authentication`, all applications must authenticate. Raises UnknownAuthenticator."""
         self._connection_authentication = connection_authentication
         self.config = config or ListenerConfig()
         self._authenticators = Authenticators()
         self._authentication: ChannelAuthentication = self._authenticators.of_listener(self.config)
         self._failed = FailedConnects(time.monotonic)
-        #: connections by the network of their address
+        #: number of connections by network of the address
         self._connections: Counter[str] = Counter()
 
     def take(self, address: str) -> Place | None:
-        """Count a new connection of an address; None where there is no room for it."""
+        """Allocate a slot for a new connection from an address. Return None if a limit is reached."""
         config, count, network = self.config, self._connections, network_of(address)
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
@@ -176,20 +176,20 @@ class Admission:
 
     @property
     def asks(self) -> bool:
-        """Return whether an application has to show who it is."""
+        """Whether the listener has an authentication method."""
         return self._authentication.asks
 
     @property
     def connections(self) -> int:
-        """Return how many connections over TCP there are."""
+        """The number of connections over TCP."""
         return self._connections.total()
 
     async def admit(
         self, user: str, password: bytes, address: str = "", certificate: Certificate | None = None
     ) -> Authenticated:
-        """Return the user for whom credentials vouch, or "" where none are asked for.
+        """Return the authenticated user, "" without an authentication method.
 
-        Raises MQError: MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out now.
+        Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if authentication is unavailable.
         """
         if not self._authentication.asks:
             return Authenticated("")
@@ -209,7 +209,7 @@ class Admission:
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
         presented = msgspec.structs.replace(presented, attempt=attempt)
-        succeeded = True  # an application that leaves before its credentials are checked has not failed
+        succeeded = True  # an application that disconnects before the check has not failed
         try:
             await asyncio.sleep(attempt.delay)
             succeeded = False
@@ -223,10 +223,10 @@ class Admission:
             audit_log.note("application refused", stranger=address, user=user, address=address, why=str(error))
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
-            succeeded = True  # nothing is known of it
+            succeeded = True  # the result is unknown
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise asyncio.CancelledError from None  # the application has left while its check was queued
+                raise asyncio.CancelledError from None  # the application disconnected while its check was queued
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
             log.error("MQB3306E queue_manager.listener: an application at %s is refused: %s", address or "?", why)
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
@@ -236,9 +236,9 @@ class Admission:
         return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)
 
     async def check_password(self, user: str, password: bytes) -> None:
-        """Check a password of whoever is no application of the listener.
+        """Check the password of a user who is not an application, for example an MQTT client.
 
-        Raises MQError: MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR where it cannot be found out.
+        Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if the password cannot be checked.
         """
         presented = Presented("", user, password)
         if not any(one.judges(presented) for one in self._authentication.authenticators):
@@ -253,5 +253,5 @@ class Admission:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"the password is that of {found.user_name!r}")
 
     def close(self) -> None:
-        """End its threads."""
+        """Stop the threads of the authenticators."""
         self._authenticators.close()

@@ -33,14 +33,14 @@ from bridge.wire.mq import MQMD
 
 Result = TypeVar("Result")
 
-#: Seconds that it may take to connect, which includes the judgement of a password.
+#: The maximum time to connect in seconds, including authentication.
 CONNECT_TIMEOUT = 60.0
 
 
 class RemoteConnection:
-    """`bridge.mq.mqi.Connection` to the queue manager whose data directory or TCP address is given.
+    """`bridge.mq.mqi.Connection` to the queue manager with a data directory or TCP address.
 
-    Raises MQError with MQRC_Q_MGR_NOT_AVAILABLE when no bridge runs there, MQRC_CONNECTION_BROKEN when it ends later.
+    Raises MQError with MQRC_Q_MGR_NOT_AVAILABLE if no bridge is running there, MQRC_CONNECTION_BROKEN if it stops later.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RemoteConnection:
         password: str = "",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Connect; `tls` is for a listener that has it, and knows whom to trust."""
+        """Connect, with `tls` if the listener uses TLS."""
         try:
             if isinstance(where, Path):
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -67,7 +67,7 @@ class RemoteConnection:
                 if tls is not None:
                     self._socket = tls.wrap_socket(self._socket, server_hostname=where[0])
         except ssl.SSLError as error:
-            from bridge.security.tls import reason_of  # which brings the configuration
+            from bridge.security.tls import reason_of  # imports the configuration
 
             self._socket.close()
             raise MQError(
@@ -89,7 +89,7 @@ class RemoteConnection:
                 why = f"the bridge does not answer within {CONNECT_TIMEOUT:g} s: does it hang?"
                 raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, why) from error
             raise
-        # What is called from now on may wait for ever: a get does, where it is told so.
+        # From now on, calls may wait indefinitely: MQGET with MQWI_UNLIMITED does.
         self._socket.settimeout(None)
         #: name of the queue manager
         self.queue_manager = connected.queue_manager
@@ -224,7 +224,7 @@ class RemoteConnection:
         return self._call(protocol.Command(text), list[CommandResponse])
 
     def abort(self) -> None:
-        """Break the connection: the queue manager backs its unit of work out and closes its handles."""
+        """Close the socket. The queue manager backs out the unit of work and closes the handles."""
         self._socket.close()
 
     def disconnect(self) -> None:
@@ -235,6 +235,6 @@ class RemoteConnection:
 
 
 def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
-    """Take over what a verb filled in at the other end."""
+    """Copy the fields that the queue manager has filled in."""
     for name in ours.__struct_fields__:
         setattr(ours, name, getattr(theirs, name))

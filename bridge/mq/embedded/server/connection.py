@@ -21,9 +21,9 @@ Result = TypeVar("Result")
 
 
 class EmbeddedConnection:
-    """`bridge.mq.mqi.Connection` on an embedded queue manager of this process; verbs wait where MQI calls wait.
+    """`bridge.mq.mqi.Connection` to an embedded queue manager in this process. Methods block like MQI calls.
 
-    Without a user it is the bridge itself, which is asked for no authority.
+    Without a user, it is a connection of the bridge itself, which has all authorities.
     """
 
     def __init__(self, queue_manager: QueueManager, application: str = "mqbridge", user: str = "") -> None:

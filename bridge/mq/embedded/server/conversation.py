@@ -1,8 +1,8 @@
-"""An MQ connection of another process at the embedded queue manager, whichever language it speaks.
+"""An MQ connection of another process to the embedded queue manager, independent of the wire protocol.
 
-A language is a subclass: it reads requests, has the application do them, and writes the replies. What no language changes
-is here: a request whose unit of work must end first is answered when it has; a get that waits holds up nobody else; the end
-of the connection backs out what is open. The stream of requests is `request_stream`.
+A subclass implements a protocol: it decodes requests, executes them, and encodes replies. This class sends a reply after the
+request's unit of work has ended, runs waiting gets without blocking other connections, and backs out when the connection
+ends. The byte stream is in `request_stream`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Server(Protocol):
-    """Where conversations are known, so that the queue manager's end can break them."""
+    """The server that owns conversations and closes them when the queue manager stops."""
 
     queue_manager: QueueManager
     admission: Admission
@@ -54,39 +54,39 @@ class Conversation(RequestStream):
     def __init__(self, server: Server, place: Place | None = None) -> None:
         super().__init__()
         self._server = server
-        #: over TCP
+        #: the slot of a connection over TCP
         self.place = place
         self._queue_manager = server.queue_manager
         self._application: Application | None = None
-        #: IP address of the other end; "" on a Unix socket
+        #: IP address of the peer; "" on a Unix socket
         self.address = "" if place is None else place.address
-        #: the server-connection channel that a subclass connects by; "": none
+        #: the server-connection channel of a subclass; "" if there is none
         self._channel = ""
         #: the user that has connected
         self._user = ""
-        #: finds out who the application is
+        #: authenticates the application
         self._identification: asyncio.Task[None] | None = None
-        #: runs until what the application has shown ends to be true
+        #: runs until the credentials expire
         self._expiry: asyncio.TimerHandle | None = None
-        #: a unit of work is about to end: what it begins, a subscription perhaps, is there when it has
+        #: a unit of work of a request is about to end
         self._ending = False
-        #: that the queue manager is about to end
+        #: the application has been told that the queue manager is quiescing
         self._told = False
         self._wait: tuple[list[Callable[[], None]], Callable[[], None], asyncio.TimerHandle | None] | None = None
 
-    # What a language has of its own ----------------------------------------------------------------------------------
+    # To be implemented by protocols ----------------------------------------------------------------------------------
 
     @abstractmethod
     def _work(self, request: bytes) -> None:
-        """Do a request, with the queue manager's lock held: it answers, refuses, or raises MQError or Malformed."""
+        """Execute a request and reply, with the queue manager's lock held. Raises MQError or Malformed."""
 
     @abstractmethod
     def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
-        """Reply that the request was done; `warning` if not quite."""
+        """Reply to a successful request, possibly with a warning."""
 
     @abstractmethod
     def _refuse(self, error: MQError) -> None:
-        """Reply that it was not."""
+        """Reply to a failed request."""
 
     # The connection --------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Conversation(RequestStream):
             self._leave()
 
     def _leave(self) -> None:
-        """End what is open of a connection that has ended."""
+        """Clean up after the connection has ended."""
         application, self._application = self._application, None
         if application is not None:
             with self._queue_manager.lock:
@@ -113,7 +113,7 @@ class Conversation(RequestStream):
                     self._queue_manager.recovery_log.submit(unit)
 
     def quiesce(self) -> None:
-        """Have a get that waits look again: it ends now, if it is one that fails when the queue manager quiesces."""
+        """Retry a waiting get, which fails now if it has MQGMO_FAIL_IF_QUIESCING."""
         if self._wait is not None:
             waiters, arrived, _ = self._wait
             if arrived in waiters:
@@ -123,7 +123,7 @@ class Conversation(RequestStream):
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether the application may still have to commit or disconnect before the queue manager ends."""
+        """Whether the application may still have to commit or disconnect before the queue manager stops."""
         return self._told or (self._application is not None and self._application.in_unit_of_work)
 
     @property
@@ -155,7 +155,7 @@ class Conversation(RequestStream):
         password: bytes,
         then: Callable[[], None],
     ) -> None:
-        """Connect an application, and answer it by `then`: at once, or when its password has been looked at."""
+        """Connect an application, and reply with `then`, immediately or after authentication."""
         name = self._queue_manager.name
         if queue_manager not in ("", name):
             raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
@@ -172,14 +172,14 @@ class Conversation(RequestStream):
             self._identification = self._loop.create_task(identify)
 
     def _let_in(self, name: str, user: User) -> None:
-        """Make the connection of an application of that name. Raises MQError."""
+        """Connect an authenticated application. Raises MQError."""
         self._application = Application(self._queue_manager, name, user.identifier, user.asked)
         self._application.hconn.address = self.address
         self._user = user.shown or user.identifier
         audit_log.note("application connected", user=self._user, address=self.address, application=name)
 
     async def _identify(self, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
-        """Find out who an application is that connects over TCP, and answer it."""
+        """Authenticate an application that connects over TCP, and reply to it."""
         assert self._transport is not None
         stream = self._transport.get_extra_info("ssl_object")
         certificate = certificate_of(stream) if stream is not None else None
@@ -190,7 +190,7 @@ class Conversation(RequestStream):
             client = client_of(self._channel, self.address, user if shown is None else shown, certificate)
             mcauser = mapped(self._queue_manager, client, shown)
             if (authorization := self._queue_manager.authorization) is not None:
-                # To ask the operating system for somebody's groups may take long.
+                # Looking up groups in the operating system may block.
                 await self._loop.run_in_executor(None, authorization.groups, mcauser or shown or NOBODY)
             with self._queue_manager.lock:
                 self._let_in(application, user_of(self._queue_manager, user, shown if mcauser is None else mcauser))
@@ -213,10 +213,7 @@ class Conversation(RequestStream):
         return self._application
 
     def _peer(self) -> str:
-        """Return the user name of the process at the other end of a Unix socket.
-
-        It is blank over TCP, where nothing vouches for a user name.
-        """
+        """Return the user name of the process at the other end of a Unix socket, blank over TCP."""
         assert self._transport is not None
         connection = self._transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
@@ -233,7 +230,7 @@ class Conversation(RequestStream):
         self._end(units[-1])
 
     def _end(self, unit: Unit | None, result: Any = None, warning: MQError | None = None) -> None:
-        """Answer once a unit of work has ended."""
+        """Reply after a unit of work has ended."""
         if unit is None:
             self._answer(result, warning)
             return
@@ -251,7 +248,7 @@ class Conversation(RequestStream):
         self._ending = True
         self._queue_manager.recovery_log.submit(unit)
 
-    # A get that may wait ---------------------------------------------------------------------------------------------
+    # Waiting gets ----------------------------------------------------------------------------------------------------
 
     def _get(
         self,
@@ -260,9 +257,9 @@ class Conversation(RequestStream):
         form: Callable[[Got], Any] = lambda got: got,
         verb: Callable[[], tuple[Any, Unit | None]] | None = None,
     ) -> None:
-        """Do MQGET and answer, now or when the wait ends.
+        """Execute MQGET and reply, now or when the wait ends.
 
-        `form` makes of what was got the result to answer; `verb` gets in another way, without `form`.
+        `form` converts the message to the result of the reply. `verb`, if given, replaces MQGET and `form`.
         """
         application = self._connected()
         if self._try_to_get(application, handle, options, form, verb):
@@ -271,7 +268,7 @@ class Conversation(RequestStream):
         interval = options.WaitInterval
 
         def arrived() -> None:
-            # Units of work of this process end in the thread that submits them.
+            # Units of work in this process may end on any thread.
             self._loop.call_soon_threadsafe(again)
 
         def again() -> None:
@@ -309,7 +306,7 @@ class Conversation(RequestStream):
         form: Callable[[Got], Any],
         verb: Callable[[], tuple[Any, Unit | None]] | None,
     ) -> bool:
-        """Get and answer; False when there is no message and the caller waits for one."""
+        """Get a message and reply. Return False if there is no message and the get waits."""
         try:
             if verb is not None:
                 result, unit = verb()
@@ -338,9 +335,6 @@ class Conversation(RequestStream):
 
 
 def unexpected(error: Exception) -> MQError:
-    """Return the error for an application whose request fails in a way that nobody foresaw.
-
-    The application must not wait for ever.
-    """
+    """Log an unexpected error, and return the error for the application, which must get a reply."""
     log.exception("MQB3309E a request of an MQ application failed", exc_info=error)
     return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")

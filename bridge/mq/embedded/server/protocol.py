@@ -1,7 +1,7 @@
-"""What a process says to the embedded queue manager of another: frames of MessagePack over a stream socket.
+"""The wire protocol to an embedded queue manager in another process: MessagePack frames over a stream socket.
 
-A frame is a length (four bytes, big-endian) and one value: a request, tagged with its verb, or the reply to it. One request
-is in flight on a connection; a connection is one MQ connection, and its end backs out its unit of work.
+A frame is a length (four bytes, big-endian) and one value: a request, tagged with its MQI call, or a reply. A socket is one
+MQ connection, with one request in flight. Closing it backs out the unit of work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPTIONS: Final = {
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Let a TCP connection break a minute after the machine at its other end has disappeared."""
+    """Configure TCP keep-alive, so that the connection breaks a minute after the peer has disappeared."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OPTIONS.items():
         if (option := getattr(socket, name, None)) is not None:
@@ -48,7 +48,7 @@ def keep_alive(connection: socket.socket) -> None:
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
     version: int
     application: str
-    #: blank for whichever queue manager it is
+    #: blank for any queue manager
     queue_manager: str = ""
     user: str = ""
     password: bytes = b""
@@ -191,10 +191,7 @@ Request = (
 
 
 class Reply(msgspec.Struct, array_like=True):
-    """Completion code and reason, words about it, and what the verb returns.
-
-    That is its result, and after it the descriptors and options that it filled in.
-    """
+    """Completion code, reason code, a description, and the result, including descriptors and options that were updated."""
 
     comp_code: int
     reason: int
@@ -203,7 +200,7 @@ class Reply(msgspec.Struct, array_like=True):
 
 
 class Connected(msgspec.Struct, array_like=True):
-    """What MQCONN returns: the queue manager's name and its process."""
+    """The result of MQCONN: the queue manager's name, process and version."""
 
     queue_manager: str
     process: int
@@ -211,7 +208,7 @@ class Connected(msgspec.Struct, array_like=True):
 
 
 def frame(value: object) -> bytearray:
-    """Return a value as a frame."""
+    """Encode a value as a frame."""
     written = bytearray()
     _ENCODER.encode_into(value, written, LENGTH.size)
     LENGTH.pack_into(written, 0, len(written) - LENGTH.size)
@@ -219,7 +216,7 @@ def frame(value: object) -> bytearray:
 
 
 def reply(comp_code: int, reason: int, detail: str, result: object = None) -> bytearray:
-    """Return a `Reply` as a frame; its result, which may be long, is written once."""
+    """Encode a `Reply` as a frame, without copying its result, which may be long."""
     return frame((comp_code, reason, detail, result))
 
 

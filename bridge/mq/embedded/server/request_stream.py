@@ -1,6 +1,6 @@
 """The byte stream of another process: framing of its requests, and bounds on what is read ahead.
 
-One request is processed at a time. The number of bytes behind it is bounded, and so is everything before MQCONN.
+One request is processed at a time. The size of the requests that follow it is limited, and so is everything before MQCONN.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ from bridge.mq.embedded.server.protocol import keep_alive
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a frame at most: the largest message MQ knows, and room for headers.
+#: The maximum size of a frame in bytes: the longest message of MQ, and headers.
 MAX_FRAME = 104_857_600 + 1_048_576
-#: Bytes of a frame at most before MQCONN, and seconds until it has to be there: whoever says nothing is owed nothing.
+#: Limits before MQCONN: the size of a frame in bytes, and the time in seconds.
 FIRST_FRAME = 65_536
 FIRST_TIMEOUT = 30.0
-#: Bytes of requests that wait behind the one that is worked on: with more, the application is not read until they are fewer.
+#: The maximum number of bytes to read after the current request. Reading pauses above it.
 READ_AHEAD = 262_144
-#: Bytes that a Unix socket takes of a reply at once: most batches of messages. (Over TCP the kernel finds out by itself.)
+#: Send buffer of a Unix socket in bytes, enough for most batches of messages. (Over TCP, the kernel adapts it.)
 SEND_BUFFER = 1_048_576
 
 
 class Malformed(Exception):
-    """The bytes are no request: the other side does not speak this language."""
+    """The bytes are not a valid request."""
 
 
 class RequestStream(asyncio.Protocol, ABC):
-    """The bytes of one connection; a subclass takes the requests."""
+    """The byte stream of one connection. Subclasses process the requests."""
 
-    #: the length in front of a frame; it does not count itself
+    #: the length before a frame, which does not include itself
     LENGTH: ClassVar[struct.Struct]
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
-        #: a request is being worked on: what arrives meanwhile waits
+        #: a request is being processed
         self._working = False
-        #: too much waits behind the request that is worked on
+        #: reading is paused because too much data follows the current request
         self._unread = False
-        #: the other end does not read its replies as fast as they are written
+        #: the write buffer is full because the peer reads replies too slowly
         self._full = False
-        #: runs until MQCONN
+        #: timeout for MQCONN
         self._first: asyncio.TimerHandle | None = None
 
     @abstractmethod
     def _take(self, request: bytes) -> None:
-        """Work on a request, which `_reply` ends. Raises Malformed."""
+        """Process a request, which ends with `_reply`. Raises Malformed."""
 
     @property
     @abstractmethod
     def _is_connected(self) -> bool:
-        """Return whether MQCONN was done."""
+        """Whether MQCONN has succeeded."""
 
     @property
     @abstractmethod
     def _waits(self) -> bool:
-        """Return whether the request that is worked on waits for a message, for ever perhaps."""
+        """Whether the current request waits for a message, possibly indefinitely."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == socket.AF_UNIX:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
@@ -74,7 +74,7 @@ class RequestStream(asyncio.Protocol, ABC):
         self._expect_mqconn()
 
     def _expect_mqconn(self) -> None:
-        """End the connection unless MQCONN comes soon: without one, or after one that was refused, it is owed nothing."""
+        """Start the timeout for MQCONN, initially and after a failed MQCONN."""
         if self._first is not None:
             self._first.cancel()
         self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
@@ -91,7 +91,7 @@ class RequestStream(asyncio.Protocol, ABC):
             self._first.cancel()
 
     def abort(self) -> None:
-        """Break the connection."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -101,14 +101,14 @@ class RequestStream(asyncio.Protocol, ABC):
 
     @property
     def _may_work(self) -> bool:
-        """Return whether the next request may be worked on: nobody works for who does not read the replies.
+        """Whether the next request may be processed: not while the peer does not read replies.
 
-        What has arrived of a connection that has ended is not worked on: nothing would end what it begins.
+        Requests of a closed connection are not processed, because nothing would clean up after them.
         """
         return not self._working and not self._full and self._transport is not None
 
     def _pace(self) -> None:
-        """Read the other end, or not: a request is as long as it has to be, but what waits behind one is bounded."""
+        """Pause or resume reading. The size of a request is not limited here, only the data that follows it."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -116,7 +116,7 @@ class RequestStream(asyncio.Protocol, ABC):
         if not self._is_connected and waits > FIRST_FRAME:
             self._fail(f"{waits} bytes behind an MQCONN that is not answered")
         elif self._waits and waits > READ_AHEAD:
-            # While it is not read its end would not be seen, and a wait may be for ever.
+            # Reading must not pause, because a disconnect would not be detected during an indefinite wait.
             self._fail(f"{waits} bytes behind a get that waits")
         elif self._unread != (waits > READ_AHEAD):
             self._unread = not self._unread
@@ -130,7 +130,7 @@ class RequestStream(asyncio.Protocol, ABC):
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Work on the next request that has arrived in full."""
+        """Process the next complete request."""
         self._work_on()
         self._pace()
 

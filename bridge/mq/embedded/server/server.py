@@ -31,9 +31,9 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Connections that may wait to be accepted.
+#: The backlog of the listening socket.
 _BACKLOG: Final = 128
-#: What accept says where there is no room for a connection, and seconds until that may have changed.
+#: Errors of accept for a lack of resources, and the delay before the next attempt in seconds.
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NO_ROOM_INTERVAL: Final = 1.0
 
@@ -41,8 +41,7 @@ _NO_ROOM_INTERVAL: Final = 1.0
 class TcpListener:
     """Listens on a TCP address.
 
-    `conversation` returns the protocol of a connection with a place. `blocked` says why nobody may come from an address, ""
-    where somebody may.
+    `conversation` returns the protocol for a connection with a slot. `blocked` returns why an address is blocked, or "".
     """
 
     def __init__(
@@ -55,14 +54,14 @@ class TcpListener:
         self._blocked = blocked
         self._conversation = conversation
         self._loop = asyncio.get_running_loop()
-        #: None where it has none
+        #: None without TLS
         self._tls: ListenerTls | None = None
         self._sockets: list[socket.socket] = []
-        #: the tasks that accept, and those of connections that are not let in yet
+        #: tasks that accept connections, and tasks of connections before their protocol starts
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: str, port: int) -> tuple[str, int]:
-        """Listen, and return where. Raises OSError, TlsError."""
+        """Listen, and return the bound address and port. Raises OSError or TlsError."""
         config = self._admission.config.tls
         if config is not None:
             self._tls = ListenerTls("queue_manager.listener", config)
@@ -81,7 +80,7 @@ class TcpListener:
         return name[0], name[1]
 
     def close(self) -> None:
-        """Accept no more connections; those that are let in stay."""
+        """Stop accepting connections. Accepted ones stay open."""
         for task in self._tasks:
             task.cancel()
         for listening in self._sockets:
@@ -133,27 +132,27 @@ class TcpListener:
             raise
 
 
-#: Seconds that applications have to end when the queue manager does.
+#: Time that applications have to end when the queue manager stops, in seconds.
 QUIESCE_TIME = 2.0
 
 
 class ApplicationServer:
-    """Accepts MQ connections of other processes: of this package's programs."""
+    """Accepts MQ connections from other processes that use this package."""
 
     def __init__(self, queue_manager: QueueManager, admission: Admission | None = None) -> None:
         self.queue_manager = queue_manager
         self.admission = admission or Admission()
         self._tcp: TcpListener | None = None
         self.connections: set[Conversation] = set()
-        #: a connection has ended
+        #: set when a connection has ended
         self._gone = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
-        #: TCP port listened on, 0 when none
+        #: the TCP port, 0 if it does not listen on TCP
         self.port = 0
 
     async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
-        """Listen in the data directory and on a TCP address; return a line for each. Raises OSError, TlsError."""
+        """Listen in the data directory and on a TCP address. Return a line for each. Raises OSError or TlsError."""
         place = await self.listen_at(protocol.SOCKET_NAME, lambda: ApplicationProtocol(self))
         lines = [f"MQ applications connect at {place}"]
         if address is not None:
@@ -166,7 +165,7 @@ class ApplicationServer:
     async def listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
         """Listen on a Unix socket in the data directory, and return its path. Raises OSError."""
         path = self.queue_manager.data_directory / name
-        # The lock on the data directory is ours, so a socket that is there was left by a process that died.
+        # This process has locked the data directory, so an existing socket is from a process that died.
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         self._paths.append(path)
@@ -174,23 +173,24 @@ class ApplicationServer:
         return str(path)
 
     def conversation(self, place: Place) -> asyncio.Protocol:
-        """Return the protocol of a connection over TCP. The stand-in of the tests has another."""
+        """Return the protocol for a connection over TCP. The tests' stand-in for IBM MQ overrides it."""
         return ApplicationProtocol(self, place)
 
     def _blocked(self, address: str) -> str:
         return self.queue_manager.channel_authentication.at_work.blocked_address(address)
 
     def discard(self, connection: Conversation) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self.connections.discard(connection)
         if connection.place is not None:
             connection.place.give_back()
         self._gone.set()
 
     async def close(self) -> None:
-        """Stop accepting, and quiesce: connections end by themselves, or break, and their units of work are backed out.
+        """Stop accepting connections and quiesce. Then close the remaining connections and back out their units of work.
 
-        Who waits for a message, or is in a unit of work, has QUIESCE_TIME to end (IBM MQ, "Stopping a queue manager").
+        Applications that wait for a message or have a unit of work get QUIESCE_TIME to end (IBM MQ, "Stopping a queue
+        manager").
         """
         for server in self._servers:
             server.close()
@@ -215,7 +215,7 @@ class ApplicationServer:
 
 
 class ApplicationProtocol(Conversation):
-    """An MQ connection in MessagePack: `protocol` has the words."""
+    """An MQ connection that uses the MessagePack protocol (`protocol`)."""
 
     LENGTH = protocol.LENGTH
 

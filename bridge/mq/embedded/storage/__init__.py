@@ -1,5 +1,5 @@
-"""What the embedded queue manager has on disk: commits in groups, the database, its checks and its salvage.
+"""The disk storage of the embedded queue manager.
 
-`recovery_log` ends units of work, `store` writes them, `layout` is the file itself and its versions, `reserve` the room for a
-full disk, `salvage` what is left of a damaged one. ARCHITECTURE.md says what is on disk when.
+`recovery_log` commits units of work in groups, and `store` writes them. `layout` defines the database and its versions,
+`reserve` handles a full disk, and `salvage` recovers a damaged database. ARCHITECTURE.md describes the guarantees.
 """

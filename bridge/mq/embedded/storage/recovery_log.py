@@ -36,7 +36,7 @@ from bridge.wire import cmqc
 
 
 def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:
-    """Make a row of the log. Deliveries of one publication, which stand next to each other, share its message."""
+    """Create a row of the log. Adjacent deliveries of one publication share its message."""
     records: list[Put] = []
     lanes: dict[Lane, int] = {}
     last: Put | None = None
@@ -73,7 +73,7 @@ def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:
 
 
 def is_writable(unit: Unit) -> bool:
-    """Return whether a unit of work by itself has a form on disk: where a group has none, the fault is of one of it."""
+    """Return whether a unit of work can be encoded, to find the faulty unit of a group."""
     try:
         encode(batch_of([stored for stored in unit.puts if stored.durable], []))
         for kind, name, attributes in unit.changes.definitions:
@@ -87,21 +87,21 @@ log = logging.getLogger(__name__)
 
 
 class RecoveryLog:
-    """Ends units of work: writes what must be on disk, then makes it all visible.
+    """Commits units of work: writes them to disk if necessary, and then makes them visible.
 
-    `lock` is the queue manager's; `dispatch` runs a function where the queue manager is at home (the event loop of the
-    bridge; without one, the recovery log's thread).
+    `lock` is the queue manager's. `dispatch` runs a function on the queue manager's thread: the event loop of the bridge or,
+    without one, the recovery log's thread.
     """
 
     def __init__(self, store: Store, lock: threading.RLock) -> None:
         self._store = store
         self._lock = lock
         self.dispatch: Callable[[Callable[[], None]], Any] = lambda call: call()
-        #: live messages are looked up here when a row is rewritten
+        #: queues to search for live messages when a row is rewritten
         self.queues: Callable[[], Iterable[Queue]] = tuple
         #: space for removals on a full disk
         self.reserve = Reserve(store, reserve_path(store.path.parent))
-        #: counts groups, where somebody wants to know
+        #: counters of group commits; None to count nothing
         self.commits: Commits | None = None
         self._waiting: list[Unit] = []
         self._busy = False
@@ -130,7 +130,7 @@ class RecoveryLog:
             self.reserve.look()
 
     def close(self) -> None:
-        """Wait until every unit submitted has ended, then end the thread and close the store."""
+        """Wait until all submitted units have ended, stop the thread, and close the store."""
         idle = threading.Event()
         with self._lock:
             last = Unit()
@@ -145,7 +145,7 @@ class RecoveryLog:
         self.reserve.leave()
 
     def submit(self, unit: Unit) -> None:
-        """End a unit of work; its `done` may be called before this returns when nothing has to go to disk."""
+        """Commit a unit of work. If nothing has to be written to disk, `done` may be called before this returns."""
         if self._closed:
             self._end([unit], cmqc.MQRC_Q_MGR_STOPPING)
             return
@@ -160,7 +160,7 @@ class RecoveryLog:
             if batch is None and not definitions:
                 self._end(units, cmqc.MQRC_NONE)
                 continue
-            # Rows are deleted with a row that says how many are left: one that is missing later is noticed.
+            # Delete rows together with a new row that contains the number of rows, so that missing rows are detected.
             dead = self._dead.copy() if batch is not None and self._is_deletion_due() else []
             self._busy = True
             self._work.put(partial(self._commit, units, batch, definitions, logged, moved, dead))
@@ -174,7 +174,7 @@ class RecoveryLog:
         moved: list[StoredMessage],
         dead: list[Row],
     ) -> None:
-        """Write a group of units to disk, and have them end. On the recovery log's thread."""
+        """Write a group of units to disk, and schedule their end. Runs on the recovery log's thread."""
         row, reason = None, cmqc.MQRC_NONE
         commits = self.commits
         began = 0.0 if commits is None else time.perf_counter()
@@ -210,7 +210,7 @@ class RecoveryLog:
     def _record(
         self, units: list[Unit]
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
-        """Gather what a group of units writes: the batch, definitions, messages it logs first, messages it logs again."""
+        """Return the writes of a group of units: the batch, definitions, new messages, and messages to log again."""
         for unit in units:
             changed = unit.changed
             if changed is None:
@@ -247,10 +247,10 @@ class RecoveryLog:
         return batch_of(moved + logged, removed), definitions, logged, moved
 
     def _to_move(self) -> list[StoredMessage]:
-        """Return the messages of rows that hold little else than removed ones: logged again, they let the rows go.
+        """Return the messages of rows with few remaining messages. Logging these again allows the rows to be deleted.
 
-        Rows just written empty by themselves as clients acknowledge; only those that have been left behind are looked
-        at, and only once in a while, since every queue is searched for their messages.
+        Recent rows usually become empty without that, so only older ones are considered, and only occasionally, because every
+        queue is searched for their messages.
         """
         self._commits += 1
         if self._commits % DEAD_ROWS or self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
@@ -277,14 +277,14 @@ class RecoveryLog:
                 if row is not None:
                     self._account(row, logged, moved, [one for unit in units for one in unit.gets])
             elif reason == cmqc.MQRC_UNEXPECTED_ERROR:
-                # One of them has no form on disk: the others are written without it.
+                # One of the units cannot be encoded: write the others without it.
                 good = [unit for unit in units if is_writable(unit)]
                 if len(good) < len(units):
                     units = [unit for unit in units if not is_writable(unit)]
                     self._waiting[:0] = good
             else:
-                # What was submitted behind a unit that fails was made in the belief that it would not: a record of message
-                # ids received, say, has those of the unit before it.
+                # Units submitted after a failed one may depend on it: for example, a received record contains the message
+                # ids of the previous unit.
                 units += [unit for unit in self._waiting if unit.is_written]
                 self._waiting = [unit for unit in self._waiting if not unit.is_written]
             self._end(units, reason)
@@ -312,7 +312,7 @@ class RecoveryLog:
             self._dead.append(row)
 
     def account_removal(self, stored: StoredMessage, remover: Row) -> None:
-        """Note that `remover` records the removal of a message."""
+        """Record that row `remover` contains the removal of a message."""
         row = stored.row
         if row is None:
             return
@@ -321,7 +321,7 @@ class RecoveryLog:
         self._succeed(row, remover)
 
     def _succeed(self, row: Row, later: Row) -> None:
-        """Note that `later` says of a message of `row` that it is gone, or now in `later`: it must outlive `row`."""
+        """Record that `later` removes or replaces a message of `row`, so that `later` must not be deleted before `row`."""
         if row is not later:
             row.removed_by[later] = row.removed_by.get(later, 0) + 1
             later.tombstones += 1
@@ -350,7 +350,7 @@ class RecoveryLog:
                     self._dead.append(remover)
 
     def _end(self, units: list[Unit], reason: int) -> None:
-        """Make units take effect (or undo them), tell their owners, then let their messages be got."""
+        """Apply units or back them out, call their callbacks, and then announce their messages."""
         self._ending = True
         arrived: dict[Queue, list[StoredMessage]] = {}
         if reason != cmqc.MQRC_NONE:
@@ -389,9 +389,9 @@ class RecoveryLog:
         self._ending = False
 
     def replay(self, make: Callable[[Put, Delivery, Lane], StoredMessage | None]) -> list[StoredMessage]:
-        """Read the log: the messages that are still on queues, in order. Called once, before anything else.
+        """Read the log, and return the messages that are still on queues, in order. Call it once, before anything else.
 
-        `make` creates a message of the log; None drops it (its queue was deleted).
+        `make` creates a message, or returns None to drop it because its queue was deleted.
         """
         messages: dict[int, StoredMessage] = {}
         orphans: dict[int, tuple[str, Row]] = {}
@@ -432,7 +432,7 @@ class RecoveryLog:
         return [messages[number] for number in sorted(messages)]
 
     def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
-        """Remove messages of queues that are not defined: they would come back with a queue of that name."""
+        """Remove messages of undefined queues, which would reappear on a new queue with the same name."""
         for name in sorted({name for name, _ in orphans.values()}):
             log.error("MQB3007E messages of queue %s are dropped: it is not defined any more", name)
         remover = Row(*self._store.write(Batch([], list(orphans)), [], []))
@@ -444,7 +444,7 @@ class RecoveryLog:
 
 
 def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
-    """Hand messages to the consumer of their queue, and wake those who wait there."""
+    """Pass messages to the consumers of their queues, or wake waiting gets."""
     for target, messages in arrived.items():
         if target.consumer is not None:
             try:

@@ -52,7 +52,7 @@ class Reserve:
             self._store.checkpoint("PASSIVE")
 
     def give_up(self) -> None:
-        """Note that the disk is full, and use the reserve to copy the write-ahead log into the database."""
+        """Record that the disk is full, and use the reserve to copy the write-ahead log into the database."""
         if not self._kept or self.full:
             return
         self._path.unlink(missing_ok=True)
@@ -65,7 +65,7 @@ class Reserve:
         self.empty_log()
 
     def until_look(self) -> float:
-        """Return the seconds until `look` is to be called."""
+        """Return the seconds until the next call of `look`."""
         return max(self._look - time.monotonic(), 0.0) if self.full else LOOK_INTERVAL
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""Verification of a queue manager's database, and a new database made of its undamaged contents.
+"""Verification of a queue manager's database, and salvage of its undamaged contents into a new database.
 
 Each row of the log and each definition has a checksum. Salvage keeps those that match and reports the others.
 """
@@ -43,7 +43,7 @@ def verify(directory: Path) -> Findings:
 def examine(path: Path, *, immutable: bool = False) -> Findings:
     """Examine a database file. Raises StoreError.
 
-    `immutable`: as of `layout.connect_read_only`.
+    For `immutable`, see `layout.connect_read_only`.
     """
     findings = Findings()
     with closing(_opened(path, immutable=immutable)) as database:
@@ -132,10 +132,7 @@ def _facts(database: sqlite3.Connection) -> dict[str, int]:
 
 
 def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[int, Batch]]:
-    """Yield the batches that are as they were written, and fill in `findings`.
-
-    What is not an ordinary table is not read: reading a view may never end.
-    """
+    """Yield the undamaged batches, and fill in `findings`. Only ordinary tables are read: reading a view may never end."""
     damage = findings.damage
     version, tables = SCHEMA_VERSION, {"fact", "object", "batch"}
     try:
@@ -233,5 +230,5 @@ def _rows(database: sqlite3.Connection, damage: list[str], *, summed: bool) -> I
     damage.append(f"the log was not searched for rows after batch {last}")
 
 
-#: Ids that are tried after rows that cannot be read.
+#: The maximum number of attempts to continue after unreadable rows.
 _MAX_FAILURES = 100_000

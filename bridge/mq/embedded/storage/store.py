@@ -29,7 +29,7 @@ DIGEST_MASK = (1 << 64) - 1
 
 
 class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """Where messages of a batch lie, and what they owe to the subscription they came for. Fields as in StoredMessage."""
+    """The queue of messages in a batch, and attributes from their subscription. Fields as in StoredMessage."""
 
     queue: str
     client_id: str = ""
@@ -39,7 +39,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
-    """One queue that a logged message lies on."""
+    """One queue to which a logged message was put."""
 
     msg_number: int
     #: index among the lanes of the batch
@@ -54,7 +54,7 @@ class Put(msgspec.Struct, array_like=True, gc=False):
     deliveries: list[Delivery]
     priority: int
     put_time: float
-    #: topic string published with, where the message itself does not tell it
+    #: topic string of the publication, if the message does not contain it
     topic: str | None = None
     expires_at: float = 0.0
     msg_id: bytes | None = None
@@ -67,8 +67,8 @@ class Batch(msgspec.Struct, array_like=True, gc=False):
     puts: list[Put]
     removed: list[int]
     lanes: list[Lane] = []
-    #: rows of the table once this one is committed, and what `digest_of` their ids adds up to: a row that is missing later
-    #: is noticed. -1: written by a bridge that did not say so
+    #: number of rows after this commit, and the sum of their digests (`digest_of`), to detect missing rows; -1 if unknown,
+    #: in rows of older bridges
     rows: int = -1
     digest: int = 0
 
@@ -78,39 +78,39 @@ _DECODER = msgspec.msgpack.Decoder(Batch)
 
 
 def encode(batch: Batch) -> bytes:
-    """Return a row's body."""
+    """Encode the body of a row."""
     return _ENCODER.encode(batch)
 
 
 def decode(body: bytes) -> Batch:
-    """Return a row of its body. Raises msgspec.DecodeError."""
+    """Decode the body of a row. Raises msgspec.DecodeError."""
     return _DECODER.decode(body)
 
 
 def digest_of(row_id: int) -> int:
-    """Return what a row adds to the digest of all rows."""
+    """Return the contribution of a row to the digest of all rows."""
     return row_id * 0x9E3779B97F4A7C15
 
 
 log = logging.getLogger(__name__)
 
-#: Rows found empty that are deleted together with the next commit once there are so many, or so many bytes in them.
+#: Empty rows are deleted with the next commit when they reach this number or this size in bytes.
 DEAD_ROWS = 64
 DEAD_BYTES = layout.LOG_BYTES // 4
-#: Bytes of rows on disk below which rewriting is not worth it.
+#: The minimum size of all rows in bytes for rewriting rows.
 COMPACTION_FLOOR = 16 * 1024 * 1024
-#: Bytes of a row from which the disk is asked for room before: smaller ones fit into the reserve.
+#: The minimum size of a row in bytes for checking the disk space first. Smaller rows fit into the reserve.
 LARGE_BATCH = layout.LOG_BYTES // 4
 #: Seconds between attempts to remove the traces of a commit that failed.
 RETRY_INTERVAL = 0.5
 
 
 class StoreError(Exception):
-    """The database cannot be used; the message says why and what to do."""
+    """The database cannot be used. The message contains the cause and a remedy."""
 
 
 class OutOfRoom(sqlite3.OperationalError):
-    """The disk has no room for something large, though it is not full: what is smaller still goes."""
+    """The disk has no room for a large row, but smaller ones can still be written."""
 
 
 class Store:
@@ -193,7 +193,7 @@ class Store:
             raise StoreError(unusable(self.path, error)) from error
 
     def batches(self) -> Iterator[tuple[Row, Batch]]:
-        """Yield the log in the order written. Raises StoreError for a row that is not as it was written, or missing."""
+        """Yield the rows of the log in order. Raises StoreError if a row is damaged or missing."""
         said: tuple[int, int] = (-1, 0)
         try:
             for row_id, body, checksum in self._database.execute("SELECT id, body, checksum FROM batch ORDER BY id"):
@@ -214,8 +214,8 @@ class Store:
     ) -> tuple[int, int]:
         """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
 
-        Returns (row id, size in bytes) of the batch. On return the data has been synced. Whatever is raised, nothing of it
-        was written, nor will it be found written after a crash: rows are deleted together with a batch only.
+        Return (row id, size in bytes) of the batch, after syncing. If this raises, nothing was written, not even as seen
+        after a crash. Rows can only be deleted together with a batch.
         """
         row_id = self._last_row + 1
         body = b""
@@ -255,9 +255,9 @@ class Store:
     def _back_out(self) -> None:
         """Roll back a failed transaction and remove it from the write-ahead log.
 
-        A transaction whose fsync failed is in the log in full. After a crash SQLite would take it for committed, although
-        its owners were told that it was backed out. So the log is truncated after the last committed transaction. Until
-        that succeeds, no outcome is reported to anybody.
+        A transaction whose fsync failed is completely in the log. After a crash, SQLite would regard it as committed,
+        although a backout was reported. So the log is truncated after the last committed transaction, before the outcome is
+        reported.
         """
         told = False
         while True:
@@ -278,40 +278,40 @@ class Store:
             return
 
     def checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> None:
-        """Bring what is in the write-ahead log into the database; TRUNCATE gives its room back, and waits for readers.
+        """Copy the write-ahead log into the database. TRUNCATE also truncates the log, and waits for readers.
 
         Raises sqlite3.Error. Source: SQLite documentation, "PRAGMA wal_checkpoint".
         """
         self._database.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
 
     def log_bytes(self) -> int:
-        """Return the size of the write-ahead log."""
+        """Return the size of the write-ahead log in bytes."""
         return layout.write_ahead_log(self.path).stat().st_size
 
     def spare_bytes(self) -> int:
-        """Return the room that the database has in itself: pages of rows that are gone. Raises sqlite3.Error."""
+        """Return the size of the database's free pages in bytes. Raises sqlite3.Error."""
         (pages,) = self._database.execute("PRAGMA freelist_count").fetchone()
         return int(pages) * layout.PAGE_SIZE
 
     def _check_room(self, size: int, freed: int) -> None:
-        """Raise OutOfRoom where a row of so many bytes finds no room in the write-ahead log, and then in the database."""
+        """Raise OutOfRoom if the disk has no room for a row in the write-ahead log and then in the database."""
         disk = os.statvfs(self.path.parent)
         if disk.f_bavail * disk.f_frsize < size + max(size - freed - self.spare_bytes(), 0):
             raise OutOfRoom(f"a unit of work of {size} bytes needs twice that on the disk until it is in the database")
 
     def close(self) -> None:
-        """Close the database; the log was synced at every commit."""
+        """Close the database. Each commit has synced the log."""
         self._database.close()
         self._open_log.close()
 
 
 def primary_code(error: Exception) -> int:
-    """Return the primary result code of SQLite of an error, SQLITE_OK for one that is not SQLite's."""
+    """Return the primary SQLite result code of an error, SQLITE_OK if it is not an SQLite error."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF
 
 
-#: Errors of SQLite that say something of the disk, and nothing of what is on it.
+#: SQLite errors of the disk, which do not indicate a damaged database.
 _OF_THE_DISK = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -322,7 +322,7 @@ _OF_THE_DISK = (
 
 
 def unusable(path: Path, error: Exception) -> str:
-    """Return the sentence for a database that cannot be opened: it is damaged, or the disk fails."""
+    """Return the error text for a database that cannot be opened, because it is damaged or the disk fails."""
     if primary_code(error) in _OF_THE_DISK:
         return (
             f"{path} cannot be used: {error}. What is in it stays as it is; see that the disk has room, takes writes and has "
@@ -332,7 +332,7 @@ def unusable(path: Path, error: Exception) -> str:
 
 
 def damaged(path: Path, what: str) -> str:
-    """Return the sentence for a database that is not as it was written."""
+    """Return the error text for a damaged database."""
     return (
         f"{path} is damaged: {what}. Nothing was changed. `mqbridge mq verify {path.parent}` says what is whole, "
         f"`mqbridge mq salvage {path.parent} NEW-DIRECTORY` keeps all that is"

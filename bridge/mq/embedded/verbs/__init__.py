@@ -1,6 +1,4 @@
-"""The verbs of the MQI at the embedded queue manager, as an application uses them.
+"""The MQI calls of the embedded queue manager, as functions on a connection handle (`hconn`).
 
-A function for each, on a connection handle (`hconn`), in a file of its name: `mqconn` (and MQDISC), `mqopen`, `mqclose`,
-`mqput`, `mqget`, `mqsub`, `mqinq`, `mqstat`, `mqcmit` (and MQBACK). `application` calls them, `batches` many in a row. Beside
-them stands what they need of handles and messages.
+`application` calls them, and `batches` calls several in a row.
 """

@@ -1,7 +1,7 @@
-"""An application at the embedded queue manager: the verbs over its connection handle, none of which waits.
+"""An application of the embedded queue manager: MQI calls on its connection handle, none of which waits.
 
-A verb that must not answer before its work is on disk returns a unit along with its result; whoever called submits the
-unit to the recovery log and answers when it has ended. `connection` does so for threads, `server` for other processes.
+A call whose result must not be returned before a commit also returns a unit of work. The caller submits the unit to the
+recovery log and returns the result when the unit has ended. `connection` does so for threads, `server` for other processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bridge.wire.mq import MQMD
 
 
 class Application:
-    """One connection to the embedded queue manager. Call its verbs with the queue manager's lock held."""
+    """One connection to the embedded queue manager. Call its methods with the queue manager's lock held."""
 
     __slots__ = ("hconn",)
 
@@ -66,7 +66,7 @@ class Application:
         return mqget(self.hconn, hobj, options)
 
     def queue_of(self, hobj: int) -> Queue:
-        """Return the queue of a handle, where a waiting get waits. Raises MQError."""
+        """Return the queue of a handle, for a waiting get. Raises MQError."""
         return self.hconn.find_queue(hobj).queue
 
     # Publish/subscribe -----------------------------------------------------------------------------------------------

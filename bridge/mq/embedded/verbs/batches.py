@@ -1,6 +1,6 @@
-"""Batches of verbs (`bridge.mq.batch`) for an application, done while the queue manager does nothing else.
+"""Batches of MQI calls (`bridge.mq.batch`) for an application, during which the queue manager does nothing else.
 
-What single verbs would commit one by one is one unit of work here: on disk together, or not at all.
+Calls outside syncpoint share one unit of work, so they are committed together or not at all.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
-#: Messages, bytes of their data, and seconds, after which a batch ends whatever is asked for. One verb is done at least.
+#: Hard limits of a batch: messages, bytes of message data, and seconds. At least one call is executed.
 _MESSAGES: Final = 1_000
 _GLANCES: Final = 4_000
 _SIZE: Final = 4 * 1024 * 1024
 _SECONDS: Final = 0.02
-#: Options with which a browse leaves nothing behind but its cursor: browses in a row are one walk along the queue.
+#: Options of browses that change nothing but the cursor, so that a batch is a single pass over the queue.
 _WALK: Final = (
     cmqc.MQGMO_BROWSE_FIRST
     | cmqc.MQGMO_BROWSE_NEXT
@@ -59,7 +59,7 @@ _WALK: Final = (
     | cmqc.MQGMO_FAIL_IF_QUIESCING
     | sum(PROPERTIES)
 )
-#: Options with which a get does nothing but take the message.
+#: Options of gets that have no other effects than getting the message.
 _TAKE: Final = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | GLANCE
 
 Result = TypeVar("Result")
@@ -68,7 +68,7 @@ Result = TypeVar("Result")
 def get_many(
     application: Application, handle: int, options: GetOptions, messages: int, size: int
 ) -> tuple[list[Got], Unit | None]:
-    """Get messages; return them, and the unit of work to submit. Raises MQError."""
+    """Get messages. Return them, and the unit of work to submit. Raises MQError."""
     messages, size = min(messages, _MESSAGES), min(size, _SIZE)
     if (found := _browse_many(application.hconn, handle, options, messages, size, _until())) is not None:
         return found, None
@@ -78,7 +78,7 @@ def get_many(
 def get_each(
     application: Application, handle: int, options: GetOptions, msg_ids: Sequence[bytes], size: int
 ) -> tuple[list[Got | None], Unit | None]:
-    """Get the messages of some MsgIds; return them, and the unit of work to submit. Raises MQError."""
+    """Get messages by MsgId. Return them, and the unit of work to submit. Raises MQError."""
     size = min(size, _SIZE)
     return _Verbs(application).done(lambda verbs: got_each(verbs.get, handle, options, msg_ids[:_MESSAGES], size))
 
@@ -86,7 +86,7 @@ def get_each(
 def look_many(
     application: Application, handle: int, options: GetOptions, messages: int
 ) -> tuple[list[Seen], Unit | None]:
-    """Look at the messages that are there; return them, and the unit of work to submit. Raises MQError."""
+    """Browse messages without their data. Return them, and the unit of work to submit. Raises MQError."""
     messages, options = min(messages, _GLANCES), glance(options)
     if (found := _look_many(application.hconn, handle, options, messages, _until())) is not None:
         return found, None
@@ -96,7 +96,7 @@ def look_many(
 def take_each(
     application: Application, handle: int, options: GetOptions, wanted: Sequence[Named]
 ) -> tuple[list[bool], Unit | None]:
-    """Take some messages; return whether each was there, and the unit of work to submit. Raises MQError."""
+    """Get messages without their data. Return whether each existed, and the unit of work to submit. Raises MQError."""
     wanted, options = wanted[:_GLANCES], glance(options)
     unit = Unit()
     try:
@@ -110,12 +110,12 @@ def take_each(
 
 
 def put_many(application: Application, puts: Sequence[tuple[int, Message, int]]) -> tuple[list[MQMD], Unit | None]:
-    """Put messages; return their MQMDs, and the unit of work to submit. Raises MQError."""
+    """Put messages. Return their MQMDs, and the unit of work to submit. Raises MQError."""
     return _Verbs(application).done(lambda verbs: put_each(verbs.put, puts))
 
 
 def _until() -> float:
-    """Return the time when a batch that begins now ends."""
+    """Return the deadline, as time.monotonic(), for a batch that begins now."""
     return time.monotonic() + _SECONDS
 
 
@@ -125,9 +125,9 @@ def _until() -> float:
 def _browse_many(
     hconn: Hconn, hobj: int, options: GetOptions, messages: int, size: int, until: float
 ) -> list[Got] | None:
-    """Browse up to so many messages or bytes, or to time.monotonic() `until`.
+    """Browse messages until a limit is reached: `messages`, bytes, or time.monotonic() `until`.
 
-    Returns None where options ask for more. Raises MQError as the first browse does.
+    Return None if the options are not supported here. Raises the MQError of the first browse.
     """
     if options.Options & ~_WALK or not options.Options & BROWSES:
         return None
@@ -155,7 +155,7 @@ def _browse_many(
 
 
 def _look_many(hconn: Hconn, hobj: int, options: GetOptions, messages: int, until: float) -> list[Seen] | None:
-    """Browse as `_browse_many` does, for those who want no data; `options` are a glance's."""
+    """Browse like `_browse_many`, but without data. `options` are from `glance`."""
     if options.Options & ~_WALK or not options.Options & BROWSES:
         return None
     handle = ready_handle(hconn, hobj, options)
@@ -169,7 +169,7 @@ def _look_many(hconn: Hconn, hobj: int, options: GetOptions, messages: int, unti
         if transmission or not isinstance(message, Message) or message.md.Format == cmqc.MQFMT_RF_HEADER_2:
             got = get_result(hconn, handle, [stored], options, how)
             msg_id, length = got.md.MsgId, got.DataLength
-        else:  # properties that are not wanted would be all that stands in front of the data
+        else:  # avoid creating the RFH2 of properties that are not requested
             msg_id, length = appearance.msg_id(stored), len(message.data)
         found.append(Seen(msg_id, stored.msg_number.to_bytes(8, "big"), stored.expires_at > 0, length))
         if len(found) >= messages or time.monotonic() > until:
@@ -184,10 +184,10 @@ def _look_many(hconn: Hconn, hobj: int, options: GetOptions, messages: int, unti
 def _take_each(
     hconn: Hconn, hobj: int, options: GetOptions, names: Sequence[Named], until: float, unit: Unit
 ) -> list[bool] | None:
-    """Get messages by MsgId and fingerprint for those who want no data; return whether each was there.
+    """Get messages by MsgId and fingerprint, without data. Return whether each existed.
 
-    Returns None where options ask for more. `options` are a glance's. What is got outside syncpoint is left to `unit`.
-    Raises MQError as the first get does.
+    Return None if the options are not supported here. `options` are from `glance`. Gets outside syncpoint are added to
+    `unit`. Raises the MQError of the first get.
     """
     if options.Options & ~_TAKE or options.MatchOptions != cmqc.MQMO_MATCH_MSG_ID:
         return None
@@ -199,7 +199,7 @@ def _take_each(
     wanted = msgspec.structs.replace(options)
     anything = msgspec.structs.replace(options, MatchOptions=cmqc.MQMO_NONE)
     found: list[bool] = []
-    # Mostly the messages come in the order of the queue: then the first of it is the one.
+    # Messages are usually requested in queue order, so try the first message of the queue.
     first = next(rest := candidates(hconn, handle, anything), None)
     for msg_id, fingerprint in names:
         if found and time.monotonic() > until:
@@ -234,7 +234,7 @@ def _take_each(
 def _took_each(
     get: Callable[[int, GetOptions], Got], handle: int, options: GetOptions, names: Sequence[Named]
 ) -> list[bool]:
-    """Do as `_take_each` does, by the MQGET that is given."""
+    """Implement `_take_each` with the MQGET function `verbs.get`."""
     found: list[bool] = []
     for msg_id, fingerprint in names:
         wanted = msgspec.structs.replace(options)
@@ -251,7 +251,7 @@ def _took_each(
 
 
 class _Verbs:
-    """Verbs of an application; collects what they leave to be committed."""
+    """MQI calls of an application, which collects their units of work."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -260,7 +260,7 @@ class _Verbs:
         self._begun = False
 
     def done(self, batch: Callable[[_Verbs], Result]) -> tuple[Result, Unit | None]:
-        """Run a batch; return its result, and the unit of work to submit."""
+        """Run a batch. Return its result, and the unit of work to submit."""
         try:
             return batch(self), self._unit
         except BaseException:
@@ -269,14 +269,14 @@ class _Verbs:
             raise
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        """Do MQGET, without waiting."""
+        """Call MQGET, without waiting."""
         self._begin()
         got, unit = self._application.get(handle, options)
         self._add(unit)
         return got
 
     def put(self, handle: int, message: AnyMessage, options: int) -> MQMD:
-        """Do MQPUT of a Message."""
+        """Call MQPUT."""
         self._begin()
         assert isinstance(message, Message)
         md, unit = self._application.put(handle, message, options)
@@ -285,7 +285,7 @@ class _Verbs:
 
     def _begin(self) -> None:
         if self._begun and time.monotonic() > self._until:
-            # The batch ends here as it does where a verb fails; nobody sees the reason.
+            # End the batch like a failed call. The reason code is not visible to the application.
             raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, "the batch took its time")
         self._begun = True
 

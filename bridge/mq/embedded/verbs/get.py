@@ -1,6 +1,6 @@
 """MQGET: options, browsing, matching, data conversion and the result.
 
-Source: IBM MQ documentation, "MQGET - Get message". The verb itself does not wait; its callers do.
+Source: IBM MQ documentation, "MQGET - Get message". `mqget` does not wait. Its callers do.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from bridge.wire.mq.folder import UTF_16, Folder
 from bridge.wire.mq.headers import KIND_OF_FORMAT, Kind, described, descriptor_of
 from bridge.wire.mq.pcf import MQCFGR, MQCFSF, MQCFSL, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
-#: Properties come as an RFH2, whatever they are.
+#: Return properties in an RFH2.
 ALL = "ALL"
-#: As an RFH2 when one of them is of a folder that JMS knows; else not at all.
+#: Return properties in an RFH2 if one of them is in a folder used by JMS, otherwise omit them.
 COMPATIBLE = "COMPAT"
 NONE = "NONE"
 HANDLE = "HANDLE"
 
-#: The MQGMO_PROPERTIES_ options; AS_Q_DEF is none of them.
+#: The MQGMO_PROPERTIES_ options except AS_Q_DEF.
 OPTIONS = {
     cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2: ALL,
     cmqc.MQGMO_NO_PROPERTIES: NONE,
@@ -44,7 +44,7 @@ OPTIONS = {
     cmqc.MQGMO_PROPERTIES_COMPATIBILITY: COMPATIBLE,
 }
 _MASK = sum(OPTIONS)
-#: PROPCTL -> without a message handle, with one
+#: PROPCTL -> (manner without a message handle, manner with one)
 _CONTROL = {
     "ALL": (ALL, HANDLE),
     "COMPAT": (COMPATIBLE, HANDLE),
@@ -55,10 +55,10 @@ _CONTROL = {
 
 
 def manner(options: int, control: str, handle: bool) -> str:
-    """Return the manner in which a get wants properties.
+    """Return the manner in which to return properties.
 
-    It follows from its MQGMO options, the queue's PROPCTL, and whether it gave a message handle. Raises MQError when the
-    options contradict each other.
+    It depends on the MQGMO options, the queue's PROPCTL, and whether there is a message handle. Raises MQError if the options
+    are contradictory.
     """
     chosen = options & _MASK
     if not chosen:
@@ -69,7 +69,7 @@ def manner(options: int, control: str, handle: bool) -> str:
 
 
 def render(appearance: Appearance, stored: StoredMessage, how: str) -> tuple[MQMD, bytes, list[Property]]:
-    """Return MQMD, data and properties as a get returns them."""
+    """Return MQMD, data and properties in a manner returned by `manner`."""
     if how == COMPATIBLE:
         how = _compatible(stored)
         if how == COMPATIBLE:
@@ -82,7 +82,7 @@ def render(appearance: Appearance, stored: StoredMessage, how: str) -> tuple[MQM
 
 
 def _compatible(stored: StoredMessage) -> str:
-    """Return what PROPCTL(COMPAT) means for one message: an RFH2 that its putter wrote is data and stays as it is."""
+    """Return the manner for a message with PROPCTL(COMPAT). An RFH2 written by the putter is data and stays unchanged."""
     message = stored.message
     if not isinstance(message, Message) or not message.made_rfh2 or stored.queue.is_transmission:
         return COMPATIBLE
@@ -91,12 +91,12 @@ def _compatible(stored: StoredMessage) -> str:
     return ALL if names & COMPATIBLE_FOLDERS else NONE
 
 
-#: Marks of cooperating browsers that a handle keeps; the oldest are forgotten, and their messages seen once more.
+#: The maximum number of marks of a handle. The oldest marks are dropped, so their messages are browsed again.
 _MARK_LIMIT = 100_000
 
 
 def browsed(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, flags: int) -> None:
-    """Leave what the browse of a message leaves: the cursor, a lock, marks."""
+    """Update the cursor, lock and marks after browsing a message."""
     queue = handle.queue
     handle.cursor = stored
     release_lock(handle)
@@ -116,14 +116,14 @@ def browsed(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, flags: int
 
 
 def release_lock(handle: QueueHandle) -> None:
-    """End the lock of the get before, as any further get does."""
+    """Release the lock of the previous get, as every get does."""
     if handle.locked is not None:
         handle.queue.locks.pop(handle.locked.msg_number, None)
         handle.locked = None
 
 
 def unlock(handle: QueueHandle) -> Got:
-    """Let others see the message that is locked (MQGMO_UNLOCK). Raises MQError."""
+    """Unlock the locked message (MQGMO_UNLOCK). Raises MQError."""
     if handle.locked is None:
         raise MQError(cmqc.MQRC_NO_MSG_LOCKED, f"queue {handle.queue.name}")
     release_lock(handle)
@@ -131,10 +131,7 @@ def unlock(handle: QueueHandle) -> Got:
 
 
 def unmark(handle: QueueHandle, options: GetOptions) -> Got:
-    """Let the message of a token, or under the cursor, be browsed as unmarked again (MQGMO_UNMARK_BROWSE_…).
-
-    Raises MQError.
-    """
+    """Unmark the message with a token, or under the cursor (MQGMO_UNMARK_BROWSE_…). Raises MQError."""
     queue = handle.queue
     if options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN:
         number = int.from_bytes(options.MsgToken, "big")
@@ -149,7 +146,7 @@ def unmark(handle: QueueHandle, options: GetOptions) -> Got:
 
 
 def unmarked(handle: QueueHandle) -> Selection:
-    """Return a predicate for messages that neither this handle nor, among cooperating browsers, another has marked."""
+    """Return a predicate for messages that are not marked by this handle or, for cooperating browsers, by another."""
     marks = handle.queue.marks
     now = time.monotonic()
     co_operative = bool(handle.options & cmqc.MQOO_CO_OP)
@@ -162,14 +159,14 @@ def unmarked(handle: QueueHandle) -> Selection:
     return is_unmarked
 
 
-#: Options that browse.
+#: Browse options.
 BROWSES = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
-#: Options that take the message where the browse cursor stands.
+#: Options for the message under the browse cursor.
 UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 MARKS = cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_MARK_BROWSE_CO_OP
 UNMARKS = cmqc.MQGMO_UNMARK_BROWSE_HANDLE | cmqc.MQGMO_UNMARK_BROWSE_CO_OP
 _SYNCPOINTS = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT
-#: Options that cannot be said together.
+#: Mutually exclusive options.
 _EXCLUSIVE = (
     BROWSES | cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_UNLOCK,
     _SYNCPOINTS | cmqc.MQGMO_NO_SYNCPOINT,
@@ -209,7 +206,7 @@ _GROUP_MATCHES = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmq
 
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
-    """Check that a handle takes a get with these options. Raises MQError."""
+    """Check that these options are valid for a handle. Raises MQError."""
     flags, match = options.Options, options.MatchOptions
     _check_together(flags, handle.options)
     if flags & cmqc.MQGMO_WAIT and options.WaitInterval < cmqc.MQWI_UNLIMITED:
@@ -225,7 +222,7 @@ def check_get(handle: QueueHandle, options: GetOptions) -> None:
 
 @lru_cache(maxsize=256)
 def _check_together(flags: int, opened: int) -> None:
-    """Check that options go together. Raises MQError."""
+    """Check that options are compatible. Raises MQError."""
     browse = flags & BROWSES
     unlock = flags & cmqc.MQGMO_UNLOCK
     if (
@@ -241,7 +238,7 @@ def _check_together(flags: int, opened: int) -> None:
 
 @lru_cache(maxsize=256)
 def _check_opened(flags: int, match: int, opened: int) -> None:
-    """Check that a handle is open for a get. Raises MQError."""
+    """Check that the open options allow a get. Raises MQError."""
     browse = flags & BROWSES
     unlock = flags & cmqc.MQGMO_UNLOCK
     if flags & cmqc.MQGMO_COMPLETE_MSG and flags & cmqc.MQGMO_LOGICAL_ORDER == 0 and match & _OFFSET:
@@ -257,7 +254,7 @@ _OFFSET = cmqc.MQMO_MATCH_OFFSET
 
 
 def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
-    """Return a predicate for the messages that MatchOptions ask for; None where any message will do."""
+    """Return a predicate for MatchOptions, or None if any message matches."""
     match = options.MatchOptions
     msg_id = options.MsgId if match & cmqc.MQMO_MATCH_MSG_ID else cmqc.MQMI_NONE
     correl_id = options.CorrelId if match & cmqc.MQMO_MATCH_CORREL_ID else cmqc.MQCI_NONE
@@ -282,11 +279,11 @@ def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
 
 
 def token_of(stored: StoredMessage) -> bytes:
-    """Return the MsgToken of a message: unique on this queue manager."""
+    """Return the MsgToken of a message, which is unique for this queue manager."""
     return stored.msg_number.to_bytes(16, "big")
 
 
-#: Options that pass over what is not there as a whole; a logical message is got whole or not at all.
+#: Options that skip incomplete groups or logical messages.
 _AVAILABLE = cmqc.MQGMO_ALL_MSGS_AVAILABLE | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE | cmqc.MQGMO_COMPLETE_MSG
 
 
@@ -302,7 +299,7 @@ def first_candidate(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> S
 
 
 def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterator[StoredMessage]:
-    """Yield the messages that a get with such options can have, in the order of gets."""
+    """Yield the available messages that match the options of a get, in the order of gets."""
     queue_manager = hconn.queue_manager
     flags = options.Options
     queue = handle.queue
@@ -322,7 +319,7 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
     if flags & cmqc.MQGMO_BROWSE_NEXT:
         messages = queue.after(handle.cursor, handle.before)
     elif options.MatchOptions & cmqc.MQMO_MATCH_MSG_ID and queue.is_transmission:
-        # Removers look for one message among many that wait.
+        # Optimize the search for one message in a long queue.
         number = queue_manager.appearance.number_of(options.MsgId)
         messages = queue.numbered(number) if number >= 0 else messages
     elif options.MatchOptions & cmqc.MQMO_MATCH_MSG_TOKEN:
@@ -339,15 +336,15 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
             yield stored
 
 
-#: Headers that are converted; behind so many, a message is left as it is.
+#: The maximum number of headers to convert.
 _MOST_HEADERS = 64
 _COMMANDS = (cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT)
-#: Fixed parts of headers are read as if they were in this CCSID: ASCII.
+#: The CCSID (ASCII) to which the fixed parts of headers are converted for parsing.
 _ASCII = 819
 
 
 class _Unconverted(Exception):
-    """Data stays as it is, for a reason."""
+    """Data cannot be converted, with the reason code."""
 
     def __init__(self, reason: int) -> None:
         super().__init__(reason)
@@ -360,7 +357,7 @@ class _Form(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A header, and the form that it and its characters are in."""
+    """A header, and its encoding and CCSID."""
 
     kind: Kind
     header: Header
@@ -368,7 +365,7 @@ class _Step(NamedTuple):
 
 
 def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, bytes, int]:
-    """Return MQMD and data in a CCSID and Encoding, and MQRC_NONE or the reason for which not all of it is so."""
+    """Convert MQMD and data to a CCSID and Encoding. Also return MQRC_NONE, or why the conversion is incomplete."""
     wanted = _Form(ccsid, encoding)
     own = _Form(md.CodedCharSetId, md.Encoding)
     if not data or own == wanted:
@@ -388,7 +385,7 @@ def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, byt
         except _Unconverted as error:
             reason = error.reason
         if steps and format == cmqc.MQFMT_NONE:
-            reason = cmqc.MQRC_NONE  # bytes behind headers are meant to stay as they are
+            reason = cmqc.MQRC_NONE  # binary data after headers is not converted
     for step in reversed(steps):
         try:
             rest, form = _header(step, form, wanted) + rest, wanted
@@ -398,7 +395,7 @@ def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, byt
 
 
 def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[list[_Step], bytes, _Form, int]:
-    """Read the headers that are not in the wanted form; then Format, form and offset of what follows them."""
+    """Return the headers to convert, and the Format, form and offset of the data after them."""
     steps: list[_Step] = []
     offset = 0
     while own != wanted and len(steps) < _MOST_HEADERS and (kind := KIND_OF_FORMAT.get(format)) is not None:
@@ -414,11 +411,11 @@ def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[lis
 
 
 def _header(step: _Step, form: _Form, wanted: _Form) -> bytes:
-    """Return a header in the wanted form; `form` is what follows it in."""
+    """Return a header in the wanted form. `form` is the form of the data after it."""
     byte_order = byte_order_of(wanted.encoding, step.kind.structure)
     header = step.header
     if isinstance(header, RFH2):
-        # Characters of folders stay in their own CCSID; of UTF-16, the byte order is the header's.
+        # Folders keep their own CCSID. The byte order of UTF-16 is that of the header.
         folders = tuple(
             Folder(_swapped(one.NameValueData), one.NameValueCCSID, byte_order)
             if header.NameValueCCSID in UTF_16 and one.byte_order != byte_order
@@ -464,7 +461,7 @@ class _Text:
         return source, target
 
     def converted(self, data: bytes) -> bytes:
-        """Return characters in the wanted form. Raises _Unconverted."""
+        """Convert characters. Raises _Unconverted."""
         if self._same:
             return data
         source, target = self._sets()
@@ -475,12 +472,12 @@ class _Text:
         return target.encode(text, "replace")
 
     def padded(self, data: bytes, width: int) -> bytes:
-        """Return converted characters, filled up with blanks of the wanted form."""
+        """Pad converted characters with blanks to a length in bytes."""
         blank = b" " if self._same else self._sets()[1].encode(" ")
         return data + blank * ((width - len(data)) // len(blank))
 
     def field(self, data: bytes) -> bytes:
-        """Return a field of as many bytes. Raises _Unconverted where its characters take more."""
+        """Convert a field of fixed length. Raises _Unconverted if the result is too long."""
         if self._same:
             return data
         found = self.converted(data)
@@ -503,13 +500,13 @@ def _body(format: bytes, own: _Form, data: bytes, wanted: _Form) -> bytes:
 
 
 def _parameter(one: PCFParameter, own: _Form, wanted: _Form) -> PCFParameter:
-    """Convert the strings of a parameter; groups are as deep as `decode_pcf` takes them."""
+    """Convert the strings of a parameter. `decode_pcf` limits the depth of groups."""
     if isinstance(one, MQCFGR):
         return MQCFGR(one.Parameter, tuple(_parameter(each, own, wanted) for each in one.Parameters))
     if not isinstance(one, MQCFST | MQCFSL | MQCFSF):
         return one
     text = _Text(_Form(one.CodedCharSetId or own.ccsid, own.encoding), wanted)
-    # MQCCSI_DEFAULT is the CCSID of the message, and stays so.
+    # MQCCSI_DEFAULT is the CCSID of the message, so it does not change.
     ccsid = wanted.ccsid if one.CodedCharSetId else cmqc.MQCCSI_DEFAULT
     if isinstance(one, MQCFST):
         return msgspec.structs.replace(one, String=text.converted(one.String), CodedCharSetId=ccsid)
@@ -521,13 +518,13 @@ def _parameter(one: PCFParameter, own: _Form, wanted: _Form) -> PCFParameter:
 
 
 def manner_of(handle: QueueHandle, options: GetOptions) -> str:
-    """Return the manner in which properties come. Raises MQError."""
+    """Return the manner in which a get returns properties. Raises MQError."""
     attributes = handle.attributes if handle.kind == "QALIAS" else handle.queue.attributes
     return manner(options.Options, str(attributes["PROPCTL"]), bool(options.MsgHandle))
 
 
 def get_result(hconn: Hconn, handle: QueueHandle, parts: list[StoredMessage], options: GetOptions, how: str) -> Got:
-    """Return a message, or the segments of one, as the application sees it. Raises TruncatedMessage."""
+    """Return the result for a message or its segments. Raises TruncatedMessage."""
     flags = options.Options
     stored, *rest = parts
     queue_manager = hconn.queue_manager
@@ -542,7 +539,7 @@ def get_result(hconn: Hconn, handle: QueueHandle, parts: list[StoredMessage], op
         own = int(queue_manager.attributes["CCSID"])
         converted = convert(md, data, wanted if wanted > 0 else own, options.Encoding)
         if room is not None and len(converted[1]) > room and not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
-            reason = cmqc.MQRC_CONVERTED_MSG_TOO_BIG  # it fits as it is, and so it comes
+            reason = cmqc.MQRC_CONVERTED_MSG_TOO_BIG  # return it unconverted, because that fits
         else:
             md, data, reason = converted
     length = len(data)
@@ -585,7 +582,7 @@ def _segment_status(md: MQMD) -> bytes:
 
 
 def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
-    """Get a message, without waiting: MQError with MQRC_NO_MSG_AVAILABLE says that there is none now."""
+    """Get a message, without waiting. Raises MQError, with MQRC_NO_MSG_AVAILABLE if there is none."""
     handle = ready_handle(hconn, hobj, options)
     flags = options.Options
     if flags & cmqc.MQGMO_UNLOCK:
@@ -619,7 +616,7 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
 
 
 def ready_handle(hconn: Hconn, hobj: int, options: GetOptions) -> QueueHandle:
-    """Return the handle, if it and its queue take a get with these options. Raises MQError."""
+    """Return the handle, after checking that it and its queue allow a get with these options. Raises MQError."""
     handle = hconn.find_queue(hobj)
     check_get(handle, options)
     hconn.check_quiescing(options.Options)
@@ -632,7 +629,7 @@ def ready_handle(hconn: Hconn, hobj: int, options: GetOptions) -> QueueHandle:
 
 
 def take(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], unit: Unit) -> None:
-    """Take a message, or the segments of one, off its queue."""
+    """Remove a message, or its segments, from the queue in a unit of work."""
     release_lock(handle)
     for part in parts:
         if part is handle.cursor:

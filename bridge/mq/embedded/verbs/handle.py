@@ -1,6 +1,6 @@
 """Object handles, which MQOPEN and MQSUB return, and logical messages of groups and segments.
 
-A handle counts in IPPROCS and OPPROCS of its queue, from `open_queue` to `release_queue`.
+IPPROCS and OPPROCS of a queue count a handle from `open_queue` to `release_queue`.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from bridge.wire.mq import MQMD
 
 GROUPED = cmqc.MQMF_MSG_IN_GROUP | cmqc.MQMF_LAST_MSG_IN_GROUP
 SEGMENT = cmqc.MQMF_SEGMENT | cmqc.MQMF_LAST_SEGMENT
-#: Segments that a queue manager makes end on such a boundary, so that no character of two bytes is torn.
+#: The length of segments created by the queue manager is a multiple of this, so that two-byte characters are not split.
 _BOUNDARY = 16
 
 
 class Place(msgspec.Struct):
-    """Where a handle stands in a group or logical message that it puts or gets in logical order."""
+    """The position of a handle in a group or logical message that it puts or gets in logical order."""
 
     group_id: bytes = cmqc.MQGI_NONE
-    #: MsgSeqNumber of the message put or got last; 0 before the first
+    #: MsgSeqNumber of the last message; 0 before the first
     sequence: int = 0
     #: the group has more messages
     in_group: bool = False
-    #: Offset of the next segment; 0 when the logical message is at its end
+    #: Offset of the next segment; 0 at the end of the logical message
     offset: int = 0
-    #: of all messages of the group and segments of the message; None before the first, and of what is got
+    #: persistence of all messages and segments; None before the first, and for gets
     persistent: bool | None = None
-    #: whether they are put or got in a unit of work; None before the first, and of what is browsed
+    #: whether all are put or got under syncpoint; None before the first, and for browses
     syncpoint: bool | None = None
 
     @property
     def unfinished(self) -> int:
-        """Return MQRC_INCOMPLETE_MSG or MQRC_INCOMPLETE_GROUP, or MQRC_NONE when nothing is begun."""
+        """MQRC_INCOMPLETE_MSG, MQRC_INCOMPLETE_GROUP, or MQRC_NONE if nothing is incomplete."""
         if self.offset:
             return cmqc.MQRC_INCOMPLETE_MSG
         return cmqc.MQRC_INCOMPLETE_GROUP if self.in_group else cmqc.MQRC_NONE
 
     def check(self, syncpoint: bool, persistent: bool | None = None) -> None:
-        """Check that the next message is put or got as those before it (IBM MQ, 2185 and 2245). Raises MQError."""
+        """Check that syncpoint and persistence match the previous messages (IBM MQ, 2185 and 2245). Raises MQError."""
         if not self.unfinished:
             return
         if self.syncpoint not in (None, syncpoint):
@@ -64,9 +64,9 @@ class Place(msgspec.Struct):
     def put(
         self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
     ) -> tuple[dict[str, Any], Place]:
-        """Return GroupId, MsgSeqNumber and Offset of the next message put, of `length` bytes, and the place behind it.
+        """Return GroupId, MsgSeqNumber and Offset of the next message, of `length` bytes, and the position after it.
 
-        Raises MQError when what was begun is left unfinished.
+        Raises MQError if the current group or logical message is incomplete.
         """
         grouped, segment = bool(flags & GROUPED), bool(flags & SEGMENT)
         if self.in_group and not grouped:
@@ -83,9 +83,9 @@ class Place(msgspec.Struct):
         return changes, _behind(flags, own, sequence, self.offset + length)
 
     def is_next(self, md: MQMD) -> bool:
-        """Return whether a message follows in logical order.
+        """Return whether a message is next in logical order.
 
-        At the start any first message of a group, or of none, does.
+        At the start, that is any first message of a group, or a message without a group.
         """
         if not self.in_group and not self.offset:
             return md.MsgSeqNumber == 1 and md.Offset == 0
@@ -94,7 +94,7 @@ class Place(msgspec.Struct):
 
 
 def behind(stored: StoredMessage, *, whole: bool) -> Place:
-    """Return the place behind a message got, or behind the whole logical message that it begins."""
+    """Return the position after a message, or after the complete logical message that begins with it."""
     md = stored.message.md
     flags = md.MsgFlags | cmqc.MQMF_LAST_SEGMENT if whole else md.MsgFlags
     return _behind(flags, md.GroupId, md.MsgSeqNumber, md.Offset + _length(stored))
@@ -107,14 +107,14 @@ def _behind(flags: int, group_id: bytes, sequence: int, offset: int) -> Place:
 
 
 def _length(stored: StoredMessage) -> int:
-    """Return the number of bytes of application data: properties stand in front of those of the first segment."""
+    """Return the length of the application data in bytes, without the properties before the first segment."""
     message = stored.message
     own = leading(message.md, message.data) if isinstance(message, Message) and message.made_rfh2 else None
     return message.length if own is None else len(own[1])
 
 
 def segments(queue: Queue, first: StoredMessage) -> list[StoredMessage]:
-    """Return the segments of a logical message that are there, from the one at Offset 0 as far as none is missing."""
+    """Return the available segments of a logical message, from Offset 0 to the first gap."""
     md = first.message.md
     if not md.MsgFlags & SEGMENT:
         return [first]
@@ -137,7 +137,7 @@ def _joining(parts: Iterable[StoredMessage]) -> list[StoredMessage]:
 
 
 def is_whole(parts: list[StoredMessage]) -> bool:
-    """Return whether messages that join are all of their logical message."""
+    """Return whether consecutive segments form a complete logical message."""
     flags = parts[-1].message.md.MsgFlags if parts else cmqc.MQMF_SEGMENT
     return not flags & SEGMENT or bool(flags & cmqc.MQMF_LAST_SEGMENT)
 
@@ -145,8 +145,8 @@ def is_whole(parts: list[StoredMessage]) -> bool:
 def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
     """Return the predicate of MQGMO_ALL_SEGMENTS_AVAILABLE, and with `groups` of MQGMO_ALL_MSGS_AVAILABLE.
 
-    A logical message or group that is there from its beginning on counts when all of it is there. One without a
-    beginning was begun by an earlier get: the rest of it was there then.
+    A logical message or group whose beginning is on the queue must be complete. If the beginning is missing, an earlier get
+    got it, and the group was complete then.
     """
     logical: dict[tuple[bytes, int], list[StoredMessage]] = {}
     for stored in queue.messages():
@@ -172,10 +172,7 @@ def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
 
 
 def joined(md: MQMD, data: bytes, rest: Iterable[bytes]) -> tuple[MQMD, bytes]:
-    """Join MQMD and data of a logical message (MQGMO_COMPLETE_MSG).
-
-    They are made of those of its first segment and the data of the rest.
-    """
+    """Return MQMD and data of a logical message, from its first segment and the data of the others (MQGMO_COMPLETE_MSG)."""
     grouped = md.MsgFlags & GROUPED
     return (
         msgspec.structs.replace(
@@ -186,7 +183,7 @@ def joined(md: MQMD, data: bytes, rest: Iterable[bytes]) -> tuple[MQMD, bytes]:
 
 
 def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> list[Message]:
-    """Cut a message into segments of at most `limit` bytes, as a queue manager makes them (MQMF_SEGMENTATION_ALLOWED)."""
+    """Split a message into segments of at most `limit` bytes (MQMF_SEGMENTATION_ALLOWED)."""
     md, data = message.md, message.data
     size = limit - limit % _BOUNDARY or limit
     group_id = md.GroupId if md.GroupId != cmqc.MQGI_NONE else generated()
@@ -199,7 +196,7 @@ def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> l
     return made
 
 
-#: The options of MQOPEN that let a handle get.
+#: The MQOPEN options for input.
 INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 
 
@@ -208,32 +205,32 @@ class QueueHandle(msgspec.Struct, eq=False):
 
     destination: Destination
     options: int
-    #: the object that was named, and its attributes: QLOCAL, QALIAS or QREMOTE
+    #: kind and attributes of the opened object: QLOCAL, QALIAS or QREMOTE
     kind: str = "QLOCAL"
     attributes: dict[str, Value] = {}
-    #: the object whose authorities let it be opened
+    #: the object whose authorities were checked
     profile: str = ""
-    #: ObjectName and ObjectQMgrName, as given to MQOPEN
+    #: ObjectName and ObjectQMgrName of MQOPEN
     opened: tuple[str, ...] = ()
-    #: a definition has changed: it is good for MQCLOSE only
+    #: a definition has changed: only MQCLOSE is allowed
     changed: bool = False
-    #: where a browse stands
+    #: the browse cursor
     cursor: StoredMessage | None = None
-    #: the message before the cursor, when the handle took the one under it: browsing goes on from there
+    #: the message before the cursor, if the handle has got the one under it: browsing continues there
     before: StoredMessage | None = None
     exclusive: bool = False
-    #: its open made the temporary dynamic queue, which ends with it
+    #: MQOPEN created the temporary dynamic queue, which is deleted with the handle
     creator: bool = False
     selection: Selection | None = None
-    #: MsgIds of the queue manager's numbers that this handle has marked (MQGMO_MARK_BROWSE_HANDLE)
+    #: message numbers that this handle has marked (MQGMO_MARK_BROWSE_HANDLE)
     marked: set[int] = msgspec.field(default_factory=set)
-    #: MQGMO_LOCK: the message that nobody else sees
+    #: MQGMO_LOCK: the locked message
     locked: StoredMessage | None = None
-    #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the message got last
+    #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the last message got
     context: MQMD | None = None
-    #: MQPMO_LOGICAL_ORDER: behind the message that was put last
+    #: MQPMO_LOGICAL_ORDER: the position after the last message put
     put_place: Place = msgspec.field(default_factory=Place)
-    #: MQGMO_LOGICAL_ORDER: behind the message that was got or browsed last
+    #: MQGMO_LOGICAL_ORDER: the position after the last message got or browsed
     got_place: Place = msgspec.field(default_factory=Place)
 
     @property
@@ -268,7 +265,7 @@ class TopicHandle(msgspec.Struct, eq=False):
 
     topic: str
     options: int
-    #: ObjectName and ObjectQMgrName of a queue whose alias leads to the topic
+    #: ObjectName and ObjectQMgrName of an alias of the topic
     opened: tuple[str, ...] = ()
     changed: bool = False
     gets: ClassVar = False
@@ -303,11 +300,11 @@ class SubscriptionHandle(msgspec.Struct, eq=False):
         return False
 
     def invalidate(self) -> None:
-        """Do nothing: a subscription is no object whose definition changes."""
+        """Do nothing: changed definitions do not affect subscriptions."""
 
 
 class DefinitionHandle(msgspec.Struct, eq=False):
-    """An object that is open to inquire about it or to set it only: the queue manager, a namelist, a queue elsewhere."""
+    """An object open only for inquire or set: the queue manager, a namelist, or a queue definition."""
 
     kind: str
     name: str
@@ -333,7 +330,7 @@ Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionH
 
 
 def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:
-    """Return where the names given to MQOPEN lead, None if they lead nowhere."""
+    """Return the destination to which the names of MQOPEN resolve now, or None."""
     if not opened:
         return None
     try:
@@ -343,7 +340,7 @@ def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:
 
 
 def open_queue(destination: Destination, options: int) -> QueueHandle:
-    """Make a handle for a queue, counted among those that have it open. Raises MQError."""
+    """Create a handle for a queue, and count it. Raises MQError."""
     handle = QueueHandle(destination, options)
     queue = handle.queue
     handle.attributes = queue.attributes
@@ -363,7 +360,7 @@ def open_queue(destination: Destination, options: int) -> QueueHandle:
 
 
 def release_queue(handle: QueueHandle) -> None:
-    """Undo what `open_queue` counted."""
+    """Undo the counting of `open_queue`."""
     queue = handle.queue
     if handle.options & INPUT:
         queue.inputs -= 1
@@ -375,7 +372,7 @@ def release_queue(handle: QueueHandle) -> None:
 
 
 def check_publishable(topic: str) -> str:
-    """Return a topic string that can be published to. Raises MQError."""
+    """Return a topic string after checking that it can be published to. Raises MQError."""
     check_topic_string(topic)
     if not topic or is_wildcard(topic):
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")

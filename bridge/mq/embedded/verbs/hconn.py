@@ -1,6 +1,6 @@
 """Connection handles: the user, open objects, unit of work and authority checks of one connection.
 
-Message descriptors for MQPUT are completed here (context, report options).
+It also completes message descriptors for MQPUT (context, report options).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BYTE_FIELDS: Final = (("MsgId", 24), ("CorrelId", 24), ("AccountingToken", 32), 
 
 
 def check_descriptor(md: MQMD) -> None:
-    """Raise MQError for the first field that no message can have."""
+    """Raise MQError for the first invalid field."""
     if md.Version not in (cmqc.MQMD_VERSION_1, cmqc.MQMD_VERSION_2):
         raise MQError(cmqc.MQRC_MD_ERROR, f"MQMD version {md.Version}")
     check_md(md)
@@ -64,7 +64,7 @@ def _check_group(md: MQMD) -> None:
 
 
 def group_fields(md: MQMD) -> dict[str, Any]:
-    """Return the group fields of a message that is put by itself: those of no group, unless its MsgFlags say so."""
+    """Return the group fields of a message outside logical order: defaults, unless MsgFlags specify a group or segment."""
     flags = md.MsgFlags if md.Version != cmqc.MQMD_VERSION_1 else cmqc.MQMF_NONE
     if not flags & (_GROUP_FLAGS | _SEGMENT_FLAGS):
         return {"GroupId": cmqc.MQGI_NONE, "MsgSeqNumber": 1, "Offset": 0, "MsgFlags": flags}
@@ -86,25 +86,25 @@ def is_grouped(md: MQMD) -> bool:
 
 
 def copied(names: tuple[str, ...], source: MQMD) -> dict[str, Any]:
-    """Return context fields as another MQMD has them."""
+    """Return the context fields of an MQMD."""
     return {name: getattr(source, name) for name in names}
 
 
 def blank(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return context fields that say nothing."""
+    """Return blank context fields."""
     return copied(names, _BLANK)
 
 
 class Completed(NamedTuple):
-    """An MQMD as an application gave it with which options, and as the queue manager completed it."""
+    """An MQMD and put options of an application, and the completed MQMD."""
 
     given: MQMD
     options: int
-    #: of the queue manager
+    #: the queue manager's
     ccsid: str | int
     md: MQMD
     application: str | None
-    #: MQRC_NONE, or that of a warning
+    #: MQRC_NONE, or the reason code of a warning
     reason: int
 
 
@@ -118,7 +118,7 @@ class Outcomes:
         self._status = MQSTS()
 
     def put(self, target: str | Destination, warning: int) -> None:
-        """Note that a put succeeded, with MQRC_NONE or the reason of a warning."""
+        """Record a successful put, with MQRC_NONE or the reason code of a warning."""
         status = self._status
         if not warning:
             status.PutSuccessCount += 1
@@ -129,10 +129,7 @@ class Outcomes:
             self._name(target)
 
     def failed(self, reason: int, target: str | Destination | None = None) -> None:
-        """Note that a put failed.
-
-        Without a target, it did so before it came to one, or with the unit of work that it was.
-        """
+        """Record a failed put. It has no target if it failed before resolving one, or in its commit."""
         status = self._status
         status.PutFailureCount += 1
         if status.CompCode != cmqc.MQCC_FAILED:
@@ -152,13 +149,13 @@ class Outcomes:
         status.ResolvedQMgrName = target.client_id or self._queue_manager_name
 
     def taken(self) -> MQSTS:
-        """Return the outcomes, and begin anew."""
+        """Return the outcomes and reset them."""
         status, self._status = self._status, MQSTS()
         return status
 
 
 class Hconn:
-    """One connection to the embedded queue manager; `mqconn` makes it."""
+    """One connection to the embedded queue manager, created by `mqconn`."""
 
     __slots__ = (
         "__weakref__",
@@ -178,35 +175,35 @@ class Hconn:
 
     def __init__(self, queue_manager: QueueManager, name: str, user: str, asked: str | None) -> None:
         self.queue_manager = queue_manager
-        #: of the application
+        #: name of the application
         self.name = name
         self.user = user.encode()[:12]
-        #: the user whose authorities the queue manager asks for, None the bridge itself
+        #: the user whose authorities are checked; None for the bridge itself
         self.asked = asked
         #: IP address of the application; "" if it did not connect over TCP
         self.address = ""
         self.connection_id = queue_manager.connection_id()
-        #: what is open, by Hobj
+        #: open handles by Hobj
         self.handles: dict[int, Handle] = {}
         self._next_hobj = 1
-        #: the unit of work; None when no verb was in syncpoint since the last one ended
+        #: the unit of work; None if there was no call under syncpoint since the last one ended
         self.unit: Unit | None = None
-        #: STOP CHANNEL has stopped the server-connection channel
+        #: STOP CHANNEL has stopped the connection's server-connection channel
         self.channel_quiescing = False
-        #: of the puts whose response nobody waits for
+        #: outcomes of asynchronous puts
         self.outcomes = Outcomes(queue_manager.name)
-        #: the MQMD of the last put, where the next may have the same
+        #: the completed MQMD of the last put, reused if the next put has the same MQMD
         self.completed: Completed | None = None
 
     # Handles ---------------------------------------------------------------------------------------------------------
 
     def check_room(self) -> None:
-        """Check that one more handle may be open. Raises MQError."""
+        """Check that another handle may be opened (MAXHANDS). Raises MQError."""
         if len(self.handles) >= int(self.queue_manager.attributes["MAXHANDS"]):
             raise MQError(cmqc.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS handles are open")
 
     def keep(self, handle: Handle) -> int:
-        """Return the Hobj of a new handle."""
+        """Add a handle and return its Hobj."""
         hobj = self._next_hobj
         self._next_hobj += 1
         self.handles[hobj] = handle
@@ -222,7 +219,7 @@ class Hconn:
         return handle
 
     def find_queue(self, hobj: int) -> QueueHandle:
-        """Return the handle of an Hobj that messages are got from. Raises MQError."""
+        """Return the queue handle of an Hobj. Raises MQError."""
         handle = self.find(hobj)
         if not isinstance(handle, QueueHandle):
             raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are got from queues")
@@ -232,11 +229,11 @@ class Hconn:
 
     @property
     def in_unit_of_work(self) -> bool:
-        """Return whether something is uncommitted."""
+        """Whether there are uncommitted changes."""
         return self.unit is not None and not self.unit.empty
 
     def unit_of_work(self) -> Unit:
-        """Return the unit of work with one more verb in it. Raises MQError with MQRC_SYNCPOINT_LIMIT_REACHED."""
+        """Return the unit of work, with one more message counted. Raises MQError with MQRC_SYNCPOINT_LIMIT_REACHED."""
         unit = self.unit
         if unit is None:
             unit = self.unit = Unit()
@@ -245,10 +242,10 @@ class Hconn:
         unit.verbs += 1
         return unit
 
-    # What the queue manager allows -----------------------------------------------------------------------------------
+    # Checks ----------------------------------------------------------------------------------------------------------
 
     def check_quiescing(self, options: int) -> None:
-        """Raise MQError where the options of a verb have _FAIL_IF_QUIESCING, one number for all, and the end is near."""
+        """Raise MQError if options contain _FAIL_IF_QUIESCING (the same number in all calls) while quiescing."""
         if self.queue_manager.quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
             raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {self.queue_manager.name} is about to end")
         if self.channel_quiescing and options & cmqc.MQOO_FAIL_IF_QUIESCING:
@@ -260,20 +257,20 @@ class Hconn:
             self.queue_manager.authorization.administering(self.asked, command)
 
     def acting(self, od: MQOD, options: int) -> str | None:
-        """Return the user that opens an object: the alternate user, or the connection's own."""
+        """Return the user that opens an object: the alternate user, or the connection's user."""
         alternate = _alternate_user(od, options)
         return self.asked if alternate is None else alternate
 
     def ask_object(self, od: MQOD, options: int, type: int, name: str, *more: str) -> None:
-        """Ask whether an object may be opened. Raises MQError."""
+        """Check the authorities for opening an object. Raises MQError."""
         if self.queue_manager.authorization is not None:
             alternate = _alternate_user(od, options)
             self.queue_manager.authorization.opening(self.asked, alternate, type, name, options, *more)
 
     def ask_queue(self, od: MQOD, options: int, name: str, destination: Destination | None = None, *more: str) -> str:
-        """Ask whether a queue may be opened; the object that was asked about. Raises MQError.
+        """Check the authorities for opening a queue. Return the name of the checked object. Raises MQError.
 
-        One at another queue manager is asked about by the transmission queue to it (IBM MQ, "MQOPEN").
+        For a queue at another queue manager, that is the transmission queue (IBM MQ documentation, "MQOPEN").
         """
         queue_manager = self.queue_manager
         if destination is not None and destination.client_id and od.ObjectQMgrName not in ("", queue_manager.name):
@@ -288,17 +285,17 @@ class Hconn:
         return name
 
     def ask_topic(self, od: MQOD, options: int, topic: str) -> None:
-        """Ask whether a topic may be opened. Raises MQError."""
+        """Check the authorities for opening a topic. Raises MQError."""
         if self.queue_manager.authorization is not None:
             self.queue_manager.authorization.opening_topic(self.asked, _alternate_user(od, options), topic, options)
 
-    # What the queue manager makes ------------------------------------------------------------------------------------
+    # Generated values ------------------------------------------------------------------------------------------------
 
     def generated(self) -> bytes:
-        """Return an identifier that no other message has."""
+        """Return a new unique identifier."""
         return self.queue_manager.appearance.generated(self.queue_manager.next_number())
 
 
 def _alternate_user(od: MQOD, options: int) -> str | None:
-    """Return AlternateUserId of an object that is opened with MQOO_ALTERNATE_USER_AUTHORITY, else None."""
+    """Return AlternateUserId if the options contain MQOO_ALTERNATE_USER_AUTHORITY, otherwise None."""
     return od.AlternateUserId if options & cmqc.MQOO_ALTERNATE_USER_AUTHORITY else None

@@ -17,7 +17,7 @@ from bridge.mq.mqi import MQSTS, MQError
 from bridge.wire import cmqc
 
 _MAX_SELECTORS = 256
-#: "Attributes that can be set", by selector, and the reason for a value that is none.
+#: "Attributes that can be set", by selector, and the reason code for an invalid value.
 _SETTABLE = {
     cmqc.MQIA_INHIBIT_GET: cmqc.MQRC_INHIBIT_VALUE_ERROR,
     cmqc.MQIA_INHIBIT_PUT: cmqc.MQRC_INHIBIT_VALUE_ERROR,
@@ -31,7 +31,7 @@ _SETTABLE = {
 
 
 def _is_integer(selector: int) -> bool:
-    """Return whether a selector is an MQIA_. Raises MQError when it is neither that nor an MQCA_."""
+    """Return whether a selector is an MQIA_ selector. Raises MQError if it is neither MQIA_ nor MQCA_."""
     if cmqc.MQIA_FIRST <= selector <= cmqc.MQIA_LAST:
         return True
     if cmqc.MQCA_FIRST <= selector <= cmqc.MQCA_LAST:
@@ -40,7 +40,7 @@ def _is_integer(selector: int) -> bool:
 
 
 def _object(hconn: Hconn, hobj: int) -> tuple[str, str, int]:
-    """Return kind, name and open options of the object that a handle is for."""
+    """Return kind, name and open options of a handle's object."""
     handle = hconn.find(hobj)
     if isinstance(handle, DefinitionHandle):
         return handle.kind, handle.name, handle.options
@@ -51,7 +51,7 @@ def _object(hconn: Hconn, hobj: int) -> tuple[str, str, int]:
 
 
 def mqinq(hconn: Hconn, hobj: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Return values of the MQIA_ and of the MQCA_ selectors; texts are as long as the attribute is. Raises MQError."""
+    """Return values of the MQIA_ and MQCA_ selectors. Texts are padded to the attribute's length. Raises MQError."""
     kind, name, options = _object(hconn, hobj)
     if not options & cmqc.MQOO_INQUIRE:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INQUIRE, "open it with MQOO_INQUIRE")
@@ -83,7 +83,7 @@ def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
 
 
 def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
-    """Set attributes; return the unit of work to submit, None when nothing changes. Raises MQError."""
+    """Set attributes. Return the unit of work to submit, or None if nothing changes. Raises MQError."""
     kind, name, options = _object(hconn, hobj)
     if not options & cmqc.MQOO_SET:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")

@@ -35,9 +35,9 @@ _LONGEST_PREFIX = 33
 def dynamic_queue(
     queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
 ) -> Queue:
-    """Make a dynamic queue with the attributes of a model queue, there at once. Raises MQError.
+    """Create a dynamic queue with the attributes of a model queue immediately. Raises MQError.
 
-    Its creator has all authorities for it, those for a permanent one on record.
+    Its creator has all authorities for it. For a permanent one, they are stored as an authority record.
     """
     name = _name(queue_manager, wanted)
     if name in queue_manager.queues or name in queue_manager.aliases or name in queue_manager.remotes:
@@ -68,7 +68,7 @@ def _name(queue_manager: QueueManager, wanted: str) -> str:
 
 
 def check_closing(queue: Queue, options: int, creator: bool) -> None:
-    """Check that MQCO_DELETE or MQCO_DELETE_PURGE may be given for a queue. Raises MQError."""
+    """Check that MQCO_DELETE or MQCO_DELETE_PURGE is allowed for a queue. Raises MQError."""
     kind = queue.attributes.get("DEFTYPE")
     if kind not in (TEMPORARY, PERMANENT) or (kind == TEMPORARY and not creator):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"queue {queue.name} is not deleted by this handle")
@@ -80,7 +80,7 @@ def check_closing(queue: Queue, options: int, creator: bool) -> None:
 
 
 def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
-    """Take a dynamic queue away, with its messages; handles that others have for it are good for MQCLOSE only."""
+    """Delete a dynamic queue and its messages. Other handles for it allow only MQCLOSE."""
     unit = Unit()
     queue.deleted = True
     queue_manager.queues.pop(queue.name, None)
@@ -117,9 +117,9 @@ _OPEN_OPTIONS = (
     | cmqc.MQOO_READ_AHEAD
     | cmqc.MQOO_NO_MULTICAST
 )
-#: What a topic cannot be opened for.
+#: Open options that are invalid for topics.
 _NOT_FOR_TOPICS = INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_SAVE_ALL_CONTEXT
-#: What a queue manager and a namelist can be opened for.
+#: Open options that are valid for the queue manager and namelists.
 _INQUIRING = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
 
 
@@ -128,7 +128,7 @@ def _several(options: int, mask: int) -> bool:
 
 
 def _check_options(options: int) -> None:
-    """Raise MQError with MQRC_OPTIONS_ERROR for options that no object takes together."""
+    """Raise MQError with MQRC_OPTIONS_ERROR for unknown or incompatible options."""
     if (
         options & ~_OPEN_OPTIONS
         or not options & _PURPOSES
@@ -145,7 +145,7 @@ def _check_options(options: int) -> None:
 
 
 def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:
-    """Open an object; return its Hobj. The results are filled in to `od`. Raises MQError."""
+    """Open an object and return its Hobj. Updates the results in `od`. Raises MQError."""
     hconn.check_room()
     _check_options(options)
     check_od(od)
@@ -232,7 +232,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
 
 
 def _definition(queue_manager: QueueManager, name: str) -> tuple[str, dict[str, Value]] | None:
-    """Return the kind and attributes of the object of a name, as it is defined."""
+    """Return the kind and attributes of the object with a name, or None."""
     if name in queue_manager.queues:
         return "QLOCAL", queue_manager.queues[name].attributes
     if name in queue_manager.aliases:
@@ -254,7 +254,7 @@ def _resolved(queue_manager: QueueManager, od: MQOD, destination: Destination) -
 
 
 def _open_model(hconn: Hconn, od: MQOD, options: int) -> QueueHandle:
-    """Make a dynamic queue from a model queue, and open it."""
+    """Create a dynamic queue from a model queue and open it."""
     queue_manager = hconn.queue_manager
     selection = selection_of(queue_manager.appearance, od.SelectionString)
     hconn.ask_queue(od, options, od.ObjectName, None, "DSP")
@@ -277,7 +277,7 @@ _CLOSE_OPTIONS = _DELETES | _SUB_ENDINGS | cmqc.MQCO_QUIESCE
 
 
 def mqclose(hconn: Hconn, hobj: int, options: int) -> Unit | None:
-    """Close an object; return a unit of work when a subscription or a dynamic queue ends with it. Raises MQError."""
+    """Close an object. Return a unit of work if that removes a subscription or a dynamic queue. Raises MQError."""
     handle = hconn.handles.get(hobj)
     if handle is None:
         raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
@@ -309,7 +309,7 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
     authorization = hconn.queue_manager.authorization
     creator = subscription.user == hconn.user.decode(errors="replace")
     if authorization is not None and options & cmqc.MQCO_REMOVE_SUB and subscription.durable and not creator:
-        # IBM MQ, "Not Authorized (type 3)": the creator of a subscription may remove it, and who may subscribe to the topic.
+        # IBM MQ, "Not Authorized (type 3)": its creator and users with SUB authority for the topic may remove a subscription.
         authorization.check_topic(hconn.asked, subscription.topic_filter, "SUB")
     del hconn.handles[hobj]
     subscription.owner = None
@@ -321,22 +321,22 @@ def _close_subscription(hconn: Hconn, hobj: int, handle: SubscriptionHandle, opt
 
 
 def mqcmit(hconn: Hconn) -> Unit | None:
-    """Return the unit of work to submit, None when nothing was done."""
+    """Return the unit of work to submit, or None if there is none."""
     unit, hconn.unit = hconn.unit, None
     return unit
 
 
 def mqback(hconn: Hconn) -> None:
-    """Back the unit of work out."""
+    """Back out the unit of work."""
     unit, hconn.unit = hconn.unit, None
     if unit is not None:
         hconn.queue_manager.back_out(unit)
 
 
 def mqconn(queue_manager: QueueManager, name: str, user: str, asked: str | None) -> Hconn:
-    """Connect an application of that name. Raises MQError.
+    """Connect an application. Raises MQError.
 
-    `asked` is the user whose authorities the queue manager asks for, None the bridge itself.
+    `asked` is the user whose authorities are checked, None for the bridge itself.
     """
     if queue_manager.authorization is not None:
         queue_manager.authorization.connecting(asked, user)
@@ -346,9 +346,9 @@ def mqconn(queue_manager: QueueManager, name: str, user: str, asked: str | None)
 
 
 def mqdisc(hconn: Hconn, *, commit: bool) -> list[Unit]:
-    """Disconnect, or end the connection with its process; return the units of work to submit.
+    """Disconnect. Return the units of work to submit.
 
-    At the end of a process `commit` is False: the connection's unit of work is backed out.
+    If the connection is lost, `commit` is False, and its unit of work is backed out.
     """
     hconn.queue_manager.applications.discard(hconn)
     units = []
@@ -358,7 +358,7 @@ def mqdisc(hconn: Hconn, *, commit: bool) -> list[Unit]:
     else:
         mqback(hconn)
     handles = hconn.handles
-    # Subscriptions first: their destinations may be dynamic queues, which go with their handles.
+    # Subscriptions first, because their destinations may be dynamic queues, which are deleted with their handles.
     for hobj in sorted(handles, key=lambda one: not isinstance(handles[one], SubscriptionHandle)):
         unit = mqclose(hconn, hobj, cmqc.MQCO_NONE)
         if unit is not None:

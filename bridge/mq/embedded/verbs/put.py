@@ -38,7 +38,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 MAX_PRIORITY: Final = 9
-#: The options that say where the context comes from.
+#: The options for message context.
 CONTEXTS: Final = (
     cmqc.MQPMO_PASS_IDENTITY_CONTEXT
     | cmqc.MQPMO_PASS_ALL_CONTEXT
@@ -48,15 +48,15 @@ CONTEXTS: Final = (
     | cmqc.MQPMO_DEFAULT_CONTEXT
 )
 _PASSES: Final = cmqc.MQPMO_PASS_ALL_CONTEXT | cmqc.MQPMO_PASS_IDENTITY_CONTEXT
-#: Options with which two messages of one MQMD are not completed alike.
+#: Options with which the completed MQMD cannot be reused.
 _ANOTHER_EACH_TIME: Final = cmqc.MQPMO_NEW_CORREL_ID | _PASSES
 
 
 def completed(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
-    """Complete the MQMD, its group as well, of a message in no logical order. Raises MQError.
+    """Complete the MQMD of a message outside logical order, including its group fields. Raises MQError.
 
-    With the name of the application where the context is its own. An application that puts many messages of a kind does it
-    with one and the same MQMD: it is completed once.
+    Also return the name of the application if the context is its own, otherwise None. The result is cached, because
+    applications use the same MQMD object for many messages.
     """
     ccsid = hconn.queue_manager.attributes["CCSID"]
     last = hconn.completed
@@ -75,9 +75,9 @@ def completed(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
 
 
 def completed_at(hconn: Hconn, md: MQMD, pmo: MQPMO, place: Place, length: int) -> tuple[MQMD, str | None, Place]:
-    """Complete the MQMD of a message of `length` bytes at a place in logical order. Raises MQError.
+    """Complete the MQMD of a message of `length` bytes at a position in logical order. Raises MQError.
 
-    The group is the queue manager's; with it comes the place behind the message.
+    The queue manager sets the group fields. Also return the position after the message.
     """
     made, application = _complete(hconn, md, pmo)
     group = group_fields(made)
@@ -86,7 +86,7 @@ def completed_at(hconn: Hconn, md: MQMD, pmo: MQPMO, place: Place, length: int) 
 
 
 def _complete(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
-    """Check the fields of an MQMD and fill it in, but for its group."""
+    """Check and complete an MQMD, except its group fields."""
     check_descriptor(md)
     flags = pmo.Options
     pmo.Reason = cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM if md.Priority > MAX_PRIORITY else cmqc.MQRC_NONE
@@ -109,9 +109,9 @@ def _complete(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
 
 
 def _reply_to(hconn: Hconn, queue: bytes) -> dict[str, bytes]:
-    """Return ReplyToQ and ReplyToQMgr where the application gave no ReplyToQMgr.
+    """Return ReplyToQ and ReplyToQMgr for a message with a blank ReplyToQMgr.
 
-    Those of a remote queue's definition of that name, or the queue at this queue manager (IBM MQ, "Reply-to queue alias").
+    They are from the remote queue definition with this name, or the queue is local (IBM MQ, "Reply-to queue alias").
     """
     remote = hconn.queue_manager.remotes.get(queue.decode("ascii", "replace"))
     if remote is not None and remote["RNAME"]:
@@ -120,7 +120,7 @@ def _reply_to(hconn: Hconn, queue: bytes) -> dict[str, bytes]:
 
 
 def _add_context(hconn: Hconn, changes: dict[str, Any], pmo: MQPMO) -> str | None:
-    """Add identity and origin of the message; the result is None where the MQMD says all of them itself."""
+    """Add identity and origin context. Return the application's name, or None if the MQMD already has the origin."""
     choice = pmo.Options & CONTEXTS
     if choice == cmqc.MQPMO_SET_ALL_CONTEXT:
         return None
@@ -149,7 +149,7 @@ def _saved_context(hconn: Hconn, hobj: int) -> MQMD:
     return handle.context
 
 
-#: Options that cannot be said together.
+#: Mutually exclusive options.
 _EXCLUSIVE = (
     cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT,
     CONTEXTS,
@@ -170,7 +170,7 @@ _KNOWN = (
     | cmqc.MQPMO_SUPPRESS_REPLYTO
     | cmqc.MQPMO_NOT_OWN_SUBS
 )
-#: MQPMO_ option -> open options of which one allows it, and the reason without
+#: MQPMO_ option -> open options, one of which is required, and the reason code if it is missing
 _ALLOWED = {
     cmqc.MQPMO_SET_ALL_CONTEXT: (cmqc.MQOO_SET_ALL_CONTEXT, cmqc.MQRC_NOT_OPEN_FOR_SET_ALL),
     cmqc.MQPMO_SET_IDENTITY_CONTEXT: (
@@ -196,13 +196,13 @@ Result: TypeAlias = tuple[MQMD, Unit | None]
 
 @lru_cache(maxsize=256)
 def _check_options(options: int) -> None:
-    """Raise MQError with MQRC_OPTIONS_ERROR for MQPMO options that are unknown or exclude each other."""
+    """Raise MQError with MQRC_OPTIONS_ERROR for unknown or mutually exclusive MQPMO options."""
     if options & ~_KNOWN or any((options & mask).bit_count() > 1 for mask in _EXCLUSIVE):
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQPMO options 0x{options:x}")
 
 
 def mqput(hconn: Hconn, hobj: int, message: Message, options: int | MQPMO, properties: Sequence[Property]) -> Result:
-    """Put a message by handle; the results are filled in to an MQPMO. Raises MQError."""
+    """Put a message to an open object. Updates the results in an MQPMO. Raises MQError."""
     handle = hconn.find(hobj)
     if not isinstance(handle, (QueueHandle, TopicHandle)):
         raise MQError(cmqc.MQRC_HOBJ_ERROR, "messages are put to queues and topics")
@@ -221,7 +221,7 @@ def mqput(hconn: Hconn, hobj: int, message: Message, options: int | MQPMO, prope
 
 
 def mqput1(hconn: Hconn, od: MQOD, message: Message, options: int | MQPMO, properties: Sequence[Property]) -> Result:
-    """Put a message to an object that is not open; the results are filled in to `od` and an MQPMO. Raises MQError."""
+    """Put a message to an object that is not open. Updates the results in `od` and an MQPMO. Raises MQError."""
     queue_manager = hconn.queue_manager
     pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
     _check_options(pmo.Options)
@@ -271,7 +271,7 @@ def _put(
         raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{len(message.data)} bytes")
     message = _with_properties(md, message.data, properties)
     unit = hconn.unit_of_work() if syncpoint else Unit()
-    # The failure of an asynchronous put, and how many there were, the application learns by MQSTAT.
+    # The application gets the outcomes of asynchronous puts with MQSTAT.
     asynchronous = options & cmqc.MQPMO_ASYNC_RESPONSE
     try:
         if isinstance(target, str):
@@ -293,7 +293,7 @@ def _put(
 
 
 def _segment_limit(hconn: Hconn, target: str | Destination, md: MQMD) -> int:
-    """Return the length from which the queue manager makes segments of a message; 0 where it does not."""
+    """Return the maximum length of segments of a message, 0 if the queue manager must not split it."""
     queue = None if isinstance(target, str) else target.queue
     if queue is None or queue.is_transmission or not md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED:
         return 0
@@ -303,7 +303,7 @@ def _segment_limit(hconn: Hconn, target: str | Destination, md: MQMD) -> int:
 def _put_segments(
     hconn: Hconn, unit: Unit, destination: Destination, parts: list[Message], pmo: MQPMO, application: str | None
 ) -> MQMD:
-    """Put all the segments of a message, or none."""
+    """Put all segments of a message, or none."""
     before = len(unit.puts)
     try:
         first, *_ = [_put_to_queue(hconn, unit, destination, one, pmo, application) for one in parts]
@@ -324,7 +324,7 @@ def _put_to_queue(
     if _is_persistent(message.md, destination) and queue.attributes.get("DEFTYPE") == TEMPORARY:
         raise MQError(cmqc.MQRC_PERSISTENT_NOT_ALLOWED, f"queue {queue.name} is a temporary dynamic queue")
     if queue.is_transmission and message.md.MsgType == cmqc.MQMT_REQUEST and message.md.MsgId == cmqc.MQMI_NONE:
-        # A client that answers gives it back.
+        # The client's reply contains it.
         message = msgspec.structs.replace(message, md=msgspec.structs.replace(message.md, MsgId=hconn.generated()))
     stored = queue_manager.put(unit, destination, message, application=application)
     pmo.ResolvedQName = destination.remote_queue or queue.name
@@ -347,7 +347,7 @@ def _publish(hconn: Hconn, unit: Unit, topic: str, message: Message, pmo: MQPMO,
         md = msgspec.structs.replace(md, Priority=MAX_PRIORITY)
     message_id = hconn.generated() if md.MsgId == cmqc.MQMI_NONE else md.MsgId
     if md.MsgType == cmqc.MQMT_REQUEST:
-        md = msgspec.structs.replace(md, MsgId=message_id)  # by which the publisher knows the answer
+        md = msgspec.structs.replace(md, MsgId=message_id)  # the publisher correlates the reply with it
     message = msgspec.structs.replace(message, md=md)
     now = time.time()
     reason = queue_manager.publish(

@@ -1,7 +1,7 @@
 """MQSUB and MQSUBRQ.
 
 Source: IBM MQ documentation, "MQSUB - Register subscription", "MQSD - Subscription descriptor", "MQSUBRQ - Subscription
-request", "Rules for validating MQI options". A subscription that is open belongs to the application that opened it.
+request", "Rules for validating MQI options". An open subscription belongs to the application that has opened it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KNOWN = (
     | cmqc.MQSO_NO_READ_AHEAD
     | cmqc.MQSO_READ_AHEAD
 )
-#: Options that cannot be said together.
+#: Mutually exclusive options.
 _EXCLUSIVE = (
     cmqc.MQSO_ALTER | cmqc.MQSO_RESUME,
     cmqc.MQSO_FIXED_USERID | cmqc.MQSO_ANY_USERID,
@@ -61,7 +61,7 @@ _DESTINATION_OPTIONS = cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_INQ
 
 
 def _check_descriptor(sd: MQSD) -> None:
-    """Raise MQError for options and values that no subscription has."""
+    """Raise MQError for invalid options and values."""
     options = sd.Options
     on_request = options & cmqc.MQSO_PUBLICATIONS_ON_REQUEST
     if (
@@ -82,9 +82,9 @@ def _check_descriptor(sd: MQSD) -> None:
 
 
 def mqsub(hconn: Hconn, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:
-    """Create, alter or resume a subscription; return its Hobj and that of its destination.
+    """Create, alter or resume a subscription. Return its Hobj, that of its destination, and the unit of work to submit.
 
-    The results are filled in to `sd`. Raises MQError.
+    Updates the results in `sd`. Raises MQError.
     """
     hconn.check_room()
     _check_descriptor(sd)
@@ -151,7 +151,7 @@ def _made(
         remote_queue=destination.remote_queue,
         client_id=destination.client_id,
         user_data=sd.SubUserData or None,
-        # MQCI_NONE leaves the CorrelId that the publisher gave (IBM MQ, "SubCorrelId").
+        # With MQCI_NONE, messages keep the publisher's CorrelId (IBM MQ, "SubCorrelId").
         correl_id=sd.SubCorrelId if any(sd.SubCorrelId) else None,
         durable=durable,
         ephemeral=destination.queue.temporary,
@@ -178,9 +178,9 @@ def _made(
 
 
 def _put_retained(queue_manager: QueueManager, unit: Unit, subscription: Subscription) -> None:
-    """Put the retained publications that a subscription names to its destination, or to the dead-letter queue.
+    """Put the retained publications that match a subscription to its destination, or to the dead-letter queue.
 
-    Raises MQError with MQRC_RETAINED_NOT_DELIVERED if neither takes one (IBM MQ, "2526 (MQRC_RETAINED_NOT_DELIVERED)").
+    Raises MQError with MQRC_RETAINED_NOT_DELIVERED if neither accepts one (IBM MQ, "2526 (MQRC_RETAINED_NOT_DELIVERED)").
     """
     queue = subscription.queue
     for topic in queue_manager.retained.named_by(subscription):
@@ -202,7 +202,7 @@ def _put_retained(queue_manager: QueueManager, unit: Unit, subscription: Subscri
 
 
 def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | None) -> None:
-    """Ask whether a topic may be subscribed to, with the queue of a handle as destination. Raises MQError."""
+    """Check the authorities for a subscription, with the queue of a handle as destination. Raises MQError."""
     authorization = hconn.queue_manager.authorization
     if authorization is None:
         return
@@ -242,7 +242,7 @@ def _destination(hconn: Hconn, hobj: int | None) -> Destination:
 
 
 def _check_existing(hconn: Hconn, existing: Subscription, sd: MQSD) -> None:
-    """Check that a subscription that exists is one to resume or alter with this descriptor. Raises MQError."""
+    """Check that an existing subscription can be resumed or altered with this descriptor. Raises MQError."""
     options = sd.Options
     if not options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER):
         raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, f"subscription {sd.SubName!r}")
@@ -261,7 +261,7 @@ def _check_existing(hconn: Hconn, existing: Subscription, sd: MQSD) -> None:
 
 
 def _again(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:
-    """Resume or alter a subscription that exists."""
+    """Resume or alter an existing subscription."""
     unit: Unit | None = None
     alters = sd.Options & cmqc.MQSO_ALTER
     _ask(hconn, sd, existing.topic_filter, "SUB" if alters else "RESUME", hobj if alters else None)
@@ -297,10 +297,10 @@ def _altered(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int) -> Subsc
 
 
 def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Unit]:
-    """Put the retained publications of a subscription to its destination; return how many. Raises MQError.
+    """Put the retained publications of a subscription to its destination. Return their number. Raises MQError.
 
     "It can be used only if the subscriber specified the option MQSO_PUBLICATIONS_ON_REQUEST" (IBM MQ, "MQSUBRQ - Subscription
-    request"). The topic names no reason for other subscriptions: of those that it lists, MQRC_OPTIONS_ERROR fits best.
+    request"). The topic does not specify the reason code for other subscriptions, so this uses MQRC_OPTIONS_ERROR.
     """
     handle = hconn.handles.get(hobj)
     if not isinstance(handle, SubscriptionHandle):
@@ -323,7 +323,7 @@ def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Un
 
 
 def _describe(subscription: Subscription, sd: MQSD) -> None:
-    """Tell who resumes a subscription what it is. What its options are is told as well (IBM MQ, "Options (MQLONG)")."""
+    """Update the descriptor of a resumed subscription, including its options (IBM MQ, "Options (MQLONG)" of MQSD)."""
     told = {
         cmqc.MQSO_DURABLE: subscription.durable,
         cmqc.MQSO_MANAGED: subscription.managed,
