@@ -90,9 +90,12 @@ async def _failing() -> list[int]:
 async def test_a_fault_in_connect_leaves_no_client_behind(
     bridge: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(unit: Any) -> None:
+        raise RuntimeError("out of order")
+
     async with bridge() as running:
         with monkeypatch.context() as patch:
-            patch.setattr(running.service.units, "committed", lambda _unit: None)
+            patch.setattr(running.backend, "submit", fail)
             client = await running.open()
             client.send(Connect("c"))
             assert await client.rest() == []
