@@ -288,7 +288,7 @@ class Requests:
         self._changed: dict[str, None] = {}
 
     def add(self, properties: PublishProperties) -> bool:
-        """Keep what a PUBLISH asks, where that is needed; return whether it has to go on record."""
+        """Keep the request in a PUBLISH if an MQMD cannot hold it. Return whether records have to be written."""
         request = request_to_keep(properties)
         if request is None:
             return False
@@ -310,20 +310,20 @@ class Requests:
             self._changed[queue] = None
 
     def find(self, remote_queue: str) -> Request | None:
-        """Return the request that a queue name stands for; None where it is not known (any more)."""
+        """Return the request with a queue name, or None if it is unknown or was evicted."""
         return self._of_queue.get(remote_queue)
 
     def changes(self) -> dict[StateKey, StateRecord | None]:
-        """Return the records of what has changed, which count as written then; None removes one."""
+        """Return the changed records and mark them as written. None deletes a record."""
         changed, self._changed = self._changed, {}
         return {self._key(queue): self._record(queue) for queue in changed}
 
     def lose(self) -> None:
-        """Have all of them put on record again: a unit of work with changes has failed."""
+        """Write all records again, because a unit of work with changes failed."""
         self._changed.update(dict.fromkeys(self._of_queue))
 
     def removal(self) -> dict[StateKey, StateRecord | None]:
-        """Return what takes all records away: the session has ended."""
+        """Return the deletion of all records, for a session that has ended."""
         return {self._key(queue): None for queue in self._of_queue.keys() | self._changed.keys()}
 
     def restore(self, record: RequestRecord) -> None:
