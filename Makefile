@@ -55,7 +55,7 @@ lock:
 run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
-# In five processes that share the tests (tests/support/division.py); with ARGS as pytest has it.
+# In five processes that share the tests (tests/helpers/division.py); with ARGS as pytest has it.
 test: $(VENV)/.ready
 	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 stand-in mqtt-js check $(VENV)/.compiled
@@ -73,7 +73,7 @@ mqtt-js: $(VENV)/.ready-test
 	@sh tests/node-packages.sh $(BIN)/python mqtt_js
 
 check: $(VENV)/.ready-test
-	@$(BIN)/ruff check bridge tests testing deploy docs
+	@$(BIN)/ruff check bridge tests testing benchmarks fuzz deploy docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -86,10 +86,10 @@ test-newest:
 	@sh deploy/setup.sh $(VENV)-newest
 	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
 	@cd $(VENV)-newest && pwd -P >.ready
-	@$(VENV)-newest/bin/python -m pytest tests/wire tests/mapping tests/config tests/mqtt tests/cli tests/mq/embedded
+	@$(VENV)-newest/bin/python -m pytest tests/unit/wire tests/unit/mapping tests/unit/config tests/unit/mqtt tests/unit/cli tests/unit/mq/embedded
 
 # Of compiled code: what drives it, from its bytes to whole processes with kills and failing disks.
-COMPILED_TESTS := tests/wire tests/mapping tests/mqtt tests/mq tests/service tests/acceptance tests/cli/test_process.py
+COMPILED_TESTS := tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq tests/unit/service tests/acceptance tests/unit/cli/test_process.py
 
 # What takes too long for every change: pipelines whose processes are killed, and on a cluster; the bridge compiled; more
 # examples of each property; the newest releases.
@@ -99,7 +99,7 @@ test-slow: $(VENV)/.ready-test test-newest stand-in mqtt-js
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 	@$(MAKE) --no-print-directory compile
 	@MQBRIDGE_PURE=0 $(BIN)/python -m pytest -n 3 -m 'slow or not slow' $(COMPILED_TESTS)
-	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/wire tests/mapping tests/mqtt tests/mq/embedded tests/archive
+	@MQBRIDGE_TEST_EXAMPLES=400 $(BIN)/python -m pytest tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq/embedded tests/unit/archive
 
 # The two commands of the README on fresh machines: chroots of Debian 12 and 13, as root and as an ordinary user. Run it as root.
 test-fresh:
@@ -107,11 +107,11 @@ test-fresh:
 
 # Bytes of strangers at every listener of a bridge, with a pair of clients beside it that must not notice.
 fuzz: $(VENV)/.ready-test
-	@$(BIN)/python -m tests.fuzz $(ARGS)
+	@$(BIN)/python -m fuzz $(ARGS)
 
 # Abusive clients against a bridge: how long another client waits, and how much memory and processor time they cost.
 abuse: $(VENV)/.ready-test
-	@$(BIN)/python -m tests.abuse $(ARGS)
+	@$(BIN)/python -m fuzz.abuse $(ARGS)
 
 # The pages of docs/ in build/docs; a link or a heading that is not there ends it.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
@@ -141,7 +141,7 @@ deb:
 ifdef AGAINST
 bench: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
-	@$(BIN)/python -m tests.bench.against $(AGAINST) $(ARGS)
+	@$(BIN)/python -m benchmarks.against $(AGAINST) $(ARGS)
 else
 bench: bench-bridge bench-transports bench-archive bench-pipeline
 endif
@@ -149,46 +149,46 @@ endif
 # The bridge beside mosquitto and amqtt.
 bench-bridge: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
-	@$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 # TLS and WebSockets beside mosquitto's.
 bench-transports: $(VENV)/.ready-bench
 	@sh tests/system-packages.sh
-	@$(BIN)/python -m tests.bench.transports $(ARGS)
+	@$(BIN)/python -m benchmarks.transports $(ARGS)
 
 # What an archive costs, and its audit.
 bench-archive: $(VENV)/.ready-bench $(VENV)/.ready-test
-	@$(BIN)/python -m tests.bench.archive
-	@$(BIN)/python -m tests.bench.audit
+	@$(BIN)/python -m benchmarks.archive
+	@$(BIN)/python -m benchmarks.audit
 
 # What metrics cost, switched on and off under one load.
 bench-metrics: $(VENV)/.ready-bench $(VENV)/.ready-test
-	@$(BIN)/python -m tests.bench.metrics $(ARGS)
+	@$(BIN)/python -m benchmarks.metrics $(ARGS)
 
 # Memory per idle client and per durable session, the rate of new sessions, and the restart with 10,000 of them.
 bench-memory: $(VENV)/.ready-bench
-	@$(BIN)/python -m tests.bench.memory $(ARGS)
+	@$(BIN)/python -m benchmarks.memory $(ARGS)
 
 # What traces cost, switched on and off under one load.
 bench-traces: $(VENV)/.ready-bench $(VENV)/.ready-test
-	@$(BIN)/python -m tests.bench.traces $(ARGS)
+	@$(BIN)/python -m benchmarks.traces $(ARGS)
 
 # How long pages of the console take with 10,000 sessions and 1,000 queues.
 bench-console: $(VENV)/.ready-bench
-	@$(BIN)/python -m tests.bench.console
+	@$(BIN)/python -m benchmarks.console
 
 # How long 1,000 clients with argon2id passwords take to reconnect after kill -9; ARGS=--cold: to connect for the first time.
 bench-passwords: $(VENV)/.ready-bench
-	@$(BIN)/python -m tests.bench.passwords $(ARGS)
+	@$(BIN)/python -m benchmarks.passwords $(ARGS)
 
 # Publications on a queue manager behind a network (real ibmmq on the stand-in for IBM's client library).
 bench-remote: $(VENV)/.ready-bench
 	@sh testing/ibm_standin/environments.sh $(BIN)/python
-	@$(BIN)/python -m tests.bench.remote $(ARGS)
+	@$(BIN)/python -m benchmarks.remote $(ARGS)
 
 # The pipeline on Spark: mapping, queue and Parquet, streaming latency.
 bench-pipeline: $(VENV)/.ready-bench $(VENV)/.ready-test
-	@$(BIN)/python -m tests.bench.pipeline $(PIPELINE_ARGS)
+	@$(BIN)/python -m benchmarks.pipeline $(PIPELINE_ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-newest build bridge/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis

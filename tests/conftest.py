@@ -22,7 +22,7 @@ if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
     pytest.exit(f"MQBRIDGE_PURE=0, and the bridge is not compiled: {PURE}", 2)
 
 #: Plug-ins of pytest.
-pytest_plugins = ["tests.support.division", "tests.support.leftovers"]
+pytest_plugins = ["tests.helpers.division", "tests.helpers.leftovers"]
 
 #: Of each property that says no number of its own; `make test-slow` takes more.
 EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)

@@ -22,11 +22,11 @@ from bridge.cli.output import note, write
 if TYPE_CHECKING:
     from bridge.config import Configuration, PipelineConfig
     from bridge.config.pipeline import SparkConfig
-    from bridge.pipeline.flow.environment import PipelineEnvironment
-    from bridge.pipeline.flow.plan import Plan
+    from bridge.spark.flow.environment import PipelineEnvironment
+    from bridge.spark.flow.plan import Plan
 
 #: Imports Spark, which takes as long as Java takes to start.
-_PLAN = "bridge.pipeline.flow.plan"
+_PLAN = "bridge.spark.flow.plan"
 
 Names = Annotated[
     list[str] | None,
@@ -135,7 +135,7 @@ def run_all(
     with _spark(master, settings) as spark:
         checked = check_all(spark, file, chosen, environment)
         tell_left_behind(configuration, environment)
-        from bridge.pipeline.flow.runner import Runner
+        from bridge.spark.flow.runner import Runner
 
         plans = {one.name: _planned(spark, one, chosen[one.name]) for one in checked}
         runner = Runner(spark, plans, tell=note, once=once)
@@ -172,15 +172,15 @@ def environment_of(
 ) -> PipelineEnvironment:
     """Return what the pipelines of a file have in common, on a master of Spark (None: this machine). Raises Failure."""
     from bridge.cli.queue_manager import data_directory
-    from bridge.pipeline.errors import SparkMissing
-    from bridge.pipeline.session import require_packages
+    from bridge.spark.errors import SparkMissing
+    from bridge.spark.session import require_packages
 
     try:
         require_packages()
     except SparkMissing as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    from bridge.pipeline.flow import environment
-    from bridge.pipeline.flow.remote_queue_manager import OutOfReach
+    from bridge.spark.flow import environment
+    from bridge.spark.flow.remote_queue_manager import OutOfReach
 
     try:
         return environment.environment_of(configuration, file, data_directory(data_dir, configuration), master)
@@ -223,7 +223,7 @@ def _absolute(jar: str) -> str:
 
 def _planned(spark: Any, first: Plan, config: PipelineConfig) -> Callable[[], Plan]:
     """Return what makes the plan of a pipeline at each start; for the first it is there."""
-    from bridge.pipeline.flow.plan import plan
+    from bridge.spark.flow.plan import plan
 
     made = [first]
     return lambda: made.pop() if made else plan(spark, first.name, config, first.environment)
@@ -232,8 +232,8 @@ def _planned(spark: Any, first: Plan, config: PipelineConfig) -> Callable[[], Pl
 @contextmanager
 def _spark(master: str | None, settings: dict[str, str], *, short: bool = False) -> Iterator[Any]:
     """Yield a session that knows the sources of pipelines; a `short` one is soon there, and computes slowly."""
-    from bridge.pipeline.errors import SparkMissing
-    from bridge.pipeline.job import JobFailed, job
+    from bridge.spark.errors import SparkMissing
+    from bridge.spark.job import JobFailed, job
 
     # What goes wrong is told in a line for each, without the stacks of the JVM.
     own = {"spark.log.level": "FATAL", "spark.sql.shuffle.partitions": "2"}
@@ -247,8 +247,8 @@ def _spark(master: str | None, settings: dict[str, str], *, short: bool = False)
 
 def tell_left_behind(configuration: Configuration, environment: PipelineEnvironment) -> None:
     """Say which publications and sessions of MQTT no pipeline goes on with. What cannot be read is said too."""
-    from bridge.pipeline.flow.left_behind import left_behind
-    from bridge.pipeline.mqtt.frame import SpoolDamaged
+    from bridge.spark.flow.left_behind import left_behind
+    from bridge.spark.mqtt.frame import SpoolDamaged
 
     try:
         lines = [str(one) for one in left_behind(configuration.pipelines, environment)]
@@ -263,9 +263,9 @@ def check_all(
 ) -> list[Plan]:
     """Return the plans of the chosen pipelines. Raises Failure with all mistakes, each with its place in the file."""
     from bridge.config.document import Collection
-    from bridge.pipeline.flow.mistake import Mistake
-    from bridge.pipeline.flow.plan import plan
-    from bridge.pipeline.flow.shared_archives import archive_mistakes
+    from bridge.spark.flow.mistake import Mistake
+    from bridge.spark.flow.plan import plan
+    from bridge.spark.flow.shared_archives import archive_mistakes
 
     collection = Collection(file)
     mistakes: list[tuple[str, Mistake]] = []

@@ -14,7 +14,7 @@ from bridge.cli.output import write, write_json
 from bridge.cli.pipeline import chosen_of, configuration_of, environment_of
 
 if TYPE_CHECKING:
-    from bridge.pipeline.flow.administration.request import Request
+    from bridge.spark.flow.administration.request import Request
 
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME…", help="Pipelines; without any, all.", show_default=False)
@@ -47,7 +47,7 @@ def show(
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)
     chosen = chosen_of(configuration, names) if names else configuration.pipelines
-    from bridge.pipeline.flow.administration.condition import StatusDamaged, condition
+    from bridge.spark.flow.administration.condition import StatusDamaged, condition
 
     now = time.time()
     try:
@@ -115,7 +115,7 @@ def reset(
     environment = environment_of(configuration, file, data_dir)
     (chosen,) = chosen_of(configuration, [name]).values()
     from bridge.mq.embedded.storage.layout import Locked, lock
-    from bridge.pipeline.flow.administration.status import LOCK
+    from bridge.spark.flow.administration.status import LOCK
 
     directory = environment.directory_of(name, chosen)
     if not directory.is_dir():
@@ -126,9 +126,9 @@ def reset(
     except Locked as error:
         command = f"mqbridge pipeline stop {name}"
         raise Failure(f"{name}: process {error.process} runs it; end it first ({command})", FAILED) from error
-    from bridge.pipeline.errors import OptionError
-    from bridge.pipeline.flow.administration.reset import Reset
-    from bridge.pipeline.mqtt.frame import SpoolDamaged
+    from bridge.spark.errors import OptionError
+    from bridge.spark.flow.administration.reset import Reset
+    from bridge.spark.mqtt.frame import SpoolDamaged
 
     try:
         one = Reset(name, chosen, environment)
@@ -167,7 +167,7 @@ def compact(
         raise Failure(f"pipeline {name} writes no archive: (only such a destination is compacted)", WRONG_USAGE)
     directory = chosen.destination.archive.resolve()
     done: dict[str, int | None] = {}
-    from bridge.pipeline.flow.administration.given_up import done as done_of
+    from bridge.spark.flow.administration.given_up import done as done_of
 
     for other, one in configuration.pipelines.items():
         source, to = one.source.archive, None if one.destination is None else one.destination.archive
@@ -183,7 +183,7 @@ def compact(
     import pyarrow
 
     from bridge.mq.embedded.storage.layout import Locked, lock
-    from bridge.pipeline.flow.administration.compaction import LOCK, Compaction
+    from bridge.spark.flow.administration.compaction import LOCK, Compaction
 
     try:
         with lock(directory / LOCK):
@@ -199,8 +199,8 @@ def compact(
 
 
 def _size(text: str) -> int:
-    from bridge.pipeline.errors import OptionError
-    from bridge.pipeline.options import Options
+    from bridge.spark.errors import OptionError
+    from bridge.spark.options import Options
 
     try:
         return Options("pipeline compact", {"target": text}, ("target",)).size("target", 0)
@@ -209,9 +209,9 @@ def _size(text: str) -> int:
 
 
 def _end(names: list[str], request: Request, config: Path | None, data_dir: Path | None) -> None:
-    from bridge.pipeline.flow.administration.condition import state_of
-    from bridge.pipeline.flow.administration.request import ask
-    from bridge.pipeline.flow.administration.status import read_status, runs
+    from bridge.spark.flow.administration.condition import state_of
+    from bridge.spark.flow.administration.request import ask
+    from bridge.spark.flow.administration.status import read_status, runs
 
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)
@@ -242,8 +242,8 @@ def _end(names: list[str], request: Request, config: Path | None, data_dir: Path
 
 def _ended(directory: Path, process: str | None, request: Request, patience: float | None) -> bool:
     """Wait until a process has ended a pipeline; return whether it has."""
-    from bridge.pipeline.flow.administration.request import ask
-    from bridge.pipeline.flow.administration.status import runs
+    from bridge.spark.flow.administration.request import ask
+    from bridge.spark.flow.administration.status import runs
 
     begin = asked = time.monotonic()
     while runs(directory) == process:

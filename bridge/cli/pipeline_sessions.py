@@ -25,10 +25,10 @@ def end_session(
     The broker keeps no more for them, and what waits in them there is gone. To have that first, let a pipeline go on with the
     session, as `pipeline check` says. What is in the spool stays.
     """
-    from bridge.pipeline.errors import OptionError
-    from bridge.pipeline.flow.left_behind import end_sessions, left_behind
-    from bridge.pipeline.mqtt.frame import SpoolDamaged
-    from bridge.pipeline.mqtt.session_end import SessionNotEnded
+    from bridge.spark.errors import OptionError
+    from bridge.spark.flow.left_behind import end_sessions, left_behind
+    from bridge.spark.mqtt.frame import SpoolDamaged
+    from bridge.spark.mqtt.session_end import SessionNotEnded
 
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)

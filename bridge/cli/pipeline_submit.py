@@ -20,7 +20,7 @@ from bridge.cli.output import note, write
 
 if TYPE_CHECKING:
     from bridge.config import PipelineConfig
-    from bridge.pipeline.flow.environment import PipelineEnvironment
+    from bridge.spark.flow.environment import PipelineEnvironment
 
 #: What `spark-submit` runs.
 _PROGRAM: Final = Path(__file__).with_name("__main__.py")
@@ -62,9 +62,9 @@ def submit(
     """  # fmt: skip
     file, configuration = pipeline.configuration_of(config)
     from bridge.config.pipeline import is_remote
-    from bridge.pipeline.archived_environment import ArchivedEnvironment
-    from bridge.pipeline.java import find_java
-    from bridge.pipeline.session import UNPACKED
+    from bridge.spark.archived_environment import ArchivedEnvironment
+    from bridge.spark.java import find_java
+    from bridge.spark.session import UNPACKED
 
     chosen = pipeline.chosen_of(configuration, names)
     master = master or configuration.spark.master
@@ -103,7 +103,7 @@ def _command(master: str, deploy_mode: DeployMode, settings: dict[str, str], run
     """Return the command of Spark's that runs `mqbridge pipeline run` on a cluster."""
     from pyspark.find_spark_home import _find_spark_home
 
-    from bridge.pipeline.session import UNPACKED_PYTHON, UNPACKED_WORKER
+    from bridge.spark.session import UNPACKED_PYTHON, UNPACKED_WORKER
 
     python = sys.executable if deploy_mode == "client" else UNPACKED_PYTHON
     said = {**settings, "spark.pyspark.python": UNPACKED_WORKER, "spark.pyspark.driver.python": python}

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
-from bridge.pipeline.flow.administration.status import read_status, runs
-from bridge.pipeline.flow.environment import environment_of
 from bridge.service.metrics.catalogue import Samples
+from bridge.spark.flow.administration.status import read_status, runs
+from bridge.spark.flow.environment import environment_of
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bridge.archive.schema import Row
 from bridge.mqtt.packets import Publish
-from tests.support.archive import Story, write
-from tests.support.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.archive import Story, write
+from tests.helpers.exactly_once import DurableSubscriber, Publisher
 
 
 class PlainPublisher(Publisher):

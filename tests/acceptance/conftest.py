@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of
-from tests.support import remote_bridge
-from tests.support.bridge_process import BridgeProcess
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers import remote_bridge
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
 

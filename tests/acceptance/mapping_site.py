@@ -16,10 +16,10 @@ from bridge.administration.requests import ListMappings
 from bridge.cli.program import program
 from bridge.service.mappings.status import State, Status
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.support.bridge_process import BridgeProcess
-from tests.support.mosquitto import Mosquitto, publish
-from tests.support.patience import PATIENCE, eventually
-from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Mosquitto, publish
+from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 DLQ = "SYSTEM.DEAD.LETTER.QUEUE"
 

@@ -14,8 +14,8 @@ from bridge.mqtt.packets import (
     SubscribeProperties,
     SubscriptionOptions,
 )
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import RawClient
 
 NewBridge = Callable[..., BridgeProcess]
 #: Every property of a publication that goes from client to client.

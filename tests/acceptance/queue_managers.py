@@ -55,7 +55,7 @@ EMBEDDED_ONLY: dict[str, str] = {
         ),
         "MQTT.js: another client of the same channels, which others drive on both",
     ),
-    "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration file alone, see tests/cli",
+    "test_applications_find_the_queue_manager": "applications find IBM MQ by the configuration alone, see tests/unit/cli",
     "test_a_message_among_the_records_of_sessions_ends_no_start": "on IBM MQ it does, for MQXR has a queue of that name too",
     **dict.fromkeys(
         (

@@ -9,9 +9,9 @@ import pytest
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
 
 CONFIG = """
 channels:
@@ -85,7 +85,7 @@ def test_the_first_packet(bridge: BridgeProcess) -> None:
 
 @pytest.mark.parametrize(("channel", "count", "size"), [("RATE", 300, 10), ("BYTES", 60, 1_000)])
 def test_rates(bridge: BridgeProcess, channel: str, count: int, size: int) -> None:
-    """Who sends more than its share is read later and loses nothing (how much later: tests/mqtt/test_rate.py)."""
+    """Who sends more than its share is read later and loses nothing (how much later: tests/unit/mqtt/test_rate.py)."""
     with RawClient.connected(bridge.ports[channel], "rate") as client:
         packets = [Publish("t", b"x" * size, 1, False, False, number) for number in range(1, count + 1)]
         for at in range(0, count, 10):

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.patience import PATIENCE, eventually
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 CONFIG = """
 audit_log: {{file: {0}/audit.jsonl}}

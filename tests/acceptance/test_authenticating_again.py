@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from bridge.mqtt.packets import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Packet
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import PATIENCE
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import PATIENCE
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 SCRAM = "SCRAM-SHA-256"
 SECRET, OTHER_SECRET = "correct horse 9", "battery staple 9"

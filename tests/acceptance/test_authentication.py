@@ -25,9 +25,9 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import PATIENCE, eventually
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 SECRET, OTHER_SECRET = "correct horse 7", "battery staple 8"
 CONFIG = """

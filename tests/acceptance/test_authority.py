@@ -14,11 +14,11 @@ import pytest
 
 from bridge.mqtt.packets import Publish, Will
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.support import mosquitto
-from tests.support.bridge_process import BridgeProcess
-from tests.support.line_process import LineProcess
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers import mosquitto
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.line_process import LineProcess
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 NOT_AUTHORIZED = 5

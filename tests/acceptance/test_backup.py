@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.acceptance.test_crash import verify
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.exactly_once import DurableSubscriber, Publisher
-from tests.support.faulty_disk import compiled
-from tests.support.patience import PATIENCE, until
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.faulty_disk import compiled
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 TOPICS = [f"crash/{number}" for number in range(4)]
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"

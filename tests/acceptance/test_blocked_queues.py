@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.patience import PATIENCE, until
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import RawClient
 
 MAPPINGS = """
 mappings:

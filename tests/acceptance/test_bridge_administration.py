@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.administrator import Administrator
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.patience import PATIENCE, until
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 CONFIG = """
 control_socket: {}/control

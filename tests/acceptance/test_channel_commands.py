@@ -12,11 +12,11 @@ import pytest
 
 from bridge.mqtt.packets import Disconnect, Will
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.mosquitto import Subscriber, publish
-from tests.support.patience import PATIENCE, eventually, until
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.mosquitto import Subscriber, publish
+from tests.helpers.patience import PATIENCE, eventually, until
+from tests.helpers.raw_client import RawClient
 
 NewBridge = Callable[..., BridgeProcess]
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bridge.mqtt.packets import ConnectProperties, Disconnect, Will, WillProperties
-from tests.support.administrator import Administrator
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import until
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

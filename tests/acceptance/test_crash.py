@@ -22,11 +22,11 @@ from bridge.archive.audit.audit import audit
 from bridge.cli.program import program
 from tests.acceptance.client_records import ClientRecords, PlainPublisher
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
-from tests.support.archive import read, write
-from tests.support.bridge_process import BridgeProcess
-from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
-from tests.support.patience import PATIENCE, until, until_at_last
-from tests.support.raw_client import ConnectionClosed
+from tests.helpers.archive import read, write
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
+from tests.helpers.patience import PATIENCE, until, until_at_last
+from tests.helpers.raw_client import ConnectionClosed
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
 COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 1_000, PYMQI: 1_000}, {EMBEDDED: 4, IBMMQ: 2, PYMQI: 1}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.patience import PATIENCE, until
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import RawClient
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 CONFIG = """

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.support.administrator import Administrator
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import until
-from tests.support.raw_client import RawClient
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

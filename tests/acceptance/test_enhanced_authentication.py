@@ -20,9 +20,9 @@ from bridge.mqtt.packets import (
     Publish,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
-from tests.support.sum_method import NAME, install
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import RawClient
+from tests.helpers.sum_method import NAME, install
 
 CONTINUE, AGAIN, SUCCESS = ReasonCode.CONTINUE_AUTHENTICATION, ReasonCode.RE_AUTHENTICATE, ReasonCode.SUCCESS
 

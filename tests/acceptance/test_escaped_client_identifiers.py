@@ -8,8 +8,8 @@ import pytest
 
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 ESCAPED = "  client_identifiers: escaped\n"
 

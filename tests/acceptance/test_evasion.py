@@ -21,10 +21,10 @@ from bridge.cli.program import program
 from bridge.mqtt.packets import Connack, Disconnect, Publish, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.patience import PATIENCE, eventually, until
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.patience import PATIENCE, eventually, until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 SECRET, OTHER_SECRET = "correct horse 8", "battery staple 8"
 CONFIG = """

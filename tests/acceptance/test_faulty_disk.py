@@ -27,12 +27,12 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.test_crash import verify
-from tests.support.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
-from tests.support.exactly_once import DurableSubscriber, Publisher
-from tests.support.faulty_disk import compiled
-from tests.support.patience import PATIENCE, eventually, until
-from tests.support.raw_client import ConnectionClosed, RawClient
-from tests.support.scrape import admin_url, ask
+from tests.helpers.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
+from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.faulty_disk import compiled
+from tests.helpers.patience import PATIENCE, eventually, until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.scrape import admin_url, ask
 
 #: Messages of the publisher, and how many are on their way at once.
 COUNT, WINDOW = 100, 4

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
 
 CONFIG = """
 channels:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.administrator import Administrator
-from tests.support.bridge_process import MQBRIDGE
-from tests.support.line_process import LineProcess
-from tests.support.patience import eventually, until
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import NAME, RemoteBridgeProcess
-from tests.support.scrape import Scrape, admin_url, ask
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import eventually, until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import NAME, RemoteBridgeProcess
+from tests.helpers.scrape import Scrape, admin_url, ask
 
 ADMIN = "admin: {port: 0}\n"
 MANAGER = {"qmgr": NAME, "platform": "UNIX"}

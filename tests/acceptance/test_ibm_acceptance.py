@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.line_process import LineProcess
-from tests.support.patience import eventually
-from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import eventually
+from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 NOT_IN_USE = "a bridge runs on this queue manager"
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bridge.mqtt.packets import ConnackCode, Puback, Publish
-from tests.support.bridge_process import MQBRIDGE
-from tests.support.line_process import LineProcess
-from tests.support.patience import until
-from tests.support.raw_client import RawClient
-from tests.support.relay import Relay
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.relay import Relay
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 PROBED = "  probe_interval: 0.2 s\n"
 

@@ -16,13 +16,13 @@ import pytest
 
 from bridge.mqtt.packets import Publish
 from tests.acceptance.queue_managers import EMBEDDED
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
-from tests.support.line_process import LineProcess
-from tests.support.mosquitto import Subscriber
-from tests.support.patience import PATIENCE, until
-from tests.support.raw_client import ConnectionClosed, RawClient
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.helpers.line_process import LineProcess
+from tests.helpers.mosquitto import Subscriber
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 
 def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -13,10 +13,10 @@ import pytest
 from bridge.config import LinkConfig
 from bridge.link import trial
 from bridge.link.trial import TrialFailed, try_link
-from tests.support.administrator import Administrator
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.patience import until
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.patience import until
 
 #: The broker of the links is another bridge.
 BROKER = """

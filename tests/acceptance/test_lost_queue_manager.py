@@ -18,12 +18,12 @@ import pytest
 from bridge.mqtt.packets import Publish
 from bridge.mqtt.writer import encode
 from tests.acceptance.test_crash import TOPICS, verify
-from tests.support.bridge_process import MQBRIDGE
-from tests.support.exactly_once import DurableSubscriber, Publisher
-from tests.support.line_process import LineProcess
-from tests.support.patience import PATIENCE, until
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 COUNT = 1_000
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"

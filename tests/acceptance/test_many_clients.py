@@ -12,8 +12,8 @@ import pytest
 
 from bridge.mqtt.packets import Connack, Pingreq, Pingresp, Puback, Publish, Subscribe
 from bridge.mqtt.writer import encode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 IDLE_CLIENTS = 1_000
 

@@ -1,7 +1,7 @@
 """Every attribute, filter and payload type of mappings, in each direction, through a running bridge.
 
-What each of them means in every case, tests/mapping says of the rules; here one message of each goes all the way. Each row is
-a mapping of its own; all of them are one configuration. Rows to MQ take from the broker, and (without what only MQTT 5 has)
+tests/unit/mapping tests every case of the rules. Here one message of each goes all the way. Each row is a
+mapping of its own; all of them are one configuration. Rows to MQ take from the broker, and (without what only MQTT 5 has)
 from the bridge's own clients as well; rows to MQTT publish to the broker, and some to the bridge's own clients.
 """
 
@@ -16,8 +16,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
-from tests.support.mosquitto import Subscriber
-from tests.support.paho_clients import PahoSubscriber, publish_all
+from tests.helpers.mosquitto import Subscriber
+from tests.helpers.paho_clients import PahoSubscriber, publish_all
 
 OWN = "-own"
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
 from tests.acceptance.transcript import HOST, Transcript, matches
-from tests.support.mosquitto import Subscriber, publish
-from tests.support.paho_clients import PahoSubscriber
+from tests.helpers.mosquitto import Subscriber, publish
+from tests.helpers.paho_clients import PahoSubscriber
 
 SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
 EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")

@@ -23,11 +23,11 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.acceptance.queue_managers import EMBEDDED
 from tests.acceptance.test_crash import Restless
-from tests.support.bridge_process import BridgeProcess
-from tests.support.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
-from tests.support.mosquitto import Mosquitto, Subscriber
-from tests.support.patience import PATIENCE, until_at_last
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
+from tests.helpers.mosquitto import Mosquitto, Subscriber
+from tests.helpers.patience import PATIENCE, until_at_last
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 COUNT = {EMBEDDED: 2_000, "ibmmq": 500}
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")

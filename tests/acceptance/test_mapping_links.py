@@ -13,11 +13,11 @@ import paho.mqtt.client as paho
 import pytest
 
 from tests.acceptance.mapping_site import hops
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.certificates import make, tls_settings
-from tests.support.mosquitto import Mosquitto, publish
-from tests.support.paho_clients import PahoSubscriber
-from tests.support.patience import eventually
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.certificates import make, tls_settings
+from tests.helpers.mosquitto import Mosquitto, publish
+from tests.helpers.paho_clients import PahoSubscriber
+from tests.helpers.patience import eventually
 
 USER, PASSWORD = "bridge", "correct horse"
 MANY = 40

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.mapping_site import MappingSite, folders
-from tests.support.mosquitto import Subscriber, publish
-from tests.support.paho_clients import PahoSubscriber
-from tests.support.patience import eventually
+from tests.helpers.mosquitto import Subscriber, publish
+from tests.helpers.paho_clients import PahoSubscriber
+from tests.helpers.patience import eventually
 
 MODES = ("as-published", "never", "always")
 #: How it is published, and what of it is retained.

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bridge.mqtt.packets import Puback, Publish
-from tests.support.administrator import Administrator
-from tests.support.bridge_process import BridgeProcess
-from tests.support.memory_cgroup import MemoryCgroup, memory_cgroup
-from tests.support.patience import eventually, until
-from tests.support.raw_client import ConnectionClosed, RawClient
-from tests.support.scrape import admin_url, ask
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.memory_cgroup import MemoryCgroup, memory_cgroup
+from tests.helpers.patience import eventually, until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.scrape import admin_url, ask
 
 MIB = 1024 * 1024
 #: Bytes of a payload, and PUBLISHes on their way at once.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bridge.mqtt.packets import Publish
-from tests.support.patience import until
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 CHANNEL = "DEFINE CHANNEL(DEV.APP.SVRCONN) CHLTYPE(SVRCONN) TRPTYPE(TCP) MAXMSGL({})\n"
 

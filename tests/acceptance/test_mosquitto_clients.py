@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.mosquitto import Subscriber, publish
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Subscriber, publish
+from tests.helpers.raw_client import RawClient
 
 VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.mqtt.packets import Publish
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import RemoteBridgeProcess
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"

@@ -13,10 +13,10 @@ from bridge.mq.mqi import MQOD
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, Header, Typed, encode_chain
-from tests.support import mosquitto
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
+from tests.helpers import mosquitto
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

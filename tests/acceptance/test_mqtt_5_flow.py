@@ -35,8 +35,8 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from tests.acceptance.mqtt_5_client import NewBridge, client_of, ended, subscribe
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 
 def test_the_clients_receive_maximum_holds(bridge: BridgeProcess, unique: str) -> None:

@@ -7,9 +7,9 @@ import pytest
 from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties, Pubrec
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -21,8 +21,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import RawClient
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import TOPIC_LEVELS
 from tests.acceptance.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import RawClient
 
 
 def test_no_local(bridge: BridgeProcess, unique: str) -> None:

@@ -21,8 +21,8 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from tests.acceptance.mqtt_5_client import client_of, ended, subscribe
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 MALFORMED, PROTOCOL_ERROR = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
 ALIAS_INVALID = ReasonCode.TOPIC_ALIAS_INVALID

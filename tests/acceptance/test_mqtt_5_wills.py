@@ -17,8 +17,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import FROM_CLIENT, ReasonCode
 from tests.acceptance.mqtt_5_client import client_of, ended, subscribe
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import RawClient
 
 
 def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:

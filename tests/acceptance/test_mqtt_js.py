@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.mqtt_js import MqttJs, Steps, data
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_js import MqttJs, Steps, data
 
 EVERYTHING: dict[str, Any] = {
     "payloadFormatIndicator": True,

@@ -12,11 +12,11 @@ from threading import Thread
 
 import pytest
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.browser import Browser
-from tests.support.certificate_authority import Authority
-from tests.support.mqtt_js import INSTALLED
-from tests.support.patience import eventually
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.browser import Browser
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.mqtt_js import INSTALLED
+from tests.helpers.patience import eventually
 
 pytestmark = pytest.mark.slow
 

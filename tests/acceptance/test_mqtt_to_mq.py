@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Publish, Will
-from tests.support import mosquitto
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import RawClient
+from tests.helpers import mosquitto
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import RawClient
 
 #: MQENC_NATIVE on a little-endian machine, and UTF-8: what the bridge writes in all headers.
 ENCODING, CCSID = 546, 1208

@@ -11,9 +11,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import PATIENCE
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import PATIENCE
+from tests.helpers.raw_client import RawClient
 
 
 class PahoClient:

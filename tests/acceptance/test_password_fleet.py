@@ -10,9 +10,9 @@ import pytest
 
 from bridge.mqtt.packets import Connack
 from bridge.security.password_file import Entry, hash_of, read_password_file, write_password_file
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import until
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
 
 CONFIG = """
 channels:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.known_secrets import register
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers.known_secrets import register
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 CHANNELS = """
 channels:

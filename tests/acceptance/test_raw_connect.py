@@ -25,8 +25,8 @@ from bridge.mqtt.packets import (
     Unsubscribe,
 )
 from bridge.mqtt.writer import encode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 # CONNECT --------------------------------------------------------------------------------------------------------------
 

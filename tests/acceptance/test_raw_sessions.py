@@ -7,8 +7,8 @@ import time
 import pytest
 
 from bridge.mqtt.packets import Connack, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import LEVELS, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import LEVELS, RawClient
 
 # Sessions -------------------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import pytest
 
 from bridge.mqtt.packets import SUBACK_FAILURE, Puback, Publish, Suback, Subscribe, Will
 from bridge.mqtt.topics import TOPIC_LEVELS
-from tests.support.bridge_process import BridgeProcess
-from tests.support.raw_client import LEVELS, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.raw_client import LEVELS, RawClient
 
 # Subscriptions --------------------------------------------------------------------------------------------------------
 

@@ -20,11 +20,11 @@ from bridge.administration.requests import Reload
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.support.bridge_process import MQBRIDGE, BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.mosquitto import free_port, publish
-from tests.support.patience import PATIENCE, eventually, until
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.mosquitto import free_port, publish
+from tests.helpers.patience import PATIENCE, eventually, until
+from tests.helpers.raw_client import RawClient
 
 #: Reloads while messages flow, and messages of each QoS from one to the next.
 RELOADS, BETWEEN = 20, 15

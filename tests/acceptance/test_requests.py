@@ -11,9 +11,9 @@ import pytest
 
 from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
 
 NewBridge = Callable[..., BridgeProcess]
 UUID = b"0b7a3a3e-74a6-4f0e-9d2e-6a6f3d0f6a57"

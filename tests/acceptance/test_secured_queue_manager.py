@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import remote_bridge
-from tests.support.certificate_authority import Authority
-from tests.support.known_secrets import register
-from tests.support.patience import until
-from tests.support.raw_client import RawClient
-from tests.support.remote_bridge import NAME, QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers import remote_bridge
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.known_secrets import register
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import NAME, QueueManagerProcess, RemoteBridgeProcess
 
 CHANNEL = "MQTT.BRIDGE"
 CHANNELS = """

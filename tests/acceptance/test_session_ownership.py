@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from tests.support import mosquitto
-from tests.support.bridge_process import BridgeProcess
-from tests.support.line_process import LineProcess
-from tests.support.raw_client import RawClient
+from tests.helpers import mosquitto
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.line_process import LineProcess
+from tests.helpers.raw_client import RawClient
 
 CONFIG = """
 audit_log: {{file: {0}/audit.jsonl}}

@@ -18,10 +18,10 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.acceptance.queue_managers import EMBEDDED, IBMMQ
-from tests.support.bridge_process import BridgeProcess
-from tests.support.mosquitto import Subscriber, publish
-from tests.support.patience import eventually
-from tests.support.raw_client import LEVELS, ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Subscriber, publish
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import LEVELS, ConnectionClosed, RawClient
 
 #: Messages that members share (a queue manager elsewhere is the same code), and the limit of those in flight.
 COUNT, WINDOW = {EMBEDDED: 1_000, IBMMQ: 200}, 20

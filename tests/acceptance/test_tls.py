@@ -18,10 +18,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from bridge.config.tls import ListenerTlsConfig
 from bridge.security.tls import TlsError, context_of
-from tests.support.bridge_process import BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.patience import PATIENCE, eventually
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.raw_client import RawClient
 
 CONFIG = """
 channels:

@@ -18,12 +18,12 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.support.bridge_process import BridgeProcess
-from tests.support.collector import CollectedSpan, Collector
-from tests.support.line_process import suspend
-from tests.support.mosquitto import Mosquitto, free_port
-from tests.support.paho_clients import PahoSubscriber, publish_all
-from tests.support.patience import PATIENCE, until
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.collector import CollectedSpan, Collector
+from tests.helpers.line_process import suspend
+from tests.helpers.mosquitto import Mosquitto, free_port
+from tests.helpers.paho_clients import PahoSubscriber, publish_all
+from tests.helpers.patience import PATIENCE, until
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"

@@ -12,9 +12,9 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
-from tests.support.bridge_process import BridgeProcess
-from tests.support.patience import eventually
-from tests.support.raw_client import RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import eventually
+from tests.helpers.raw_client import RawClient
 
 #: Of 1,000 bytes each that is room for 13 messages.
 CONFIG = "limits: {{waiting_bytes: {}, waiting_total: {}, waiting_full: {}, sessions: 3}}\nqueue_manager: {{scripts: [{}]}}\n"

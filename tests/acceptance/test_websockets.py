@@ -17,11 +17,11 @@ from websockets.typing import Subprotocol
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
-from tests.support.bridge_process import BridgeProcess
-from tests.support.certificate_authority import Authority
-from tests.support.mqtt_js import MqttJs, Steps, data
-from tests.support.patience import PATIENCE, eventually
-from tests.support.raw_client import ConnectionClosed, RawClient
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.mqtt_js import MqttJs, Steps, data
+from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 MQTT = [Subprotocol("mqtt")]
 CONFIG = """

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.bridge_process import MQBRIDGE
-from tests.support.patience import PATIENCE
+from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.patience import PATIENCE
 
 HOST = "broker.example.com"
 _MARK = "--- ended with "

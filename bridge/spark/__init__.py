@@ -1,0 +1,48 @@
+"""The data pipeline on Spark, through PySpark: data sources `mq` and `mqtt`, and what is built on them.
+
+The one package that imports Spark and Arrow, which are the extra `spark` of the installation. From any PySpark program:
+
+    import mqbridge
+
+    mqbridge.register(spark)        # or: spark.dataSource.register(mqbridge.MqDataSource)
+    spark.read.format("mq").option("config", "bridge.yaml").option("queue", "ORDERS").load()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bridge.spark.mapping import to_messages, to_publications
+    from bridge.spark.mq.source import MqDataSource
+    from bridge.spark.mqtt.source import MqttDataSource
+
+__all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+
+#: What brings Spark with it, by the module that has it.
+_LAZY: Final = {
+    "MqDataSource": "bridge.spark.mq.source",
+    "MqttDataSource": "bridge.spark.mqtt.source",
+    "to_messages": "bridge.spark.mapping",
+    "to_publications": "bridge.spark.mapping",
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data sources of this package known to a session, by their names.
+
+    Raises ImportError where a package of the extra `spark` is not installed.
+    """
+    from bridge.spark.registration import register
+
+    register(spark)
+
+
+def __getattr__(name: str) -> object:
+    """Import what brings Spark with it, when it is asked for."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

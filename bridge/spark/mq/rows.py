@@ -1,0 +1,365 @@
+"""Rows to MQ messages: the columns that the writer takes, their types, and what each makes of a message.
+
+A row says its message in one of two ways. Where `headers` is not null, headers and body are the message data byte for
+byte, and `md` describes the first of them, as a read gave it. Where it is null or not there, the message has an MQRFH2 of
+the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
+body, and a body that is a string is put in that CCSID.
+
+What else a mapping says of a message stands beside it (`bridge.spark.mapping.columns`): `queue_manager`, `properties`,
+`retain`, `clear`, `kept_request`, and `refusal` for a row that is no message to put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import repeat
+from typing import Any, Final
+
+import msgspec
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from bridge.spark.column_type import (
+    BINARY,
+    BINARY_OR_STRING,
+    BOOLEAN,
+    INT,
+    STRING,
+    TEXT_MAP,
+    WHOLE,
+    ColumnType,
+    is_text_map,
+)
+from bridge.spark.errors import OptionError
+from bridge.spark.mq.characters import field_of
+from bridge.spark.refusal import EXPECTED as REFUSAL_EXPECTED
+from bridge.spark.refusal import Refusal, is_refusal
+from bridge.spark.schema import MQ_SCHEMA
+from bridge.telemetry.headers import HEADER_FORMATS
+from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
+from bridge.wire.mq.ccsid import character_set
+from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
+
+_CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
+_GROUP_NAMES: Final = tuple(name for name, _ in GROUP_FIELDS)
+
+_KEPT_REQUEST: Final = [("queue", StringType), ("md", StructType), ("data", BinaryType)]
+
+#: Column -> what it has to be.
+_TAKEN: Final[Mapping[str, ColumnType]] = {
+    "queue": STRING,
+    "topic": STRING,
+    "md": ("a struct of fields of the MQMD", lambda found: isinstance(found, StructType)),
+    "rfh2": (
+        "map<string, map<string, string>>",
+        lambda found: (
+            isinstance(found, MapType) and isinstance(found.keyType, StringType) and is_text_map(found.valueType)
+        ),
+    ),
+    "headers": BINARY,
+    "body": BINARY_OR_STRING,
+    "format": STRING,
+    "ccsid": INT,
+    "encoding": INT,
+    "queue_manager": STRING,
+    "properties": TEXT_MAP,
+    "retain": BOOLEAN,
+    "clear": BOOLEAN,
+    "kept_request": (
+        "a struct of queue (string), md (a struct of fields of the MQMD) and data (binary)",
+        lambda found: (
+            isinstance(found, StructType) and [(one.name, type(one.dataType)) for one in found] == _KEPT_REQUEST
+        ),
+    ),
+    "refusal": (REFUSAL_EXPECTED, is_refusal),
+}
+#: Columns that only the rows of a mapping have.
+MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refusal"))
+#: Message properties that are numbers, MQTYPE_INT32 (integration table 1).
+_NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
+#: Columns of a read that a write does not need: they repeat what others say.
+_IDLE: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
+#: What a header begins with -> the Format that announces it.
+_FORMAT_OF: Final = {
+    cmqc.MQRFH_STRUC_ID: cmqc.MQFMT_RF_HEADER_2,
+    cmqc.MQXQH_STRUC_ID: cmqc.MQFMT_XMIT_Q_HEADER,
+    cmqc.MQDLH_STRUC_ID: cmqc.MQFMT_DEAD_LETTER_HEADER,
+    cmqc.MQMDE_STRUC_ID: cmqc.MQFMT_MD_EXTENSION,
+}
+
+
+def check_columns(source: str, schema: StructType) -> None:
+    """Check that rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
+    wrong = []
+    for field in schema:
+        if field.name in _IDLE:
+            continue
+        if field.name not in _TAKEN:
+            wrong.append(f"column {field.name} is none of {', '.join(_TAKEN)}")
+            continue
+        expected, fits = _TAKEN[field.name]
+        if not fits(field.dataType):
+            wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
+        elif field.name == "md" and isinstance(field.dataType, StructType):
+            wrong += _wrong_fields("md", field.dataType)
+        elif field.name == "kept_request" and isinstance(field.dataType, StructType):
+            wrong += _wrong_fields("kept_request.md", field.dataType["md"].dataType)
+    if "body" not in schema.names:
+        wrong.append("column body is missing (binary or string)")
+    if wrong:
+        raise OptionError(f"{source} cannot put these rows: {'; '.join(wrong)}")
+
+
+def _wrong_fields(column: str, md: Any) -> list[str]:
+    wrong = []
+    for field in md:
+        code = _CODES.get(field.name)
+        if code is None:
+            wrong.append(f"column {column}.{field.name} is no field of the MQMD")
+            continue
+        kinds: tuple[type[DataType], ...] = WHOLE
+        expected = "int"
+        if code != "i":
+            kinds, expected = ((StringType,), "string") if code.endswith("s") else ((BinaryType,), "binary")
+        if not isinstance(field.dataType, kinds):
+            wrong.append(f"column {column}.{field.name}: expected {expected}, found {field.dataType.simpleString()}")
+    return wrong
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A message to put, and where to: a queue or a topic string, or neither where the option says it."""
+
+    message: Message
+    queue: str | None = None
+    topic: str | None = None
+    #: of the queue; None: the queue manager connected to
+    queue_manager: str | None = None
+    #: None: as the option says
+    retain: bool | None = None
+    clear: bool = False
+    #: full name -> value
+    properties: dict[str, str | int | bool] | None = None
+    kept: KeptRequest | None = None
+    #: not to be put
+    refusal: Refusal | None = None
+
+
+def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[Row]:
+    """Yield the messages that a record batch says; `persistence` is that of rows which say none.
+
+    Raises ValueError for a value that no field of a message takes.
+    """
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    count = batch.num_rows
+    mds = _descriptors(columns.get("md"), count)
+    for md in mds:
+        md.setdefault("Persistence", persistence)
+
+    def values(name: str) -> Sequence[Any]:
+        column = columns.get(name)
+        return [None] * count if column is None or column.null_count == count else column.to_pylist()
+
+    names = ("headers", "rfh2", "body", "format", "ccsid", "encoding", "queue", "topic")
+    beside = _beside(columns, values, count)
+    rows = zip(mds, *map(values, names), beside, strict=True)
+    for md, headers, rfh2, body, format_, ccsid, encoding, queue, topic, more in rows:
+        if isinstance(body, str):
+            outer = md if headers is None else {}
+            body = _encoded(body, ccsid or outer.get("CodedCharSetId"), encoding or outer.get("Encoding"))
+        data = body or b""
+        described = {} if format_ is None else {"Format": _chars("Format", format_)}
+        if ccsid is not None:
+            described["CodedCharSetId"] = ccsid
+        if encoding is not None:
+            described["Encoding"] = encoding
+        message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or (), data, described)
+        yield Row(message, queue or None, topic or None, *more)
+
+
+def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
+    """Return text in the CCSID that its row says: UTF-8 where it says none. Raises ValueError."""
+    if ccsid is None or ccsid <= 0 or ccsid == CCSID_UTF8:
+        return text.encode()
+    if (characters := character_set(ccsid, encoding or cmqc.MQENC_NATIVE)) is None:
+        raise ValueError(f"CCSID {ccsid}, in which the text of the row is to be, is not known here")
+    return characters.encode(text)
+
+
+def _beside(
+    columns: Mapping[str, Any], values: Callable[[str], Sequence[Any]], count: int
+) -> Iterable[tuple[Any, ...]]:
+    """Return what stands beside the message of each row: the fields of Row behind `topic`."""
+    if columns.keys().isdisjoint(_BESIDE):
+        return repeat((), count)
+    properties: Iterable[Any] = repeat(None, count)
+    if (column := columns.get("properties")) is not None and len(column.items):
+        properties = map(_properties, values("properties"))
+    return zip(
+        values("queue_manager"),
+        _truths(columns.get("retain"), count),
+        map(bool, _truths(columns.get("clear"), count)),
+        properties,
+        map(_kept_request, values("kept_request")),
+        map(Refusal.of, values("refusal")),
+        strict=True,
+    )
+
+
+_BESIDE: Final = MAPPED_COLUMNS | {"queue_manager", "retain"}
+
+
+def _truths(column: Any, count: int) -> Sequence[bool | None]:
+    """Return the values of a column of booleans. Most often all are the same."""
+    if column is None or column.null_count == count:
+        return [None] * count
+    if not column.null_count and not pc.any(column).as_py():
+        return [False] * count
+    found: list[bool | None] = column.to_pylist()
+    return found
+
+
+def _properties(given: Any) -> dict[str, str | int] | None:
+    """Return message properties. Raises ValueError for a number that is none."""
+    properties: dict[str, str | int] = {}
+    for name, value in given or ():
+        if value is not None:
+            properties[name] = _number(name, value) if name in _NUMBERS else value
+    return properties or None
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return _long(name, int(value))
+    except ValueError as error:
+        raise ValueError(f"property {name} takes a signed 32-bit number, not {value!r}") from error
+
+
+def _kept_request(given: dict[str, Any] | None) -> KeptRequest | None:
+    if given is None:
+        return None
+    md = {name: _CONVERT[name](value) for name, value in (given["md"] or {}).items() if value is not None}
+    return KeptRequest(given["queue"] or "", Message(_md(md), given["data"] or b""))
+
+
+def _exact(md: dict[str, Any], headers: bytes, body: bytes, described: dict[str, Any]) -> Message:
+    """Make a message of headers and body as they are.
+
+    What `md` leaves out of their description is found in them or the body's.
+    """
+    outer = {"Format": _FORMAT_OF.get(headers[:4], cmqc.MQFMT_NONE)} if headers else described
+    return Message(_md(outer | md), headers + body if headers else body)
+
+
+def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]) -> Message:
+    """Make a message whose data has an MQRFH2 of the folders given."""
+    inner = {name: md[name] for name in ("Format", "CodedCharSetId", "Encoding") if name in md} | described
+    if inner.get("Format") in HEADER_FORMATS and "Format" not in described:
+        del inner["Format"]  # it announced a header that the row does not have
+    folders = tuple(
+        _folder(name, None if content is None else tuple(dict(content).items())) for name, content in dict(rfh2).items()
+    )
+    if not folders:
+        return Message(_md({**{name: value for name, value in md.items() if name != "Format"}, **inner}), body)
+    header = RFH2(
+        Format=inner.get("Format", cmqc.MQFMT_NONE),
+        CodedCharSetId=inner.get("CodedCharSetId", CCSID_UTF8),
+        Encoding=inner.get("Encoding", cmqc.MQENC_NATIVE),
+        folders=folders,
+    )
+    outer = {
+        "Format": cmqc.MQFMT_RF_HEADER_2,
+        "CodedCharSetId": CCSID_UTF8,
+        "Encoding": cmqc.MQENC_NATIVE,
+    }
+    return Message(_md(md | outer), encode_rfh2(header) + body)
+
+
+@lru_cache(maxsize=4096)
+def _folder(name: str, content: tuple[tuple[str, str | None], ...] | None) -> Folder:
+    """Make a folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
+    if content is None:
+        raise ValueError(
+            f"rfh2.{name} is null, as of a folder that could not be read: leave it out, or put the column headers with it"
+        )
+    tree: dict[str, Any] = {}
+    for path, text in content:
+        *groups, last = (step.partition("[")[0] for step in path.split("."))
+        inside = tree
+        for group in groups:
+            inside = inside.setdefault(group, {})
+            if not isinstance(inside, dict):
+                raise ValueError(f"rfh2.{name}: {group} is an element with a text, and has {path} in it as well")
+        if last in inside:
+            there = inside[last]
+            if isinstance(there, dict):
+                raise ValueError(f"rfh2.{name}: {path} is a group, and has a text as well")
+            inside[last] = [*there, text] if isinstance(there, list) else [there, text]
+        else:
+            inside[last] = text
+    return Folder.build(name.partition("[")[0], tree)
+
+
+# The MQMD ------------------------------------------------------------------------------------------------------------
+
+
+def _md(fields: Mapping[str, Any]) -> MQMD:
+    if "Version" not in fields and any(name in fields for name in _GROUP_NAMES):
+        return MQMD(Version=cmqc.MQMD_VERSION_2, **fields)
+    return MQMD(**fields)
+
+
+def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
+    """Return the fields that each row gives its MQMD: those that are not null."""
+    if column is None or column.null_count == count:
+        return [{} for _ in range(count)]
+    names: list[str] = []
+    values: list[list[Any]] = []
+    for field, array in zip(column.type, column.flatten(), strict=True):
+        if array.null_count == count:
+            continue
+        names.append(field.name)
+        values.append([None if value is None else _CONVERT[field.name](value) for value in array.to_pylist()])
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in zip(*values, strict=True)
+    ] or [{} for _ in range(count)]
+
+
+@lru_cache(maxsize=65_536)
+def _chars(name: str, text: str) -> bytes:
+    """Return the bytes of an MQCHAR field."""
+    value = field_of(text)
+    width = int(_CODES[name][:-1])
+    if len(value) > width:
+        raise ValueError(f"md.{name} takes {width} bytes, {text!r} has {len(value)}")
+    return value
+
+
+def _bytes(name: str, value: bytes) -> bytes:
+    """Return the bytes of an MQBYTE field; a shorter value is filled up with zeros, as MQ does."""
+    width = int(_CODES[name][:-1])
+    if len(value) > width:
+        raise ValueError(f"md.{name} takes {width} bytes, {value.hex()} has {len(value)}")
+    return value.ljust(width, b"\0")
+
+
+def _long(name: str, value: int) -> int:
+    """Return the number of an MQLONG field."""
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"md.{name} takes a signed 32-bit number, not {value}")
+    return value
+
+
+_CONVERT: Final[dict[str, Callable[[Any], Any]]] = {
+    name: partial(_long if code == "i" else _chars if code.endswith("s") else _bytes, name)
+    for name, code in _CODES.items()
+}

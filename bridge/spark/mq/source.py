@@ -1,0 +1,123 @@
+"""The data source `mq`, as Spark knows it."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from bridge.spark.errors import OptionError
+from bridge.spark.foreign_options import MQ_READS
+from bridge.spark.mq.browse_stream import MqBrowseReader
+from bridge.spark.mq.reader import MqReader
+from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
+from bridge.spark.mq.stream import MqStreamReader
+from bridge.spark.options import Options
+from bridge.spark.schema import MQ_SCHEMA
+
+SOURCE: Final = "the data source mq"
+
+
+class MqDataSource(DataSource):
+    """Messages of queues and subscriptions as rows, and rows as messages.
+
+    Where the queue manager is: `config` (a configuration file of the bridge; with `listener`, its embedded queue manager
+    is reached by TCP), or one by one
+
+    ======================================== ==========================================================================
+    `dataDirectory` or `listener`            of a bridge's embedded queue manager: its Unix socket, or `host(port)` of its
+                                             TCP listener, for executors on other machines, with `user` and `passwordFile`
+                                             (on each of them) where it asks for a password, `tls`, `tlsCaFile`,
+                                             `tlsCertificateFile`, `tlsKeyFile`, `tlsKeyPasswordVariable`,
+                                             `tlsCheckHostName` where it has TLS; `queueManager`: its name
+    `queueManager`, `channel`, `connections` of IBM MQ; also `mode`, `ccdtUrl`, `library`, `user`, `passwordFile` or
+                                             `passwordVariable` (never the password itself), `keyRepository`,
+                                             `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
+    ======================================== ==========================================================================
+
+    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if
+    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp >
+    20`, and fields, `Root.MQMD.CorrelId = "0x…"`); `partitions`: parts that each queue is read in. The column `rfh2`
+    has message properties by folder: `rfh2.usr.site`. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`;
+    `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on
+    when somebody got messages of a batch while no query ran). A batch read takes nothing away; to drain a queue, stream
+    it with the trigger `availableNow`.
+
+    A streaming read has its queues open for exclusive input: a second one is refused, and told whose they are. A small
+    message for each queue stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKL…`), which says so, and how far it is.
+
+    With `browse` (true) a streaming read takes nothing away, and looks beside an application that gets the messages. A
+    trigger looks at all that is on the queues (0.8 s of a core for 100,000 messages): where many stay, choose one of
+    seconds. What lies there when it looks comes once, also after a restart; what came and went between two looks is not
+    seen, what is got or expires before its batch read it is left out, and what is got and backed out may come again. It
+    needs no exclusive input and nothing on the state queue, but a checkpoint of its own.
+
+    Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
+    `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
+    `as-queue`) for rows that do not say `md.Persistence`; `context` (`identity` or `all`: context fields of `md` are kept,
+    where the user may set them); for batch writes `writeId`, under which a write that is done again within 30 days puts
+    nothing twice.
+    What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
+    MQDLH, and without it such a row ends the write.
+
+    Of a streaming query two small messages for each partition stay on SYSTEM.MQTT.MAPPING.STATE (of a batch write with a
+    `writeId` for 30 days), by which a batch that is run again is known: when its checkpoint is given up, an administrator
+    may get those with the query's identifier in them, and all of CorrelId `SPKA…` where no query is left (`CLEAR QLOCAL`
+    only where no mapping keeps its state there either). Those of a pipeline `mqbridge pipeline reset` removes.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return `mq`, for `format`."""
+        return "mq"
+
+    def schema(self) -> StructType:
+        """Return the envelope of an MQ message. Raises OptionError: `load` asks for it, of reads only."""
+        source_options_of(self._options(MQ_SCHEMA))
+        return MQ_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch read. Raises OptionError."""
+        return MqReader(source_options_of(self._options(schema)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming read. Raises OptionError."""
+        options = source_options_of(self._options(schema))
+        return MqBrowseReader(options) if options.browse else MqStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
+        # Here, lest whoever reads only imports it: a streaming read starts a process, and this is a third of its imports.
+        from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
+        from bridge.spark.mq.writer import MqWriter
+
+        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
+        if overwrite:
+            raise OptionError(f"{SOURCE} adds messages, and overwrites none: write with mode append")
+        return MqWriter(sink_options_of(options, schema), options.text("writeId"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a streaming write. Raises OptionError."""
+        from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
+        from bridge.spark.mq.writer import MqStreamWriter
+
+        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
+        if "writeId" in options:
+            raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
+        return MqStreamWriter(sink_options_of(options, schema))
+
+    def _options(self, schema: StructType) -> Options:
+        if [field.name for field in schema] != MQ_SCHEMA.names:
+            raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
+        return Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS)

@@ -1,0 +1,93 @@
+"""The data source `mqtt`, as Spark knows it."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from bridge.spark.errors import OptionError
+from bridge.spark.foreign_options import MQTT_READS
+from bridge.spark.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
+from bridge.spark.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
+from bridge.spark.mqtt.stream import MqttStreamReader
+from bridge.spark.mqtt.writer import MqttStreamWriter, MqttWriter
+from bridge.spark.options import Options
+from bridge.spark.schema import MQTT_SCHEMA
+
+SOURCE: Final = "the data source mqtt"
+
+
+class MqttDataSource(DataSource):
+    """Publications of topic filters as rows, and rows as publications.
+
+    Where the broker is: `config` (a bridge.yaml) and `link` (one of its links, or `local`, the bridge itself); or `host`,
+    `port`, `version`, `user`, `passwordFile`, `passwordVariable`, `keepAlive`, `inFlight`, `tls`, `tlsCaFile`,
+    `tlsCertificateFile`, `tlsKeyFile`, `tlsKeyPasswordVariable`, `tlsCheckHostName`; all as a link of the YAML has them. With
+    both: `clientId` (`{mapping}` in it is another word for each session), and for reads `session`.
+
+    Reads: `topic` (a filter, or several with commas that do not overlap, each with a session of its own), `qos` (2: as it
+    was published), `spool` (a directory of the driver, kept as the checkpoint is), `spoolLimit` (1 GiB: more waits at the
+    broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `embed` (true: executors need not
+    see the spool), `quietPeriod` (1 s: an availableNow run ends when nothing came for so long, or after a minute). While the
+    broker has the session, what is published with QoS 1 or 2 is a row, whatever is killed when. With QoS 2 it is one row;
+    with QoS 1 too where the broker numbers in sequence, as mosquitto does, and has numbered more than `inFlight` for the
+    session with MQTT 5, or 65,535 with 3.1.1, without a gap; else it may be several.
+
+    A shared subscription, `$share/NAME/filter` as `topic`, is spread by the broker over the queries that have it, each with a
+    spool and a checkpoint of its own; what it gives to one that is away waits for that one. What was retained does not come.
+
+    Writes: `topic` (a template of columns, such as `line/{name}`, where a row's topic is null), `qos` (1) and `retain`
+    (false) where the row's are, `identity` (true: user properties say which row it is), `deadLetter` (a directory of
+    Parquet files for rows that are refused, which else end the query), `writeId` (names a batch write).
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return `mqtt`, for `format`."""
+        return "mqtt"
+
+    def schema(self) -> StructType:
+        """Return the envelope of an MQTT publication. Raises OptionError: `load` asks for it, of reads only."""
+        self._read_options()
+        return MQTT_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raise OptionError, because there is no batch read: a broker has no messages to look at, it sends them."""
+        raise OptionError(
+            f"{SOURCE} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is read"
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming read. Raises OptionError."""
+        if [field.name for field in schema] != MQTT_SCHEMA.names:
+            raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
+        return MqttStreamReader(self._read_options())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
+        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
+        if overwrite:
+            raise OptionError(f"{SOURCE} publishes messages, and overwrites none: write with mode append")
+        return MqttWriter(sink_options_of(options, schema), options.text("writeId"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a streaming write. Raises OptionError."""
+        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
+        if "writeId" in options:
+            raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
+        return MqttStreamWriter(sink_options_of(options, schema))
+
+    def _read_options(self) -> SourceOptions:
+        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS))

@@ -1,0 +1,163 @@
+"""Writes: rows published, at least once, each saying which row it is.
+
+A task publishes with the QoS of each row and ends when the broker has answered for all of them. What a lost connection
+left unanswered is published again, as is the partition by a task that Spark runs again, and the batch after a crash: with
+the same user properties (`mqbridge-row`, and `mqbridge-msgid` where the rows tell the MsgIds of MQ messages), by which a
+receiver knows what it has already. MQTT 3.1.1 carries none of them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from bridge.link.connection import LinkConnection
+from bridge.link.state import LinkLost, Refusal
+from bridge.spark import task
+from bridge.spark.mqtt.rows import Row, rows_of
+from bridge.spark.mqtt.sink_options import SinkOptions
+from bridge.spark.task import Identity
+from bridge.spark.whole_file import whole_file
+
+#: Rows that are published, and answered, before the next ones are.
+CHUNK_ROWS: Final = 2_000
+#: Seconds that a task goes on trying while the broker is away.
+PATIENCE: Final = 60.0
+#: Seconds that a link has to say goodbye.
+FAREWELL: Final = 5.0
+
+
+class Published(WriterCommitMessage):
+    """What a task has published."""
+
+    def __init__(self, messages: int, refused: int) -> None:
+        self.messages = messages
+        self.refused = refused
+
+
+class PublicationRefused(Exception):
+    """A row that cannot be published, now or ever; the text names its topic and the reason."""
+
+
+class BrokerAway(Exception):
+    """The broker was not to be reached for as long as a task tries."""
+
+
+class MqttStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes the batches of a streaming query."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Publish a partition of a batch."""
+        return publish_all(self._options, task.identity().text, iterator)
+
+
+class MqttWriter(DataSourceArrowWriter):
+    """Publishes the rows of a batch write."""
+
+    def __init__(self, options: SinkOptions, write_id: str | None) -> None:
+        self._options = options
+        self._write_id = write_id or str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Publish a partition."""
+        return publish_all(self._options, Identity(self._write_id, task.partition(), 0).text, iterator)
+
+
+def publish_all(options: SinkOptions, identity: str, batches: Iterable[Any]) -> Published:
+    """Publish the rows of a partition. Raises PublicationRefused, BrokerAway, OptionError without a password."""
+    waiting = (part for batch in batches if batch.num_rows for part in _chunks(batch))
+    first = next(waiting, None)
+    if first is None:
+        return Published(0, 0)
+    # A session of its own for each task: nothing of it is wanted when the task has ended.
+    link = options.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
+    link.start()
+    try:
+        return _Partition(options, identity, link).publish(first, waiting)
+    finally:
+        link.stop(FAREWELL)
+
+
+def _chunks(batch: Any) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, CHUNK_ROWS):
+        yield batch.slice(start, CHUNK_ROWS)
+
+
+class _Partition:
+    """A partition on its way to the broker."""
+
+    def __init__(self, options: SinkOptions, identity: str, link: LinkConnection) -> None:
+        self._options = options
+        self._identity = identity
+        self._link = link
+        self._rows = 0
+        #: rows that were refused, with the reasons
+        self._dead: list[Any] = []
+
+    def publish(self, first: Any, others: Iterable[Any]) -> Published:
+        self._chunk(first)
+        for chunk in others:
+            self._chunk(chunk)
+        dead = sum(one.num_rows for one in self._dead)
+        if self._options.dead_letter is not None:
+            _leave(Path(self._options.dead_letter), self._identity.replace("/", "-"), self._dead)
+        return Published(self._rows - dead, dead)
+
+    def _chunk(self, chunk: Any) -> None:
+        options = self._options
+        identity = self._identity if options.identity else None
+        rows = list(rows_of(chunk, options.defaults, identity, self._rows))
+        good = [index for index, row in enumerate(rows) if not row.error]
+        refusals = self._answered([rows[index] for index in good])
+        errors = {index: row.error for index, row in enumerate(rows) if row.error}
+        errors |= {
+            good[position]: f"the broker {options.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
+            for position, one in refusals.items()
+        }
+        if errors and options.dead_letter is None:
+            index, error = min(errors.items())
+            raise PublicationRefused(
+                f"row {self._identity}/{self._rows + index} to topic {rows[index].publication.topic!r} cannot be published:"
+                f" {error}. {len(errors)} of {len(rows)} rows are refused. Leave them out (those of a mapping: where refusal"
+                " IS NULL) and keep them with another write; or with the option deadLetter, a directory, they are left"
+                " there, and the query goes on"
+            )
+        if errors:
+            refused = chunk.take(pa.array(sorted(errors), pa.int64()))
+            reasons = pa.array([errors[index] for index in sorted(errors)], pa.string())
+            self._dead.append(refused.append_column("reason", reasons))
+        self._rows += len(rows)
+
+    def _answered(self, rows: list[Row]) -> dict[int, Refusal]:
+        """Publish, and again when the connection is lost, until the broker has answered for all."""
+        publications = [row.publication for row in rows]
+        before = time.monotonic() + PATIENCE
+        while True:
+            if not self._link.wait_connected(max(before - time.monotonic(), 0)):
+                raise BrokerAway(f"no connection to {self._link.name} for {PATIENCE:g} s: {self._link.state.error}")
+            try:
+                return self._link.publish(publications)
+            except LinkLost as error:
+                if time.monotonic() > before:
+                    raise BrokerAway(f"{self._link.name} took no whole batch for {PATIENCE:g} s: {error}") from error
+
+
+def _leave(directory: Path, name: str, dead: list[Any]) -> None:
+    """Write one file for each partition that has refused rows, the same when it is published again. Raises OSError."""
+    if dead:
+        with whole_file(directory / f"{name}.parquet") as file:
+            pa.parquet.write_table(pa.Table.from_batches(dead), file)

@@ -1,0 +1,37 @@
+"""Cases at each listener of a bridge: a few that are always the same; more, and others each time, are `make fuzz`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.campaign import Campaign
+
+#: Cases at each listener.
+CASES = 50
+
+
+async def test_nothing_that_is_sent_is_a_fault_of_the_bridge(tmp_path: Path) -> None:
+    """And the pair beside it does not notice."""
+    campaign = Campaign(tmp_path, seed=16)
+    try:
+        await campaign.run(range(CASES * len(campaign.listeners)))
+        campaign.end()
+        assert set(campaign.done.values()) == {CASES}
+        assert campaign.pair.latencies
+    finally:
+        campaign.pair.end()
+        campaign.bridge.discard()
+
+
+@pytest.mark.slow
+async def test_as_many_again_and_again(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, seed=17)
+    try:
+        for first in range(0, 50_000, 500):
+            await campaign.run(range(first, first + 500))
+        campaign.end()
+    finally:
+        campaign.pair.end()
+        campaign.bridge.discard()

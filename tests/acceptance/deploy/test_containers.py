@@ -1,0 +1,108 @@
+"""Containerfile and compose.yaml: what they name is there, and the health check. Nothing is built: that would want Docker."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.config import IbmQueueManagerConfig, load
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import free_port
+from tests.helpers.patience import PATIENCE
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+#: The user of the image, by whom Kubernetes knows that it is not root.
+USER = "10001:10001"
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+
+
+def stages() -> dict[str, list[str]]:
+    """The instructions of each stage of the Containerfile, by its name."""
+    text = re.sub(r"^#.*\n", "", CONTAINERFILE, flags=re.M).replace("\\\n", " ")
+    found: dict[str, list[str]] = {}
+    for line in filter(None, text.splitlines()):
+        if line.startswith("FROM "):
+            found[line.rpartition(" AS ")[2]] = [line]
+        elif found:
+            found[list(found)[-1]].append(line)
+    return found
+
+
+def test_the_configuration_of_the_container_is_right(compose: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(compose["configs"]["bridge"]["content"])
+    configuration = load(file)
+    settings = configuration.queue_manager
+    assert isinstance(settings, IbmQueueManagerConfig)
+    services = compose["services"]
+    assert settings.name == services["qmgr"]["environment"]["MQ_QMGR_NAME"]
+    assert settings.connections == ["qmgr(1414)"]
+    assert settings.password_file == Path("/run/secrets") / services["bridge"]["secrets"][0]
+    assert services["qmgr"]["secrets"] == services["bridge"]["secrets"] == list(compose["secrets"])
+    assert f"127.0.0.1:{configuration.admin.port}/healthz" in CONTAINERFILE
+
+
+def test_the_volumes_of_compose_are_there(compose: Any) -> None:
+    used = set()
+    for service in compose["services"].values():
+        for volume in service.get("volumes", ()):
+            source = volume["source"] if isinstance(volume, dict) else volume.partition(":")[0]
+            if source.startswith("./"):
+                assert (DEPLOY / source).is_file()
+            else:
+                used.add(source)
+    assert used == set(compose["volumes"])
+
+
+def test_the_files_that_the_containers_are_made_of_are_there(compose: Any) -> None:
+    made_here = re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.M)
+    names = {name for line in made_here for name in line.split()}
+    assert names >= {"bridge", "pyproject.toml"}
+    assert [name for name in names if not (DEPLOY.parent / name).exists()] == []
+    ignored = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+    assert ignored[0] == "*"
+    assert {line[1:] for line in ignored if line[0] == "!"} == {name.partition("/")[0] for name in names}
+    build = compose["services"]["bridge"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+    assert build["target"] in stages()
+    for line in (DEPLOY / "mq" / "bridge.mqsc").read_text().splitlines():
+        assert "GROUP" not in line or line.startswith("*") or "GROUP('mqbridge')" in line  # what sed replaces
+
+
+def test_each_stage_begins_with_one_that_there_is() -> None:
+    seen: set[str] = set()
+    for name, (begin, *instructions) in stages().items():
+        assert begin.split()[1] in seen | {"${PYTHON}"}
+        assert {one for line in instructions for one in re.findall(r"--from=(\S+)", line)} <= seen
+        seen.add(name)
+
+
+@pytest.mark.parametrize("target", ["embedded", "ibm"])
+def test_the_bridge_is_not_root(target: str) -> None:
+    assert stages()[target][-1] == f"USER {USER}"
+    # What compiles or installs stays behind in the stages that build.
+    assert not [line for line in stages()[target] + stages()["base"] if "pip install" in line or "apt-get" in line]
+
+
+def test_the_health_check_tells_a_bridge_that_lives_from_one_that_does_not(tmp_path: Path) -> None:
+    (check,) = (line for line in stages()["base"] if line.startswith("HEALTHCHECK"))
+    port = free_port()
+    program, *words = json.loads(check.partition(" CMD ")[2])
+    assert program == "/opt/mqbridge/bin/python"
+    command = [sys.executable, *(word.replace(":9157/", f":{port}/") for word in words)]
+    bridge = BridgeProcess(tmp_path / "data", config=f"admin: {{port: {port}}}\n").start()
+    alive = subprocess.run(command, timeout=PATIENCE, check=False)
+    assert (bridge.stop(), alive.returncode) == (0, 0)
+    assert subprocess.run(command, timeout=PATIENCE, check=False, stderr=subprocess.DEVNULL).returncode != 0

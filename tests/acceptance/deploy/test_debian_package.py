@@ -1,0 +1,223 @@
+"""The Debian package: built, then installed, upgraded, removed and purged in a Debian of its own (a chroot)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.line_process import LineProcess
+from tests.helpers.mosquitto import Subscriber, publish
+
+ROOT = Path(__file__).parents[3]
+MIRROR = "http://deb.debian.org/debian"
+#: Seconds for what the network and a package manager do.
+LONG = 900
+#: The chroot that tests begin with, kept for the next run; it is of the Debian that the tests run on, as the package is.
+BASE = ROOT / "build" / "chroot.tar"
+#: What Debian has of the package's dependencies, and setpriv.
+PACKAGES = "python3,systemd,util-linux"
+
+#: What a shell makes of `mqbridge inst` and the Tab key.
+COMPLETE = """
+. /usr/share/bash-completion/completions/mqbridge
+COMP_WORDS=(mqbridge inst) COMP_CWORD=1
+_mqbridge_completion mqbridge
+echo "${COMPREPLY[@]}"
+"""
+
+#: Where the unit is.
+PACKAGED, INSTALLED = "lib/systemd/system", "etc/systemd/system"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3 * LONG),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("debootstrap") is None,
+        reason="only root makes a chroot, and only with debootstrap",
+    ),
+]
+
+
+def run(*words: str | Path, **options: Any) -> str:
+    """What a command prints, when it has succeeded."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONG, check=False, **options)
+    assert done.returncode == 0, f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+class Debian:
+    """A Debian in a directory. No systemd runs in it: `policy-rc.d` says so to the scripts of packages."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def command(self, *words: str, user: str | None = None) -> list[str]:
+        """A command in it, with a /proc that goes when it ends."""
+        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
+        inside = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+        return ["unshare", "--mount", "sh", "-c", inside, str(self.directory), *as_user, *words]
+
+    def run(self, *words: str) -> str:
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND": "noninteractive",
+            "LC_ALL": "C.UTF-8",
+        }
+        return run(*self.command(*words), env=environment, stdin=subprocess.DEVNULL)
+
+    def install(self, package: Path) -> str:
+        name = re.sub("_[^_]*$", ".deb", package.name)
+        shutil.copy(package, self.directory / name)
+        return self.run("apt-get", "install", "--yes", "--no-install-recommends", f"/{name}")
+
+    def owner(self, path: str) -> str:
+        """Mode, user and group of a file, as its passwd names them."""
+        return self.run("stat", "-c", "%a %U:%G", path).strip()
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self.directory / path.lstrip("/"))
+
+    def service(self, directory: str) -> LineProcess:
+        """The bridge as the unit there starts it, at a port that is free: the network is that of this machine."""
+        unit = (self.directory / directory / "mqbridge.service").read_text()
+        found = re.search("^ExecStart=(.*)$", unit, re.M)
+        assert found and "\nUser=mqbridge\n" in unit
+        return LineProcess(self.command(*found[1].split(), "--port", "0", user="mqbridge"))
+
+
+def port_of(bridge: LineProcess) -> int:
+    return int(bridge.line_where(lambda line: "listens for MQTT clients" in line).rpartition(":")[2])
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Iterator[Debian]:
+    directory = tmp_path / "debian"
+    if not BASE.is_file():
+        codename = re.search("^VERSION_CODENAME=(.*)$", Path("/etc/os-release").read_text(), re.M)
+        assert codename
+        made = tmp_path / "base"
+        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename[1], made, MIRROR)
+        BASE.parent.mkdir(exist_ok=True)
+        run("tar", "-C", made, "-cf", BASE.with_suffix(".part"), ".")
+        BASE.with_suffix(".part").rename(BASE)
+        shutil.rmtree(made)
+    directory.mkdir()
+    run("tar", "-C", directory, "-xf", BASE)
+    policy = directory / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    yield Debian(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Build the package of the working tree as another version: `package("0.1.1")`. lintian finds no error in it."""
+
+    @cache
+    def build(version: str) -> Path:
+        source = tmp_path_factory.mktemp(version) / "source"
+        skip = shutil.ignore_patterns("__pycache__", "compiled")
+        for name in ("bridge", "deploy", "mappings"):
+            shutil.copytree(ROOT / name, source / name, ignore=skip)
+        for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):
+            shutil.copy(ROOT / name, source)
+        for file, begin in (("pyproject.toml", "version = "), ("bridge/__init__.py", "__version__ = ")):
+            text, count = re.subn(f'^{begin}".*"$', f'{begin}"{version}"', (source / file).read_text(), flags=re.M)
+            assert count == 1
+            (source / file).write_text(text)
+        run("make", "deb", cwd=source)
+        (made,) = (source / "build").glob(f"mqbridge_{version}_*.deb")
+        return made
+
+    return build
+
+
+def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
+    """An edited configuration and the data outlive all but the purge."""
+    debian.install(package("0.0.1"))
+    assert debian.run("mqbridge", "--version").startswith("mqbridge 0.0.1 ")
+    assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
+    assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
+    assert debian.exists("/etc/systemd/system/multi-user.target.wants/mqbridge.service")
+    debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
+    assert debian.run("bash", "-c", COMPLETE).strip() == "install-service"
+    # Nor has root written any bytecode: that of the package is in use.
+    assert debian.run("find", "/usr/lib/mqbridge", "-type", "f", "-newer", "/mqbridge_0.0.1.deb") == ""
+    # What an administrator adds of Python is found.
+    (debian.directory / "usr/local/lib/mqbridge").mkdir()
+    (debian.directory / "usr/local/lib/mqbridge/plant.py").write_text("print('found')")
+    assert debian.run("/usr/lib/mqbridge/bin/python3", "-c", "import plant") == "found\n"
+    refused = subprocess.run(
+        debian.command("mqbridge", "install-service"), capture_output=True, text=True, timeout=LONG
+    )
+    assert refused.returncode == 1
+    assert "a package has installed the service already (/usr/lib/systemd/system/mqbridge.service)" in refused.stderr
+
+    with debian.service(PACKAGED) as bridge:
+        publish(port_of(bridge), "plant/state", "running", "-r", qos=1)
+        assert bridge.terminate() == 0
+    assert debian.owner("/var/lib/mqbridge/queuemanager.db").endswith(" mqbridge:mqbridge")
+
+    configuration = debian.directory / "etc/mqbridge/bridge.yaml"
+    edited = f"{configuration.read_text()}\nlog: {{level: debug}}\n"
+    configuration.write_text(edited)
+    debian.install(package("0.0.2"))
+    assert debian.run("mqbridge", "--version").startswith("mqbridge 0.0.2 ")
+    assert configuration.read_text() == edited
+    with debian.service(PACKAGED) as bridge, Subscriber(port_of(bridge), "plant/#", qos=1) as subscriber:
+        assert subscriber.message() == {"topic": "plant/state", "payload": "running", "qos": 1, "retain": 1}
+        assert bridge.terminate() == 0
+
+    debian.run("apt-get", "remove", "--yes", "mqbridge")
+    assert [path for path in ("/usr/bin/mqbridge", "/usr/lib/mqbridge") if debian.exists(path)] == []
+    assert configuration.read_text() == edited
+    assert debian.exists("/var/lib/mqbridge/queuemanager.db")
+
+    debian.run("apt-get", "purge", "--yes", "mqbridge")
+    shutil.rmtree(debian.directory / "usr/local/lib/mqbridge")
+    left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
+    assert left == []
+    # His number is nobody else's: files of his may be in a backup.
+    assert "mqbridge" in (debian.directory / "etc/passwd").read_text()
+
+
+def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]) -> None:
+    """Of an environment in /opt, where pip would have put it: user, directories and units, and a bridge that runs so."""
+    debian.install(package("0.0.1"))
+    debian.run("cp", "-a", "/usr/lib/mqbridge", "/opt/mqbridge")
+    debian.run("sed", "-i", "1s|/usr/lib/|/opt/|", "/opt/mqbridge/bin/mqbridge")
+    debian.run("apt-get", "purge", "--yes", "mqbridge")
+    debian.run("userdel", "mqbridge")
+
+    said = debian.run("/opt/mqbridge/bin/mqbridge", "install-service").splitlines()
+    assert said == [
+        "/etc/systemd/system/mqbridge.service: written",
+        "/etc/systemd/system/mqbridge-pipeline@.service: written",
+        "/etc/sysusers.d/mqbridge.conf: written",
+        "/etc/tmpfiles.d/mqbridge.conf: written",
+        "run: systemd-sysusers /etc/sysusers.d/mqbridge.conf",
+        "run: systemd-tmpfiles --create /etc/tmpfiles.d/mqbridge.conf",
+        "/etc/mqbridge/bridge.yaml: written",
+        "not run, for systemd does not run here: systemctl daemon-reload",
+        "it is not started: systemctl enable --now mqbridge (one that runs: systemctl restart mqbridge)",
+    ]
+    assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
+    assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
+    debian.run("systemd-analyze", "verify", "--man=no", "mqbridge.service", "mqbridge-pipeline@averages.service")
+    with debian.service(INSTALLED) as bridge:
+        publish(port_of(bridge), "plant/state", "running", qos=1)
+        assert bridge.terminate() == 0
+
+    assert debian.run("/opt/mqbridge/bin/mqbridge", "install-service").endswith("nothing had to be changed\n")
+    debian.run("/opt/mqbridge/bin/mqbridge", "install-service", "--remove")
+    assert not debian.exists("/etc/systemd/system/mqbridge.service")
+    assert debian.exists("/var/lib/mqbridge/queuemanager.db") and debian.exists("/etc/mqbridge/bridge.yaml")

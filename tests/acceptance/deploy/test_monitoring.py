@@ -1,0 +1,130 @@
+"""deploy/alerts.yaml and deploy/grafana.json: what Prometheus accepts, of metrics that there are, with words for a person."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.cli.examples import EXAMPLES
+from bridge.service.metrics.catalogue import CATALOGUE
+from tests.helpers.promtool import promtool
+
+HERE = Path(__file__).parent
+DEPLOY = HERE.parents[2] / "deploy"
+ALERTS = DEPLOY / "alerts.yaml"
+RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana.json").read_text())
+PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+#: A metric of ours, or of the process, by its name.
+_NAME = re.compile(r"\b(?:mqbridge|ibmmq|process|python)_[a-z0-9_]+")
+#: What a histogram is made of.
+_PARTS = re.compile(r"_(?:bucket|count|sum)$")
+#: Of prometheus_client, on Linux.
+PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+
+
+def unknown(expression: str) -> set[str]:
+    """The metrics of an expression that are in no scrape."""
+    found = set()
+    for name in _NAME.findall(expression):
+        whole = _PARTS.sub("", name)
+        histogram = whole != name and whole in CATALOGUE and CATALOGUE[whole].kind == "histogram"
+        if not histogram and name not in CATALOGUE and name not in PROCESS:
+            found.add(name)
+    return found
+
+
+def expressions() -> list[str]:
+    """All expressions of the dashboard."""
+    found = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    return found + [one["expr"] for one in DASHBOARD["annotations"]["list"]]
+
+
+def test_prometheus_takes_the_alerts() -> None:
+    """`promtool check rules` accepts them, their templates included."""
+    assert f"{len(RULES)} rules found" in promtool("check", "rules", ALERTS)
+
+
+def test_alerts_fire_when_they_should() -> None:
+    """Each alert fires for what it is about, and not for what is well (alerts_test.yaml)."""
+    promtool("test", "rules", "alerts_test.yaml", cwd=HERE)
+
+
+def test_each_alert_is_tested_both_ways() -> None:
+    """There is a case in which each alert fires, and one in which it does not."""
+    tests = yaml.safe_load((HERE / "alerts_test.yaml").read_text())["tests"]
+    cases = {(one["name"].split()[0], "does not fire" in one["name"]) for one in tests}
+    assert cases == {(rule["alert"], quiet) for rule in RULES for quiet in (False, True)}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+    """Each alert names metrics that there are, how bad it is, what is wrong, and a command by which to begin."""
+    assert not unknown(rule["expr"])
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"].keys() == {"summary", "description", "action"}
+    assert re.search(r"`[^`]+`", rule["annotations"]["action"])
+
+
+def test_commands_in_alerts_are_those_of_the_bridge() -> None:
+    """A command of mqbridge that an alert proposes exists."""
+    for rule in RULES:
+        for line in re.findall(r"`mqbridge ([^`]+)`", rule["annotations"]["action"]):
+            words = line.split()
+            assert words[0] in EXAMPLES or " ".join(words[:2]) in EXAMPLES, line
+
+
+def test_a_wrong_name_would_be_noticed() -> None:
+    """A metric that is in no scrape is found, whatever it is made of."""
+    assert unknown("rate(mqbridge_publications[5m])") == {"mqbridge_publications"}
+    assert unknown("mqbridge_clients_count / ibmmq_queue_dept") == {"mqbridge_clients_count", "ibmmq_queue_dept"}
+    assert unknown("rate(mqbridge_put_seconds_bucket[5m])") == set()
+
+
+def test_metrics_of_the_dashboard_exist() -> None:
+    """Each panel, annotation and variable of the dashboard asks for metrics that are in a scrape."""
+    variables = [one["definition"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    for expression in [*expressions(), *variables]:
+        assert not unknown(expression), expression
+
+
+def test_prometheus_takes_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    """Each expression of the dashboard is one that Prometheus understands."""
+    rules = [
+        {"record": f"panel:{number}", "expr": expression.replace("$__rate_interval", "5m")}
+        for number, expression in enumerate(expressions())
+    ]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", file)
+
+
+def test_panels_do_not_overlap() -> None:
+    """Each panel has a title, words that explain it, an identifier and a place of its own."""
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    taken: set[tuple[int, int]] = set()
+    for panel in PANELS:
+        assert panel["title"] and panel["description"].endswith(".")
+        place = panel["gridPos"]
+        columns = range(place["x"], place["x"] + place["w"])
+        cells = {(x, y) for x in columns for y in range(place["y"], place["y"] + place["h"])}
+        assert max(x for x, _ in cells) < 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_names_are_such_as_prometheus_wants() -> None:
+    """Counters end in _total, nothing else does; what is measured in seconds or bytes says so; each meaning is a sentence."""
+    for metric in CATALOGUE.values():
+        assert metric.name.startswith(("mqbridge_", "ibmmq_"))
+        assert (metric.kind == "counter") == metric.name.endswith("_total"), metric.name
+        assert metric.meaning.endswith("."), metric.name
+        for unit in ("seconds", "bytes"):
+            if f"_{unit}" in metric.name:
+                assert metric.name.removesuffix("_total").endswith(f"_{unit}"), metric.name

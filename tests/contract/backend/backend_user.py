@@ -1,0 +1,184 @@
+"""What the telemetry service is to a backend: it gives units of work, and keeps all that it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+
+from bridge.mq.backend import Backend, Completion, Recovered, UnitOfWork
+from bridge.mq.mqi import MQError
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.telemetry.transmission import PublicationMessage, Transmission
+from tests.contract.backend.backend_places import Place
+from tests.helpers.patience import PATIENCE
+from tests.helpers.subscription_requests import requests
+
+_markers = itertools.count(1)
+
+
+def publication(
+    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", message_id: int = 1, user: str = ""
+) -> PublicationMessage:
+    md = ClientIdentity(client_id, user.encode()).descriptors[qos]
+    return PublicationMessage(md, client_id, topic, payload, qos, message_id if qos else 0)
+
+
+def unit(
+    *publications: PublicationMessage,
+    retain: bool = False,
+    removals: Sequence[Transmission] = (),
+    records: Sequence[StateRecord] = (),
+    ended: Sequence[StateKey] = (),
+    dead_letters: Sequence[int] = (),
+) -> UnitOfWork:
+    """A unit of work; `records` are written, `ended` removed."""
+    made = UnitOfWork([(one, retain) for one in publications], list(removals), frozenset(dead_letters))
+    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
+    return made
+
+
+def received(client_id: str) -> StateKey:
+    return StateKey(Side.RECEIVED, client_id)
+
+
+def sent(client_id: str) -> StateKey:
+    return StateKey(Side.SENT, client_id)
+
+
+class Bridge:
+    """Gives a backend work, and keeps all that it hears."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.transmissions: list[Transmission] = []
+        self.completions: list[Completion] = []
+        self._backend: Backend | None = None
+        self._numbers = itertools.count(1)
+        self._heard = asyncio.Event()
+
+    @property
+    def backend(self) -> Backend:
+        assert self._backend is not None
+        return self._backend
+
+    def topic(self, rest: str) -> str:
+        return f"{self.place.root}/{rest}"
+
+    async def open(self) -> Recovered:
+        """A backend anew, which knows what the one before has left behind."""
+        self._backend = self.place.backend()
+        self._backend.on_completed = self._completed
+        try:
+            recovered = await asyncio.wait_for(self._backend.open(), PATIENCE)
+        except MQError:
+            await self.stop()
+            raise
+        # On a queue manager that others use, there may be those of others.
+        recovered.subscriptions = [one for one in recovered.subscriptions if self.place.root in one.topic_filter]
+        return recovered
+
+    async def start(self) -> None:
+        self.backend.start(self._consume)
+        await asyncio.wait_for(self.backend.caught_up(), PATIENCE)
+
+    async def begin(self) -> Recovered:
+        """Open and start."""
+        recovered = await self.open()
+        await self.start()
+        return recovered
+
+    async def stop(self) -> None:
+        if self._backend is not None:
+            backend, self._backend = self._backend, None
+            await asyncio.wait_for(backend.stop(), PATIENCE)
+
+    async def restart(self, *, start: bool = True) -> Recovered:
+        await self.stop()
+        await self.place.restart()
+        self.transmissions.clear()
+        return await (self.begin() if start else self.open())
+
+    def _consume(self, batch: Sequence[Transmission]) -> None:
+        self.transmissions += batch
+        self._heard.set()
+
+    def _completed(self, completions: Sequence[Completion]) -> None:
+        self.completions += completions
+        self._heard.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Return when a condition holds, which is looked at with each thing heard."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._heard.clear()
+                await self._heard.wait()
+
+    def submit(self, *units: UnitOfWork) -> None:
+        for one in units:
+            one.number = next(self._numbers)
+            self.backend.submit(one)
+
+    async def run(self, *units: UnitOfWork) -> list[Completion]:
+        """Give units of work, all at once; the completion of each."""
+        self.submit(*units)
+        return await self.ended(*units)
+
+    async def ended(self, *units: UnitOfWork) -> list[Completion]:
+        def found() -> dict[int, Completion]:
+            return {one.number: one for one in self.completions}
+
+        await self.until(lambda: found().keys() >= {one.number for one in units})
+        return [found()[one.number] for one in units]
+
+    async def taken(self, *units: UnitOfWork) -> None:
+        """Run units of work of which nothing is refused."""
+        for completion in await self.run(*units):
+            assert (completion.failure, dict(completion.refusals), dict(completion.diverted)) == (0, {}, {})
+
+    async def subscribe(
+        self, client_id: str, *filters: tuple[str, int], durable: bool = True, user: str = ""
+    ) -> list[int]:
+        if durable:
+            self.place.at_end += [f"DELETE SUB('{client_id}:{topic_filter}')" for topic_filter, _ in filters]
+        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user=user)
+        return await asyncio.wait_for(asked, PATIENCE)
+
+    async def subscribed(self, client_id: str, *filters: str, qos: int = 1, durable: bool = True) -> None:
+        """Make subscriptions; none is refused."""
+        reasons = await self.subscribe(client_id, *((one, qos) for one in filters), durable=durable)
+        assert reasons == [0] * len(filters)
+
+    async def unsubscribe(self, client_id: str, *filters: str, ended: bool = False) -> None:
+        await asyncio.wait_for(self.backend.unsubscribe(client_id, filters, ended=ended), PATIENCE)
+
+    async def retain(self, *publications: PublicationMessage) -> None:
+        self.place.at_end += [f"CLEAR TOPICSTR('{one.topic}') CLRTYPE(RETAINED)" for one in publications]
+        await self.taken(unit(*publications, retain=True))
+
+    async def flush(self) -> None:
+        await asyncio.wait_for(self.backend.flush(), PATIENCE)
+
+    async def arrived(self, number: int) -> list[Transmission]:
+        """All messages handed over so far, this many at least."""
+        await self.until(lambda: len(self.transmissions) >= number)
+        return self.transmissions
+
+    async def settled(self) -> list[Transmission]:
+        """All messages handed over, when all that lies on the transmission queue now is among them."""
+        name = f"marker{next(_markers)}"
+        await self.place.put("marker", b"", manager=name)
+        await self.until(lambda: any(one.client_id == name for one in self.transmissions))
+        markers = [one for one in self.transmissions if one.client_id == name]
+        self.transmissions = [one for one in self.transmissions if one.client_id != name]
+        await self.taken(unit(removals=markers))
+        return self.transmissions
+
+    async def payloads(self) -> list[bytes]:
+        return [payload(one) for one in await self.settled()]
+
+
+def payload(transmission: Transmission) -> bytes:
+    message = transmission.message
+    return message.payload if isinstance(message, PublicationMessage) else message.data

@@ -1,0 +1,151 @@
+"""What every backend does with the records of sessions on SYSTEM.MQTT.PERSISTENT.STATE."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from bridge.config.queue_manager import STATE_QUEUE
+from bridge.mq.backend import Recovered
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqdlh
+from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE, Embedded
+from tests.contract.backend.backend_user import Bridge, publication, received, sent, unit
+
+#: With two publishers, each is another one's.
+ONE, OTHER = "dev", "other"
+
+
+def contents(recovered: Recovered) -> dict[tuple[str, str], list[int]]:
+    """What the records say, by side and client."""
+    return {
+        (one.key.side.value, one.clientIdentifier): one.received if isinstance(one, ReceivedRecord) else one.sent
+        for one in recovered.records
+    }
+
+
+async def test_the_latest_record_wins_and_none_removes(bridge: Bridge) -> None:
+    await bridge.taken(
+        unit(records=[ReceivedRecord("a", [1]), ReceivedRecord("b", [1])]),
+        unit(records=[ReceivedRecord("a", [2]), SentRecord("a", sent=[7])]),
+        unit(records=[ReceivedRecord("a", [3])], ended=[received("b"), received("c")]),
+    )
+    assert contents(await bridge.restart()) == {("received", "a"): [3], ("sent", "a"): [7]}
+    await bridge.taken(unit(records=[ReceivedRecord("a", [4])]), unit(ended=[received("a")]))
+    assert contents(await bridge.restart()) == {("sent", "a"): [7]}
+    await bridge.taken(unit(ended=[sent("a")]))
+    assert contents(await bridge.restart()) == {}
+
+
+async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
+    seen: list[dict[str, int]] = []
+    for number in range(3):
+        records: list[StateRecord] = [ReceivedRecord(ONE, [number]), SentRecord(ONE, sent=[number])]
+        await bridge.taken(unit(records=records), unit(records=[ReceivedRecord(ONE, [10 + number])]))
+        recovered = await bridge.restart()
+        seen.append({one.key.side.value: one.sequence for one in recovered.records})
+    assert seen[0].keys() == {"received", "sent"}
+    for before, after in itertools.pairwise(seen):
+        assert all(after[side] > before[side] for side in before)
+
+
+async def test_records_of_two_sessions_in_one_unit(bridge: Bridge) -> None:
+    """Each replaces its own session's one, whichever unit wrote that; also beside publications of one of them."""
+    for number in range(3):
+        await bridge.taken(unit(records=[ReceivedRecord(OTHER, [number])]))
+    await bridge.taken(unit(records=[ReceivedRecord(ONE, [7]), ReceivedRecord(OTHER, [7]), SentRecord(ONE, sent=[7])]))
+    both = {("received", ONE): [7], ("received", OTHER): [7], ("sent", ONE): [7]}
+    assert contents(await bridge.restart()) == both
+    for client_id, message_id in ((ONE, 8), (OTHER, 9)):
+        await bridge.taken(
+            unit(
+                publication(bridge.topic("a"), qos=2, message_id=message_id, client_id=client_id),
+                records=[ReceivedRecord(ONE, [message_id]), ReceivedRecord(OTHER, [message_id])],
+            )
+        )
+        assert contents(await bridge.restart()) == {
+            ("received", ONE): [message_id],
+            ("received", OTHER): [message_id],
+            ("sent", ONE): [7],
+        }
+
+
+async def test_a_session_that_ends_and_begins_again(bridge: Bridge) -> None:
+    await bridge.taken(
+        unit(records=[ReceivedRecord(ONE, [1]), SentRecord(ONE, sent=[1])]),
+        unit(ended=[received(ONE), sent(ONE)]),
+        unit(records=[ReceivedRecord(ONE, [2])]),
+    )
+    assert contents(await bridge.restart()) == {("received", ONE): [2]}
+
+
+# What cannot be read -------------------------------------------------------------------------------------------------
+
+
+async def refused(bridge: Bridge) -> str:
+    """The words of the error that ends a start."""
+    with pytest.raises(MQError) as end:
+        await bridge.open()
+    assert end.value.reason == cmqc.MQRC_FORMAT_ERROR
+    words = str(end.value)
+    assert STATE_QUEUE in words and "MQXR uses a queue of that name" in words
+    return words
+
+
+def take(connection: Connection, msg_id: bytes) -> None:
+    """Take a message off the queue of records."""
+    connection.get(connection.open(MQOD(ObjectName=STATE_QUEUE), cmqc.MQOO_INPUT_SHARED), GetOptions(MsgId=msg_id))
+
+
+async def test_a_message_of_somebody_else(stopped: Bridge) -> None:
+    """It ends the start in words while it is on the queue; that of the embedded queue manager only the start can empty."""
+    place = stopped.place
+    await stopped.begin()
+    await stopped.taken(unit(records=[ReceivedRecord("a", [1])]))
+    await stopped.stop()
+    put = await place.put(STATE_QUEUE, b"MQXR", Persistence=cmqc.MQPER_PERSISTENT)
+    if isinstance(place, Embedded):
+        for _ in range(2):
+            assert contents(await stopped.restart()) == {("received", "a"): [1]}
+            await stopped.flush()
+            assert (await place.depth(STATE_QUEUE), await place.depth(DEAD_LETTER_QUEUE)) == (1, 1)
+        letter = await place.take(DEAD_LETTER_QUEUE)
+        header = decode_mqdlh(letter.data)
+        assert (letter.md.Format, letter.md.MsgId) == (cmqc.MQFMT_DEAD_LETTER_HEADER, put.MsgId)
+        assert (header.Reason, header.DestQName.decode()) == (cmqc.MQRC_FORMAT_ERROR, STATE_QUEUE)
+        assert letter.data.endswith(b"MQXR")
+        return
+    for _ in range(2):
+        await refused(stopped)
+    await place.application(lambda connection: take(connection, put.MsgId))
+    assert contents(await stopped.begin()) == {("received", "a"): [1]}
+
+
+async def test_a_record_of_a_newer_bridge_ends_the_start_in_words(stopped: Bridge) -> None:
+    newer = b'{"side":"received","clientIdentifier":"a","version":4}'
+    await stopped.place.write_records((received("a"), newer))
+    assert "version 4" in await refused(stopped)
+
+
+async def test_a_record_that_is_none_ends_the_start_in_words(stopped: Bridge) -> None:
+    await stopped.place.write_records((sent("a"), b"rubbish"))
+    assert "it holds no record of a session" in await refused(stopped)
+
+
+async def test_records_of_version_1_are_read_and_replaced(stopped: Bridge) -> None:
+    place = stopped.place
+    await place.write_records(
+        (received("a"), place.as_version_1(received("a"), 5, b'{"clientIdentifier":"a","received":[5]}')),
+        (sent("a"), place.as_version_1(sent("a"), 6, b'{"clientIdentifier":"a","sent":[6],"connected":true}')),
+    )
+    recovered = await stopped.begin()
+    assert contents(recovered) == {("received", "a"): [5], ("sent", "a"): [6]}
+    assert [one.connected for one in recovered.records if isinstance(one, SentRecord)] == [True]
+    before = {one.key: one.sequence for one in recovered.records}
+    await stopped.taken(unit(records=[ReceivedRecord("a", [7]), SentRecord("a", sent=[8])]))
+    after = await stopped.restart()
+    assert contents(after) == {("received", "a"): [7], ("sent", "a"): [8]}
+    assert {one.key: one.sequence for one in after.records} == {key: number + 1 for key, number in before.items()}

@@ -1,0 +1,201 @@
+"""What every backend does with units of work: `Backend.submit`, `flush`, `stop`, and the completions."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.telemetry.record import ReceivedRecord, SentRecord
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqdlh
+from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
+from tests.contract.backend.backend_user import Bridge, payload, publication, received, sent, unit
+from tests.helpers.subscription_requests import requests
+
+TOO_LONG = "x" * 10_241
+
+
+async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"), qos=2)
+    await bridge.taken(unit(publication(bridge.topic("a"), b"first")))
+    (first,) = await bridge.arrived(1)
+    records = [ReceivedRecord("c1", [1]), SentRecord("c1", sent=[first.msg_number])]
+    await bridge.taken(unit(publication(bridge.topic("a"), b"second"), removals=[first], records=records))
+    recovered = await bridge.restart()
+    assert sorted((one.key, one.sequence) for one in recovered.records) == [(received("c1"), 1), (sent("c1"), 1)]
+    assert await bridge.payloads() == [b"second"]
+
+
+async def test_a_unit_without_anything_ends(bridge: Bridge) -> None:
+    await bridge.taken(unit(), unit())
+
+
+async def test_completions_come_once_each_with_their_numbers(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"))
+    units = [
+        unit(publication(bridge.topic("a"), client_id=client_id, qos=number % 3, message_id=number + 1))
+        for number in range(20)
+        for client_id in ("dev", "other")
+    ]
+    await bridge.run(*units)
+    await bridge.flush()
+    assert sorted(one.number for one in bridge.completions) == [one.number for one in units]
+
+
+async def test_what_one_client_publishes_takes_effect_and_is_completed_in_order(bridge: Bridge) -> None:
+    """With every QoS, with and without records, and for a session that ends and begins again."""
+    await bridge.subscribed("c1", bridge.topic("#"), qos=2)
+    units = [
+        unit(
+            publication(bridge.topic("a"), b"%d" % number, qos=number % 3, message_id=number + 1),
+            records=[ReceivedRecord("dev", [number])] if number % 4 == 1 else [],
+            ended=[received("dev")] if number % 4 == 2 else [],
+        )
+        for number in range(30)
+    ]
+    await bridge.taken(*units)
+    assert [one.number for one in bridge.completions] == [one.number for one in units]
+    assert await bridge.payloads() == [b"%d" % number for number in range(30)]
+
+
+async def test_removals_are_completed_in_order_and_once_more_is_no_error(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"))
+    await bridge.taken(unit(*(publication(bridge.topic("a"), b"%d" % number) for number in range(5))))
+    there = list(await bridge.arrived(5))
+    units = [unit(removals=there[1:2]), unit(removals=there[2:4]), unit(removals=there[1:4])]
+    bridge.completions.clear()
+    await bridge.taken(*units)
+    assert [one.number for one in bridge.completions] == [one.number for one in units]
+    assert await bridge.place.depth(TRANSMISSION_QUEUE) == 2
+    await bridge.restart()
+    assert await bridge.payloads() == [b"0", b"4"]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_refusals_name_the_publication_and_the_reason(bridge: Bridge, number: int) -> None:
+    """And cost neither the others of their unit nor those of others; the record does not say that they were received."""
+    await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
+    await bridge.subscribed("c1", bridge.topic("#"), qos=2)
+    mixed = [
+        unit(
+            publication(bridge.topic("open"), b"first", qos=2, message_id=1, client_id=client_id),
+            publication(bridge.topic("shut"), qos=2, message_id=2, client_id=client_id),
+            publication(TOO_LONG, qos=2, message_id=3, client_id=client_id),
+            publication(bridge.topic("open"), b"last", qos=2, message_id=4, client_id=client_id),
+            records=[ReceivedRecord(client_id, [1, 2, 3, 4, 5])],
+        )
+        for client_id in ("dev", "other", "third")[:number]
+    ]
+    for completion in await bridge.run(*mixed):
+        assert completion.failure == cmqc.MQRC_NONE
+        assert completion.refusals == {1: cmqc.MQRC_PUT_INHIBITED, 2: cmqc.MQRC_TOPIC_STRING_ERROR}
+        assert completion.diverted == {}
+    payloads = await bridge.payloads()
+    assert (payloads.count(b"first"), payloads.count(b"last"), len(payloads)) == (number, number, 2 * number)
+    recovered = await bridge.restart(start=False)
+    assert [one.received for one in recovered.records if isinstance(one, ReceivedRecord)] == [[1, 4, 5]] * number
+
+
+async def test_publications_with_qos_1_are_no_business_of_records(bridge: Bridge) -> None:
+    """The message id of one that is refused may be that of a QoS 2 publication that was received long ago."""
+    await bridge.run(unit(publication(TOO_LONG, qos=1, message_id=7), records=[ReceivedRecord("dev", [7])]))
+    (record,) = (await bridge.restart(start=False)).records
+    assert isinstance(record, ReceivedRecord) and record.received == [7]
+
+
+async def test_a_refusal_is_no_business_of_another_sessions_record(bridge: Bridge) -> None:
+    refused = unit(
+        publication(TOO_LONG, qos=2, message_id=7), records=[ReceivedRecord("dev", [7]), ReceivedRecord("other", [7])]
+    )
+    await bridge.run(refused)
+    recovered = await bridge.restart(start=False)
+    assert {one.clientIdentifier: one.received for one in recovered.records if isinstance(one, ReceivedRecord)} == {
+        "dev": [],
+        "other": [7],
+    }
+
+
+async def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked_for(bridge: Bridge) -> None:
+    await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
+    await bridge.subscribed("c1", bridge.topic("#"))
+    mixed = unit(
+        publication(bridge.topic("shut"), b"letter", qos=2, message_id=1),
+        publication(TOO_LONG, qos=2, message_id=2),
+        publication(bridge.topic("open"), b"open", qos=2, message_id=3),
+        records=[ReceivedRecord("dev", [1, 2, 3])],
+        dead_letters=[cmqc.MQRC_PUT_INHIBITED],
+    )
+    (completion,) = await bridge.run(mixed)
+    assert completion.failure == cmqc.MQRC_NONE
+    assert completion.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
+    assert completion.refusals == {1: cmqc.MQRC_TOPIC_STRING_ERROR}
+    assert await bridge.payloads() == [b"open"]
+    got = await bridge.place.take(DEAD_LETTER_QUEUE)
+    header = decode_mqdlh(got.data)
+    assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, bridge.topic("shut").encode())
+    assert got.data.endswith(b"letter")
+    # What was diverted was received: the client is told so.
+    (record,) = (await bridge.restart(start=False)).records
+    assert isinstance(record, ReceivedRecord) and record.received == [1, 3]
+
+
+async def test_flush_comes_after_all_that_was_given(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"))
+    units = [unit(publication(bridge.topic("a"), client_id=f"c{number}")) for number in range(10)]
+    units.append(unit(records=[SentRecord("dev"), ReceivedRecord("dev")]))
+    bridge.submit(*units)
+    await bridge.flush()
+    assert len(bridge.completions) == len(units)
+    await bridge.flush()
+
+
+async def test_everyone_who_flushes_is_called(bridge: Bridge) -> None:
+    called: list[str] = []
+    bridge.submit(unit(publication(bridge.topic("a"))))
+    bridge.backend.flush().add_done_callback(lambda _: called.append("first"))
+    bridge.submit(unit(publication(bridge.topic("a"))))
+    bridge.backend.flush().add_done_callback(lambda _: called.append("second"))
+    await bridge.flush()
+    assert called == ["first", "second"]
+    assert len(bridge.completions) == 2
+
+
+async def test_a_flush_waits_for_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
+    subscribing = bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), durable=False, user="")
+    bridge.submit(unit(publication(bridge.topic("a"))))
+    await bridge.flush()
+    assert (subscribing.result(), len(bridge.completions)) == ([0], 1)
+    assert await bridge.payloads() == [b"x"], "a client gets what it publishes behind its SUBSCRIBE"
+
+
+async def test_stop_comes_after_all_that_was_given(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"))
+    units = [unit(publication(bridge.topic("a"), b"%d" % n), records=[SentRecord("dev", sent=[n])]) for n in range(10)]
+    bridge.submit(*units)
+    await bridge.stop()
+    assert [(one.number, one.failure) for one in bridge.completions] == [(one.number, 0) for one in units]
+    (record,) = (await bridge.restart()).records
+    assert isinstance(record, SentRecord) and record.sent == [9]
+    assert await bridge.payloads() == [b"%d" % number for number in range(10)]
+
+
+async def test_stop_comes_after_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
+    topic = bridge.topic("a")
+    bridge.place.at_end.append(f"DELETE SUB('dev:{topic}')")
+    subscribing = bridge.backend.subscribe("dev", requests((topic, 1)), durable=True, user="")
+    bridge.submit(unit(publication(topic)))
+    await bridge.stop()
+    assert (subscribing.result(), [one.failure for one in bridge.completions]) == ([0], [0])
+    await bridge.restart()
+    assert [payload(one) for one in await bridge.settled()] == [b"x"]
+
+
+async def test_after_stop_another_may_have_the_queue(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"))
+    await bridge.stop()
+    heard = len(bridge.transmissions)
+    second = Bridge(bridge.place)
+    await second.begin()
+    await second.taken(unit(publication(bridge.topic("a"))))
+    assert await second.payloads() == [b"x"]
+    assert len(bridge.transmissions) == heard
+    await second.stop()

@@ -1,0 +1,365 @@
+"""The dead-letter queue as an administrator uses it, on every queue manager: looked at, tried again, taken away."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from bridge.mq.dead_letter import HEADER_LENGTH, DeadLetters, OriginContext, Selection, dead_letter, header_of
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.mq.mqi import GetOptions, MQError
+from bridge.telemetry.message import Destination
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2
+from tests.helpers.patience import PATIENCE
+
+BODY = bytes(range(256))
+ALL = Selection()
+
+
+@pytest.fixture
+def letters(mq):
+    """The name of a dead-letter queue of this test, which DEADQ names."""
+    name = mq.queue()
+    mq.alter(DEADQ=name)
+    return name
+
+
+@pytest.fixture
+def dlq(app, letters):
+    return DeadLetterQueue(app.connection)
+
+
+@pytest.fixture
+def send(other, letters):
+    """Put a letter for a destination to the dead-letter queue."""
+
+    def put(queue="", manager="", data=BODY, *, reason=cmqc.MQRC_Q_FULL, put_by="putter", msg_id=bytes(24), **md):
+        described = MQMD(MsgId=msg_id, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, **md)
+        letter = dead_letter(described, data, reason, queue, manager, OriginContext.now(put_by))
+        fields = {name: getattr(letter.md, name) for name in MQMD.__struct_fields__}
+        return other.put(letters, letter.data, **fields)
+
+    return put
+
+
+def published(topic, body=BODY, **mqps):
+    """The data of a publication: an RFH2 with the folders mqtt and mqps, and a body."""
+    folders = (
+        Folder.build("mqtt", {"clientId": "dev", "qos": 1}),
+        Folder.build("mqps", {"Top": topic, **mqps}),
+        Folder.build("usr", {"site": "north"}),
+    )
+    return encode_rfh2(RFH2(CodedCharSetId=1208, folders=folders)) + body
+
+
+PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
+
+
+def test_a_letter_says_in_words_why_it_is_there_and_where_it_was_to_go(dlq, send):
+    send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
+    (letter,) = dlq.browse(ALL)
+    assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
+    assert "MAXDEPTH" in letter.what and "retry" in letter.advice
+    assert (letter.destination, letter.destination_queue_manager, letter.put_by) == ("ORDERS", "FAR", "putter")
+    assert (letter.client_id, letter.topic, letter.qos, letter.retained) == ("dev", "shop/7", 1, True)
+    assert (letter.format, letter.priority, letter.size) == ("MQHRF2", 3, len(published("shop/7", Ret=True)))
+    assert letter.dead_lettered > 0 and len(letter.stamp) == 16
+
+
+@pytest.mark.parametrize("cut", [0, 1, HEADER_LENGTH - 1])
+def test_what_has_no_header_that_can_be_read_is_shown_as_such_and_stays(dlq, other, letters, mq, cut):
+    queue = mq.queue()
+    other.put(letters, b"DLH " + bytes(cut), Format=cmqc.MQFMT_DEAD_LETTER_HEADER if cut else b"")
+    (letter,) = dlq.browse(ALL)
+    assert not letter.has_header and "no MQDLH" in letter.what
+    (retried,) = dlq.retry(ALL)
+    assert "--to" in retried.failure
+    (retried,) = dlq.retry(ALL, to=queue)
+    assert retried.failure == "" and other.all(queue) == [b"DLH " + bytes(cut)]
+
+
+SELECTIONS = [
+    (Selection(), "abcd"),
+    (Selection(reasons=(cmqc.MQRC_Q_FULL,)), "ab"),
+    (Selection(queue="ORDERS"), "a"),
+    (Selection(queue="ORD*"), "ab"),
+    (Selection(client="dev"), "cd"),
+    (Selection(client="dev-2"), "c"),
+    (Selection(topic_filter="shop/+"), "c"),
+    (Selection(topic_filter="#"), "cd"),
+    (Selection(older_than=3600), ""),
+    (Selection(newer_than=3600), "abcd"),
+    (Selection(ids=((b"b" * 24).hex().upper(),)), "b"),
+    (Selection(ids=((b"b" * 24).hex().upper() + "@2000010100000000",)), ""),
+    (Selection(queue="ORD*", ids=((b"c" * 24).hex().upper(),)), ""),
+]
+
+
+@pytest.mark.parametrize(("selection", "chosen"), SELECTIONS)
+def test_a_selection_takes_what_all_of_its_conditions_choose(dlq, send, other, letters, selection, chosen):
+    send("ORDERS", msg_id=b"a" * 24)
+    send("ORDERS.2", msg_id=b"b" * 24)
+    send("Q", "dev-2", published("shop/7"), reason=2082, msg_id=b"c" * 24, **PUBLICATION)
+    send("plant/1/2", "", published("plant/1/2"), reason=2035, msg_id=b"d" * 24, **PUBLICATION)
+    assert "".join(chr(bytes.fromhex(one.id)[0]) for one in dlq.browse(selection)) == chosen
+    assert len(list(dlq.browse(selection, count=1))) == min(1, len(chosen))
+    deleted = "".join(chr(bytes.fromhex(one.id)[0]) for one in dlq.delete(selection))
+    assert deleted == chosen
+    assert len(other.all(letters)) == 4 - len(chosen)
+
+
+def test_a_letter_goes_back_to_its_queue_byte_for_byte_with_its_identity(mq, dlq, send, other, letters):
+    queue = mq.queue()
+    send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
+    (retried,) = dlq.retry(ALL)
+    assert (retried.failure, retried.place) == ("", f"queue {queue}")
+    got = other.take(queue)
+    assert got.data == BODY
+    assert (got.md.Format.rstrip(), got.md.CodedCharSetId, got.md.Encoding) == (b"MYFMT", 1208, cmqc.MQENC_NATIVE)
+    assert (got.md.MsgId, got.md.CorrelId) == (b"m" * 24, b"c" * 24)
+    assert (got.md.Persistence, got.md.Priority, got.md.ReplyToQ.rstrip()) == (1, 3, b"A")
+    assert other.all(letters) == []
+
+
+def test_what_is_refused_again_stays_in_its_place_and_the_next_is_tried(mq, dlq, send, other, letters):
+    full, room = mq.queue("MAXDEPTH(1)"), mq.queue()
+    other.put(full, b"first")
+    for number, queue in enumerate((room, full, room, "NO.SUCH.QUEUE", room)):
+        send(queue, mq.manager, bytes([number]), msg_id=bytes([number + 1]) * 24)
+    assert [one.failure.partition(" ")[0] for one in dlq.retry(ALL)] == [
+        "", "MQRC_Q_FULL", "", "MQRC_UNKNOWN_OBJECT_NAME", "",
+    ]  # fmt: skip
+    assert other.all(room) == [b"\0", b"\2", b"\4"]
+    assert [one.destination for one in dlq.browse(ALL)] == [full, "NO.SUCH.QUEUE"]
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_publication_that_was_refused_is_published_to_its_whole_topic(mq, dlq, send, app, other, root, retain):
+    topic = f"{root}/" + "long/" * 12 + "ä" * 30
+    subscription = other.subscribe(topic)
+    mqps = {"Ret": True} if retain else {}
+    send(topic, "", published(topic, b"payload", **mqps), **PUBLICATION)
+    (retried,) = dlq.retry(ALL)
+    assert (retried.failure, retried.place) == ("", f"topic {topic!r}")
+    got = other.get(subscription[1], GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
+    header = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    assert header.body == b"payload"
+    folders = {folder.name: dict(folder.content) for one in header.headers for folder in one.folders}
+    assert (folders["mqtt"]["clientId"], folders["mqps"]["Top"], folders["usr"]["site"]) == ("dev", topic, "north")
+    late = mq.application()
+    _, queue = late.subscribe(topic)
+    assert len(late.drain(queue)) == retain
+    mq.at_end(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
+
+
+def test_what_a_subscription_was_to_get_goes_to_its_queue_alone(mq, dlq, send, other, root):
+    topic = mq.queue()  # a topic and a queue of the same name
+    _, elsewhere = other.subscribe(topic)
+    data = published(topic, Sud="1")
+    send(topic, mq.manager, data, **PUBLICATION)
+    (retried,) = dlq.retry(ALL)
+    assert retried.failure == ""
+    assert other.drain(elsewhere) == []
+    got = other.take(topic, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    assert got.data.endswith(BODY)
+
+
+def test_a_message_that_a_mapping_refused_goes_back_to_its_source(mq, dlq, app, other, letters, root):
+    source, target = mq.queue(), mq.queue("MAXDEPTH(1)")
+    other.put(target, b"full")
+    other.put(source, BODY, Format=b"MYFMT", MsgId=b"m" * 24)
+    taken = MessageConsumer(app.connection, ConsumerSource(mapping="orders", queue=source))
+    (got,) = taken.take(1, 1, 1.0, 0.0)
+    DeadLetters(app.connection, letters, "orders", source).put(got.md, got.data, 2053, "full", Destination(target))
+    app.commit()
+    taken.close()
+    (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source}, timeout=0)
+    assert retried.outcome is Outcome.WAITING and retried.place == f"{target} by mapping orders"
+    again = other.take(source)
+    assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
+
+
+def test_a_publication_that_a_mapping_refused_goes_to_the_subscription_of_the_mapping_only(mq, app, other, letters, root):
+    name = mq.name("M")
+    taken = MessageConsumer(app.connection, ConsumerSource(mapping=name, topic_filter=f"{root}/+"))
+    _, others = other.subscribe(f"{root}/+")
+    other.publish(f"{root}/1", b"payload", MsgId=b"p" * 24)
+    (got,) = taken.take(1, 1, 1.0, 5.0)
+    DeadLetters(app.connection, letters, name, f"{root}/+").put(got.md, got.data, 2330, "no mapping", None)
+    app.commit()
+    assert other.drain(others) == [b"payload"]
+    (retried,) = DeadLetterQueue(mq.connect()).retry(ALL, timeout=0)
+    assert retried.outcome is Outcome.WAITING and retried.place == f"mapping {name}"
+    (again,) = taken.take(1, 1, 1.0, 5.0)
+    assert again.data.endswith(b"payload")
+    assert other.drain(others) == []
+    app.commit()
+    taken.remove()
+
+
+def test_two_that_try_again_at_once_put_each_letter_once(mq, send, other, letters):
+    queue = mq.queue()
+    for number in range(20):
+        send(queue, mq.manager, bytes([number]))
+    first, second = (DeadLetterQueue(mq.connect()).retry(ALL) for _ in range(2))
+    done = [False, False]
+    while not all(done):
+        for index, one in enumerate((first, second)):
+            done[index] = next(one, None) is None
+    assert sorted(other.all(queue)) == [bytes([number]) for number in range(20)]
+    assert other.all(letters) == []
+
+
+def test_what_is_not_committed_is_there_as_before(mq, send, dlq, other, letters):
+    """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
+    queue = mq.queue()
+    send(queue, mq.manager)
+    connection = mq.connect()
+    for _ in DeadLetterQueue(connection).take(ALL):
+        assert other.all(letters) == []
+    connection.backout()
+    assert len(list(dlq.browse(ALL))) == 1
+
+
+def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(mq, dlq, send, other):
+    queue = mq.queue()
+    embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
+    header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
+    send("", "", encode_mqxqh(header) + BODY, Format=cmqc.MQFMT_XMIT_Q_HEADER)
+    (retried,) = dlq.retry(ALL)
+    assert retried.failure == ""
+    got = other.take(queue)
+    assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
+
+
+def test_a_copy_that_the_queue_of_a_subscription_did_not_take_goes_to_that_queue_alone(mq, app, other, letters, root):
+    """USEDLQ(YES), and a full queue; the other subscription has had its copy."""
+    mq.topic_object(root, "USEDLQ(YES)")
+    full = mq.queue("MAXDEPTH(1)")
+    other.put(full, b"first")
+    handle = other.open_queue(full)
+    other.subscribe(f"{root}/a", handle=handle)
+    _, elsewhere = other.subscribe(f"{root}/a")
+    app.publish(f"{root}/a", BODY, Format=b"MYFMT")
+    assert other.drain(elsewhere) == [BODY]
+    assert other.all(full) == [b"first"]
+    (retried,) = DeadLetterQueue(app.connection).retry(ALL)
+    assert (retried.failure, retried.place) == ("", f"queue {full}")
+    assert other.drain(elsewhere) == []
+    got = other.take(full, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
+
+
+def test_a_report_that_its_queue_did_not_take_goes_to_that_queue(mq, app, other, letters):
+    queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")
+    app.put(queue, b"asked", ReplyToQ=answers.encode(), Report=cmqc.MQRO_COA, MsgId=b"m" * 24)
+    mq.command(f"ALTER QLOCAL('{answers}') PUT(ENABLED)")
+    (retried,) = DeadLetterQueue(app.connection).retry(ALL)
+    assert retried.failure == ""
+    report = other.take(answers)
+    assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, b"m" * 24)
+
+
+def test_the_context_of_a_message_is_kept(mq, dlq, other, letters):
+    queue = mq.queue()
+    other.put(queue, b"x")
+    before = other.take(queue).md
+    header = dead_letter(before, b"x", 2053, queue, mq.manager, OriginContext.of(before))
+    fields = {name: getattr(header.md, name) for name in MQMD.__struct_fields__}
+    other.put(letters, header.data, **fields)  # with a context of its own, as the bridge puts it
+    (retried,) = dlq.retry(ALL)
+    assert retried.failure == ""
+    after = other.take(queue).md
+    kept = ("PutApplName", "PutApplType", "UserIdentifier", "MsgId")
+    assert [getattr(after, one) for one in kept] == [getattr(before, one) for one in kept]
+
+
+def test_a_connection_without_the_authority_for_context_puts_without_it(mq, dlq, send, other, monkeypatch):
+    queue = mq.queue()
+    put1 = dlq._connection.put1
+
+    def unauthorized(od, message, options, properties=()):
+        if options.Options & cmqc.MQPMO_SET_ALL_CONTEXT:
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "SETALL")
+        return put1(od, message, options, properties)
+
+    monkeypatch.setattr(dlq._connection, "put1", unauthorized)
+    send(queue, mq.manager, msg_id=b"m" * 24)
+    (retried,) = dlq.retry(ALL)
+    assert retried.failure == "" and other.take(queue).md.MsgId == b"m" * 24
+
+
+@pytest.fixture
+def mapping(mq, other, letters):
+    """The source queue of a mapping "orders" that dead-letters its messages, and a function that does so until `ended`."""
+    source = mq.queue()
+
+    def reject(ended):
+        connection = mq.connect()
+        consumer = MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source))
+        dead_letters = DeadLetters(connection, letters, "orders", source)
+        while not ended.is_set():
+            for got in consumer.take(1, 1, 0.1, 0.1):
+                dead_letters.put(got.md, got.data, 2053, "full", Destination("TARGET"))
+            connection.commit()
+        consumer.close()
+
+    return source, reject
+
+
+def test_a_retried_message_that_its_mapping_rejects_again_is_reported_as_returned(mq, dlq, send, other, letters, mapping):
+    source, reject = mapping
+    send("TARGET", put_by="orders", msg_id=b"m" * 24)
+    ended = threading.Event()
+    thread = threading.Thread(target=reject, args=(ended,))
+    thread.start()
+    try:
+        (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
+    finally:
+        ended.set()
+        thread.join()
+    assert retried.outcome is Outcome.RETURNED and "MQRC_Q_FULL" in retried.failure
+    assert retried.place == "TARGET by mapping orders"
+    assert len(other.all(letters)) == 1
+
+
+def test_a_returned_message_keeps_the_time_at_which_it_was_dead_lettered_first(dlq, letters, other, mapping):
+    source, reject = mapping
+    old = OriginContext(cmqc.MQAT_UNIX, b"orders", b"20200102", b"03040506")
+    md = MQMD(MsgId=b"m" * 24, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, PutDate=b"20200101", PutTime=b"00000000")
+    letter = dead_letter(md, BODY, 2053, "TARGET", "", old)
+    other.put(letters, letter.data, **{name: getattr(letter.md, name) for name in MQMD.__struct_fields__})
+    (first,) = dlq.read(ALL)
+    ended = threading.Event()
+    thread = threading.Thread(target=reject, args=(ended,))
+    thread.start()
+    try:
+        (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
+    finally:
+        ended.set()
+        thread.join()
+    (again,) = dlq.read(ALL)
+    assert retried.outcome is Outcome.RETURNED
+    assert header_of(*again[1:]).PutDate == header_of(*first[1:]).PutDate == b"20200102"
+    assert again[2][HEADER_LENGTH:] == BODY
+
+
+def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(mq, dlq, send, other):
+    source = mq.queue()
+    send("TARGET", put_by="orders", msg_id=b"m" * 24)
+    retrying = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
+
+    def take():
+        connection = mq.connect()
+        MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source)).take(1, 1, 1.0, PATIENCE)
+        connection.commit()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    (retried,) = retrying
+    thread.join()
+    assert retried.outcome is Outcome.DELIVERED

@@ -1,0 +1,147 @@
+"""Each way in which the bridge dead-letters a message, and the way back: it comes to where it was bound, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.mq.dead_letter import Selection
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried
+from bridge.mq.mqi import Connection
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import Message, Unmappable
+from bridge.telemetry.transmission import PublicationMessage, Transmission
+from bridge.wire import cmqc
+from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE
+from tests.contract.backend.backend_user import Bridge, publication, unit
+from tests.helpers.patience import until
+
+
+def retry(connection: Connection) -> list[Retried]:
+    return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).retry(Selection(), timeout=0))
+
+
+async def retried(bridge: Bridge) -> Sequence[Retried]:
+    """Try all letters again; none is refused."""
+    found = await bridge.place.application(retry)
+    assert {one.outcome for one in found} <= {Outcome.DELIVERED, Outcome.WAITING}
+    assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
+    return found
+
+
+def told(found: Transmission) -> tuple[Any, ...]:
+    """What a client is told by a message, and whom it is for, whichever way the queue manager holds it."""
+    message = found.message
+    if isinstance(message, PublicationMessage):
+        message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
+    whose = (found.client_id, found.remote_queue, found.persistent)
+    try:
+        said = Headers(message, discard_others=True)
+    except Unmappable:
+        return *whose, message.md.Format, message.data
+    mqps = (said.topic or found.topic, said.user_data or found.user_data, said.retained or found.retained)
+    return *whose, *mqps, dict(said.folder("mqtt")), dict(said.folder("usr")), said.format, said.body
+
+
+REASONS = [
+    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,  # no session is there for it
+    cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,  # waiting_bytes
+    cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL,  # Maximum Packet Size
+    cmqc.MQRC_RFH_FORMAT_ERROR,
+]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_publication_for_a_client_comes_to_the_client_again(bridge: Bridge, reason: int, qos: int) -> None:
+    await bridge.subscribed("c1", bridge.topic("#"), qos=qos)
+    topic = bridge.topic("a/" * 30 + "ä")
+    properties = PublishProperties(content_type="text/plain", user_property=(("site", "north"), ("site", "south")))
+    sent = msgspec.structs.replace(publication(topic, bytes(range(256)), qos=qos, client_id="p"), properties=properties)
+    await bridge.taken(unit(sent))
+    (before,) = await bridge.arrived(1)
+    expected = told(before)
+    bridge.transmissions.clear()
+    bridge.backend.dead_letter(before, reason)
+    await bridge.flush()
+    await bridge.place.application(_until_there)
+    await retried(bridge)
+    (again,) = await bridge.arrived(1)
+    assert told(again) == expected
+
+
+async def test_a_retained_publication_comes_to_its_subscriber_as_one(bridge: Bridge) -> None:
+    await bridge.retain(publication(bridge.topic("a"), b"kept"))
+    await bridge.subscribed("c1", bridge.topic("a"))
+    (before,) = await bridge.arrived(1)
+    assert before.retained
+    expected = told(before)
+    bridge.transmissions.clear()
+    bridge.backend.dead_letter(before, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE)
+    await bridge.place.application(_until_there)
+    await retried(bridge)
+    (again,) = await bridge.arrived(1)
+    assert told(again) == expected
+
+
+DIRECT = [
+    {"data": b"direct", "Format": b"MQSTR", "Persistence": 1},
+    {"data": bytes(range(256)), "Format": b"", "Persistence": 0, "CorrelId": b"c" * 24},
+    {"data": b"RFH \0broken", "Format": cmqc.MQFMT_RF_HEADER_2},  # an RFH2 that cannot be read
+]
+
+
+@pytest.mark.parametrize("sent", DIRECT)
+async def test_a_message_straight_to_a_client_comes_to_the_client_again(bridge: Bridge, sent: dict[str, Any]) -> None:
+    await bridge.place.put("alarms/7", manager="c1", **sent)
+    (before,) = await bridge.arrived(1)
+    expected = told(before)
+    bridge.transmissions.clear()
+    bridge.backend.dead_letter(before, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    await bridge.place.application(_until_there)
+    await retried(bridge)
+    (again,) = await bridge.arrived(1)
+    assert told(again) == expected
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("levels", [1, 40])
+async def test_a_publication_that_was_refused_is_published(bridge: Bridge, retain: bool, levels: int) -> None:
+    topic = bridge.topic("/".join(["shut"] * levels))
+    name = await bridge.place.topic_object(topic, "PUB(DISABLED)")
+    await bridge.subscribed("c1", topic)
+    refused = unit(publication(topic, b"letter", qos=2), retain=retain, dead_letters=[cmqc.MQRC_PUT_INHIBITED])
+    (completion,) = await bridge.run(refused)
+    assert completion.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
+    (still,) = await bridge.place.application(retry)
+    assert "MQRC_PUT_INHIBITED" in still.failure
+    await bridge.place.command(f"ALTER TOPIC('{name}') PUB(ENABLED)")
+    if retain:
+        bridge.place.at_end.append(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
+    (done,) = await retried(bridge)
+    assert done.place == f"topic {topic!r}"
+    (found,) = await bridge.arrived(1)
+    assert (found.client_id, found.topic, told(found)[-1]) == ("c1", topic, b"letter")
+    bridge.transmissions.clear()
+    await bridge.subscribed("late", topic)
+    assert [told(one)[-1] for one in await bridge.settled()] == ([b"letter"] if retain else [])
+
+
+async def test_an_answer_that_its_queue_did_not_take_goes_to_that_queue(bridge: Bridge) -> None:
+    await bridge.place.command("DEFINE QLOCAL(ANSWERS) REPLACE PUT(DISABLED)")
+    bridge.place.at_end.append("DELETE QLOCAL(ANSWERS) PURGE")
+    answer = msgspec.structs.replace(publication(bridge.topic("answer"), b"42"), reply_to=("ANSWERS", ""))
+    (completion,) = await bridge.run(unit(answer, dead_letters=[cmqc.MQRC_PUT_INHIBITED]))
+    assert completion.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
+    await bridge.place.command("ALTER QLOCAL(ANSWERS) PUT(ENABLED)")
+    await retried(bridge)
+    assert (await bridge.place.take("ANSWERS")).data.endswith(b"42")
+
+
+def _until_there(connection: Connection) -> None:
+    """Return when a letter is on the dead-letter queue."""
+    until(lambda: list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).browse(Selection())))

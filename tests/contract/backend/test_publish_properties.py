@@ -1,0 +1,124 @@
+"""Properties of MQTT 5 through every backend: from client to client, and from a client to MQ applications that answer it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mapping.message_view import MessageView
+from bridge.mq.mapping_subscription import remove_subscription
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.mq.mqi import Connection, Got
+from bridge.mqtt.packets import Publish, PublishProperties
+from bridge.telemetry.conversion import from_mq, publication_of, publisher_of, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire import cmqc
+from bridge.wire.mq import RFH2, Folder, decode_rfh2, encode_chain
+from tests.contract.backend.backend_user import Bridge, unit
+from tests.helpers.patience import PATIENCE
+
+ALL = PublishProperties(
+    payload_format_indicator=1,
+    content_type="text/plain",
+    response_topic="answers/of the device",
+    correlation_data=b"c-1\0",
+    user_property=(("site-id", "HH"), ("a", "<&>"), ("a", " 2 ")),
+)
+
+
+def published(topic: str, properties: PublishProperties, client_id: str = "dev.1", qos: int = 1) -> PublicationMessage:
+    return to_mq(Publish(topic, b"21.5", qos, False, False, 7, properties), ClientIdentity(client_id, b""))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        ALL,
+        PublishProperties(payload_format_indicator=0, correlation_data=b""),
+        PublishProperties(correlation_data=b"c-1"),
+        PublishProperties(correlation_data=bytes(range(100))),
+        PublishProperties(content_type="", response_topic="answers"),
+    ],
+    ids=["all", "zero and empty", "Correlation Data of a CorrelId", "long Correlation Data", "Content Type"],
+)
+async def test_a_client_gets_what_another_published(bridge: Bridge, properties: PublishProperties) -> None:
+    await bridge.subscribed("c1", bridge.topic("a"))
+    await bridge.taken(unit(published(bridge.topic("a"), properties)))
+    (found,) = await bridge.settled()
+    assert from_mq(found.message, with_properties=True).properties == properties
+    assert publisher_of(found.message) == "dev.1"
+    await bridge.restart()
+    (found,) = await bridge.settled()
+    assert from_mq(found.message, with_properties=True).properties == properties
+
+
+async def test_a_client_gets_none_of_one_without(bridge: Bridge) -> None:
+    await bridge.subscribed("c1", bridge.topic("a"))
+    await bridge.taken(unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b""))))
+    (found,) = await bridge.settled()
+    assert from_mq(found.message, with_properties=True).properties == PublishProperties()
+
+
+async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> None:
+    """Those of a message that it puts, with its own headers; and its body without them."""
+    usr = Folder.build("usr", {"site_x002D_id": "HH", "n": 5})
+    chain = encode_chain((RFH2(folders=(usr,), Format=b"MQSTR", CodedCharSetId=1208),), b"body")
+    await bridge.place.put(
+        "alarms", chain.data, manager="c1", Persistence=1, Format=chain.Format, CodedCharSetId=chain.CodedCharSetId,
+        CorrelId=b"c-1".ljust(24, b"\0"),
+    )  # fmt: skip
+    (found,) = await bridge.settled()
+    publication = from_mq(found.message, topic=found.topic or found.remote_queue, with_properties=True)
+    assert (publication.topic, publication.payload) == ("alarms", b"body")
+    assert publication.properties == PublishProperties(
+        payload_format_indicator=1, correlation_data=b"c-1", user_property=(("site-id", "HH"), ("n", "5"))
+    )
+
+
+async def test_an_application_answers_by_an_ordinary_put(bridge: Bridge) -> None:
+    """To ReplyToQ at ReplyToQMgr: the default transmission queue takes it to the device, with its Response Topic."""
+    topic, queue = bridge.topic("ask"), bridge.topic("ask").replace("/", ".").upper()
+    await bridge.place.command(f"DEFINE QLOCAL('{queue}')", f"DEFINE SUB('{queue}') TOPICSTR('{topic}') DEST('{queue}')")
+    bridge.place.at_end += [f"DELETE SUB('{queue}')", f"DELETE QLOCAL('{queue}')"]
+    asked = PublishProperties(
+        message_expiry_interval=600, response_topic="answers/dev.1", correlation_data=b"c-1", user_property=(("unit", "C"),)
+    )
+    await bridge.taken(unit(published(topic, asked)))
+    request = await bridge.place.take(queue)
+    assert request.md.MsgType == cmqc.MQMT_REQUEST
+    assert 0 < request.md.Expiry <= 6000
+    usr = decode_rfh2(request.data).folder("usr")
+    assert usr is not None and usr.content == {"unit": "C"}
+    await bridge.place.put(
+        request.md.ReplyToQ.decode(), b"4711", manager=request.md.ReplyToQMgr.decode(), MsgType=cmqc.MQMT_REPLY,
+        CorrelId=request.md.CorrelId, Persistence=1, Format=b"MQSTR",
+    )  # fmt: skip
+    (answer,) = await bridge.settled()
+    assert answer.client_id == "dev.1"
+    publication = from_mq(answer.message, topic=answer.topic or answer.remote_queue, with_properties=True)
+    assert (publication.topic, publication.payload, publication.qos) == ("answers/dev.1", b"4711", 2)
+    assert publication.properties == PublishProperties(payload_format_indicator=1, correlation_data=b"c-1")
+
+
+async def test_a_mapping_takes_them_from_a_topic(bridge: Bridge) -> None:
+    topic = bridge.topic("a")
+    source = ConsumerSource(mapping=topic, topic_filter=topic)
+    await bridge.place.application(lambda connection: MessageConsumer(connection, source).close())
+    try:
+        await bridge.taken(unit(published(topic, ALL)))
+
+        def take(connection: Connection) -> Got:
+            (got,) = MessageConsumer(connection, source).take(1, 1 << 30, 60.0, PATIENCE)
+            connection.commit()
+            return got
+
+        got = await bridge.place.application(take)
+    finally:
+        await bridge.place.application(lambda connection: remove_subscription(connection, topic))
+    publication = publication_of(Message(got.md, got.data))
+    assert (publication.topic, publication.payload, publication.client_id) == (topic, b"21.5", "dev.1")
+    assert publication.properties == ALL
+    folders = MessageView(got.md, got.data).json()["rfh2"][0]["folders"]
+    assert folders["usr"] == {"site_x002D_id": "HH", "a": " 2 "}
+    assert folders["mqtt"]["userProperties"] == '[["site-id","HH"],["a","<&>"],["a"," 2 "]]'

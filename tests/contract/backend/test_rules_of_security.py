@@ -1,0 +1,77 @@
+"""Who may connect to a queue manager that is secured as IBM MQ's are by default: CONNAUTH, CHLAUTH, authorities.
+
+Source: IBM MQ documentation, "Resolving CHLAUTH access issues", "Connection authentication: Configuration", "2540
+(MQRC_UNKNOWN_CHANNEL_NAME)".
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.mq.mqi import MQOD
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.secured_queue_manager import ADMINISTRATOR, CHANNEL
+
+NO = cmqc.MQRC_NOT_AUTHORIZED
+
+
+def test_connecting_takes_the_authority_to(secured, refused):
+    with refused(NO):
+        secured.connect()
+    secured.manager.grant("CONNECT")
+    secured.connect()
+
+
+@pytest.mark.parametrize("wrong", [{"password": "guessed"}, {"user": "stranger"}], ids=["password", "user"])
+def test_a_password_that_is_given_must_be_right(secured, refused, wrong):
+    secured.manager.grant("CONNECT")
+    secured.manager.grant("CONNECT", user="stranger")
+    with refused(NO):
+        secured.connect(**wrong)
+
+
+def test_a_user_without_a_password_is_nobody_in_particular(secured, refused):
+    """CHCKCLNT(REQDADM) asks privileged users only. Here, a name that nobody vouches for has no authorities."""
+    secured.manager.grant("CONNECT")
+    with refused(NO):
+        secured.connect(user="", password="")
+
+
+def test_privileged_users_are_blocked_on_every_channel(secured, refused):
+    """Until a rule of the channel says otherwise: BLOCKUSER('*MQADMIN')."""
+    with refused(NO):
+        secured.connect(user=ADMINISTRATOR)
+    secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')")
+    address = "ADDRESSMAP) ADDRESS('127.0.0.1')"
+    secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE({address} USERSRC(MAP) MCAUSER('{ADMINISTRATOR}')")
+    (shown,) = secured.connect(user=ADMINISTRATOR).command("DISPLAY QMGR QMNAME")
+    assert shown.ok
+
+
+def test_nobody_connects_by_a_system_channel(secured, refused):
+    secured.manager.grant("CONNECT")
+    with refused(NO):
+        secured.connect(channel="SYSTEM.DEF.SVRCONN")
+
+
+def test_system_admin_svrconn_is_open(secured, refused):
+    secured.manager.grant("CONNECT")
+    secured.connect(channel="SYSTEM.ADMIN.SVRCONN")
+
+
+def test_a_channel_that_is_not_defined(secured, refused):
+    secured.manager.grant("CONNECT")
+    with refused(cmqc.MQRC_UNKNOWN_CHANNEL_NAME):
+        secured.connect(channel="NOT.DEFINED")
+
+
+def test_what_a_user_does_takes_authorities(secured, refused):
+    secured.manager.grant("CONNECT")
+    secured.manager.command("DEFINE QLOCAL(Q)")
+    connection = secured.connect()
+    with refused(NO):
+        connection.put1(MQOD(ObjectName="Q"), Message(MQMD(), b"x"))
+    secured.manager.grant("PUT", "QUEUE", "Q")
+    connection.put1(MQOD(ObjectName="Q"), Message(MQMD(), b"x"))

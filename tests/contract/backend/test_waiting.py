@@ -1,0 +1,116 @@
+"""MQGET that waits, and what ends the wait (IBM MQ documentation, "MQGET")."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from bridge.mq.mqi import GetOptions
+from bridge.wire import cmqc
+from tests.helpers.patience import PATIENCE
+
+BROWSE_NEXT = cmqc.MQGMO_BROWSE_NEXT
+
+
+def test_an_empty_queue(mq, app, refused):
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.take(mq.queue())
+
+
+def test_a_wait_ends_with_its_interval(mq, app, refused):
+    queue = mq.queue()
+    start = time.monotonic()
+    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
+        app.take(queue, cmqc.MQGMO_WAIT, WaitInterval=50)
+    assert time.monotonic() - start >= 0.045
+
+
+def waiting_get(application, queue, **options):
+    """A get that waits in a thread; (thread, results)."""
+    results = []
+    handle = application.open_queue(queue)
+
+    def get():
+        try:
+            results.append(application.get(handle, GetOptions(Options=cmqc.MQGMO_WAIT, **options)).data)
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=get, daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_a_waiting_get_is_woken_by_a_put(mq, app, other):
+    queue = mq.queue()
+    thread, results = waiting_get(app, queue, WaitInterval=20_000)
+    other.put(queue, b"at last")
+    thread.join(PATIENCE)
+    assert results == [b"at last"]
+
+
+def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(mq, app, other):
+    queue = mq.queue()
+    thread, results = waiting_get(app, queue, WaitInterval=cmqc.MQWI_UNLIMITED)
+    other.put(queue, b"uncommitted", options=cmqc.MQPMO_SYNCPOINT)
+    thread.join(0.05)
+    assert results == []
+    other.commit()
+    thread.join(PATIENCE)
+    assert results == [b"uncommitted"]
+
+
+def test_a_waiting_get_is_woken_by_a_backout(mq, app, other):
+    queue = mq.queue()
+    app.put(queue, b"m")
+    other.take(queue, cmqc.MQGMO_SYNCPOINT)
+    thread, results = waiting_get(app, queue, WaitInterval=20_000)
+    other.backout()
+    thread.join(PATIENCE)
+    assert results == [b"m"]
+
+
+def test_a_get_that_waits_for_one_message_waits_on_when_others_come(mq, app, other):
+    """Woken in vain, it must not miss the next one."""
+    queue = mq.queue()
+    wanted = b"wanted".ljust(24, b"\0")
+    thread, results = waiting_get(app, queue, WaitInterval=20_000, CorrelId=wanted)
+    for number in range(5):
+        other.put(queue, str(number).encode())
+    other.put(queue, b"the one", CorrelId=wanted)
+    thread.join(PATIENCE)
+    assert results == [b"the one"]
+    assert other.all(queue) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_each_message_goes_to_one_of_several_that_wait(mq, other):
+    queue = mq.queue()
+    waiting = [waiting_get(mq.application(), queue, WaitInterval=20_000) for _ in range(4)]
+    for number in range(4):
+        other.put(queue, str(number).encode())
+    for thread, _ in waiting:
+        thread.join(PATIENCE)
+    assert sorted(result for _, results in waiting for result in results) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_browse_waits_too(mq, app, other):
+    queue = mq.queue()
+    results = []
+    handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
+    thread = threading.Thread(
+        target=lambda: results.append(app.browse(handle, BROWSE_NEXT | cmqc.MQGMO_WAIT, WaitInterval=20_000)),
+        daemon=True,
+    )
+    thread.start()
+    other.put(queue, b"seen")
+    thread.join(PATIENCE)
+    assert results == [b"seen"]
+
+
+def test_get_disabled_ends_a_wait(mq, app):
+    """MQRC 2016: "... or MQGET with MQGMO_WAIT, and the queue was inhibited while the call was waiting"."""
+    queue = mq.queue()
+    thread, results = waiting_get(app, queue, WaitInterval=20_000)
+    mq.command(f"ALTER QLOCAL('{queue}') GET(DISABLED)")
+    thread.join(PATIENCE)
+    assert [error.reason for error in results] == [cmqc.MQRC_GET_INHIBITED]

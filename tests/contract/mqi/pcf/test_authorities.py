@@ -1,0 +1,252 @@
+"""Authority records: set, deleted, inquired, and there again after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mq.embedded.authority import Identity, covers
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.mqi import MQOD
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.cmqcfc import (
+    MQCACF_AUTH_PROFILE_NAME,
+    MQCACF_ENTITY_NAME,
+    MQIACF_AUTHORIZATION_LIST,
+    MQIACF_ENTITY_TYPE,
+    MQIACF_OBJECT_TYPE,
+)
+from tests.helpers.pcf_administrator import Administrator
+
+SET, DELETE, INQUIRE = (
+    cmqcfc.MQCMD_SET_AUTH_REC,
+    cmqcfc.MQCMD_DELETE_AUTH_REC,
+    cmqcfc.MQCMD_INQUIRE_AUTH_RECS,
+)
+QUEUE = {MQCACF_AUTH_PROFILE_NAME: "APP.**", MQIACF_OBJECT_TYPE: cmqc.MQOT_Q}
+GROUPS = {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps", "others"]}
+PUT_AND_GET = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_OUTPUT, cmqcfc.MQAUTH_INPUT]}
+
+
+def test_records_come_change_and_go(admin: Administrator) -> None:
+    admin.ask(SET, QUEUE | GROUPS | PUT_AND_GET)
+    admin.ask(
+        SET,
+        QUEUE
+        | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"], cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES: ["alice"]}
+        | {
+            cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_BROWSE],
+            cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT],
+        },
+    )
+    found = {(one[MQIACF_ENTITY_TYPE], one[MQCACF_ENTITY_NAME]): one for one in admin.ask(INQUIRE, {})}
+    assert {key: one[MQIACF_AUTHORIZATION_LIST] for key, one in found.items()} == {
+        (cmqc.MQZAET_PRINCIPAL, "alice"): [cmqcfc.MQAUTH_BROWSE],
+        (cmqc.MQZAET_GROUP, "apps"): [cmqcfc.MQAUTH_BROWSE, cmqcfc.MQAUTH_OUTPUT],
+        (cmqc.MQZAET_GROUP, "others"): [cmqcfc.MQAUTH_INPUT, cmqcfc.MQAUTH_OUTPUT],
+    }
+    assert all(one[MQCACF_AUTH_PROFILE_NAME] == "APP.**" for one in found.values())
+    admin.ask(DELETE, QUEUE | GROUPS)
+    assert [one[MQCACF_ENTITY_NAME] for one in admin.ask(INQUIRE, {})] == ["alice"]
+    admin.ask(cmqcfc.MQCMD_REFRESH_SECURITY, {cmqcfc.MQIACF_SECURITY_TYPE: cmqcfc.MQSECTYPE_AUTHSERV})
+
+
+def test_authorities_by_the_handful(admin: Administrator) -> None:
+    def after(authority: int) -> list[int]:
+        none = {cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_ALL], cmqcfc.MQIACF_AUTH_ADD_AUTHS: [authority]}
+        admin.ask(SET, QUEUE | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"]} | none)
+        (one,) = admin.ask(INQUIRE, {})
+        listed: list[int] = one[MQIACF_AUTHORIZATION_LIST]
+        return listed
+
+    everything, admins, verbs = (
+        set(after(one)) for one in (cmqcfc.MQAUTH_ALL, cmqcfc.MQAUTH_ALL_ADMIN, cmqcfc.MQAUTH_ALL_MQI)
+    )
+    assert everything == admins | verbs and not admins & verbs
+    assert cmqcfc.MQAUTH_DELETE in admins and cmqcfc.MQAUTH_SUBSCRIBE in verbs
+    assert after(cmqcfc.MQAUTH_NONE) == [cmqcfc.MQAUTH_NONE]
+
+
+def test_records_are_kept(tmp_path: Path) -> None:
+    identity = Identity(cmqc.MQOT_TOPIC, "PRICES", cmqc.MQZAET_PRINCIPAL, "bob jones")
+    for _ in range(2):
+        queue_manager = QueueManager("MQB1", tmp_path)
+        records = queue_manager.authority_records
+        if not records.granted:
+            with queue_manager.lock:
+                unit, gone = Unit(), Identity(*identity[:3], "gone")
+                records.put(unit, identity, {1, 2})
+                records.put(unit, gone, {1})
+                queue_manager.recovery_log.submit(unit)
+                unit = Unit()
+                records.remove(unit, gone)
+                queue_manager.recovery_log.submit(unit)
+        queue_manager.close()
+    assert records.granted == {identity: frozenset({1, 2})}
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        ({}, 4),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.IN"}, 2),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.**"}, 2),
+        ({MQCACF_AUTH_PROFILE_NAME: "A*"}, 2),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.IN", cmqcfc.MQIACF_AUTH_OPTIONS: cmqcfc.MQAUTHOPT_NAME_EXPLICIT}, 0),
+        ({MQCACF_AUTH_PROFILE_NAME: "APP.**", cmqcfc.MQIACF_AUTH_OPTIONS: cmqcfc.MQAUTHOPT_NAME_EXPLICIT}, 2),
+        ({MQIACF_OBJECT_TYPE: cmqc.MQOT_TOPIC}, 1),
+        ({MQIACF_OBJECT_TYPE: cmqc.MQOT_Q_MGR}, 1),
+        ({MQIACF_ENTITY_TYPE: cmqc.MQZAET_PRINCIPAL}, 2),
+        ({MQCACF_ENTITY_NAME: "apps", MQIACF_ENTITY_TYPE: cmqc.MQZAET_GROUP}, 1),
+        ({MQCACF_ENTITY_NAME: "apps", MQIACF_ENTITY_TYPE: cmqc.MQZAET_PRINCIPAL}, 0),
+    ],
+)
+def test_which_records_are_inquired(admin: Administrator, given: dict[int, Any], count: int) -> None:
+    alice = {cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES: ["alice"]}
+    admin.ask(SET, QUEUE | GROUPS | PUT_AND_GET)
+    publish = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_PUBLISH]}
+    admin.ask(SET, {MQCACF_AUTH_PROFILE_NAME: "PRICES", MQIACF_OBJECT_TYPE: cmqc.MQOT_TOPIC} | alice | publish)
+    connect = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_CONNECT]}
+    admin.ask(SET, {MQIACF_OBJECT_TYPE: cmqc.MQOT_Q_MGR} | alice | connect)
+    if count:
+        assert len(admin.ask(INQUIRE, given)) == count
+    else:
+        assert admin.refused(INQUIRE, given) == (cmqcfc.MQRCCF_NONE_FOUND, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "reason"),
+    [
+        (SET, GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL),
+        (SET, {MQIACF_OBJECT_TYPE: cmqc.MQOT_Q} | GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PROFILE_NAME_MISSING),
+        (SET, QUEUE | {MQIACF_OBJECT_TYPE: 99} | GROUPS | PUT_AND_GET, cmqcfc.MQRCCF_PARM_VALUE_ERROR),
+        (SET, QUEUE | GROUPS, cmqcfc.MQRCCF_AUTH_VALUE_MISSING),
+        (SET, QUEUE | GROUPS | {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [77]}, cmqcfc.MQRCCF_AUTH_VALUE_ERROR),
+        (SET, QUEUE | PUT_AND_GET, cmqcfc.MQRCCF_ENTITY_NAME_MISSING),
+        (DELETE, QUEUE | GROUPS, cmqc.MQRC_UNKNOWN_ENTITY),
+        (INQUIRE, {MQCACF_ENTITY_NAME: "apps"}, cmqcfc.MQRCCF_ENTITY_TYPE_MISSING),
+        (INQUIRE, {}, cmqcfc.MQRCCF_NONE_FOUND),
+    ],
+)
+def test_authority_commands_that_are_refused(
+    admin: Administrator, command: int, given: dict[int, Any], reason: int
+) -> None:
+    assert admin.refused(command, given)[0] == reason
+    assert not admin.queue_manager.authority_records.granted
+
+
+@pytest.mark.parametrize(
+    ("profile", "covered", "others"),
+    [
+        ("A.B", ["A.B"], ["A.C", "A.B.C", "A"]),
+        ("A.*", ["A.B", "A.XYZ"], ["A", "A.B.C", "B.A"]),
+        ("A.B*", ["A.B", "A.BCD"], ["A.CB", "A.B.C"]),
+        ("A.?B", ["A.XB"], ["A.B", "A.XXB"]),
+        ("A.**", ["A", "A.B", "A.B.C"], ["B", "AB"]),
+        ("**", ["A", "A.B"], []),
+        ("**.Z", ["Z", "A.Z", "A.B.Z"], ["A", "Z.A"]),
+        ("A.**.Z", ["A.Z", "A.B.Z", "A.B.C.Z"], ["A", "A.B"]),
+        ("A*C.X", ["AC.X", "ABBC.X"], ["AB.X", "AC.Y"]),
+    ],
+)
+def test_generic_profiles(profile: str, covered: list[str], others: list[str]) -> None:
+    assert [name for name in covered + others if covers(profile, name)] == covered
+
+
+@pytest.mark.parametrize(
+    ("given", "left"), [({}, 0), ({cmqcfc.MQIACF_REMOVE_AUTHREC: 1}, 0), ({cmqcfc.MQIACF_REMOVE_AUTHREC: 0}, 1)]
+)
+@pytest.mark.parametrize(
+    ("command", "object_", "type_", "name"),
+    [
+        (cmqcfc.MQCMD_DELETE_Q, {cmqc.MQCA_Q_NAME: "APP.ALIAS"}, cmqc.MQOT_Q, "APP.ALIAS"),
+        (cmqcfc.MQCMD_DELETE_TOPIC, {cmqc.MQCA_TOPIC_NAME: "PRICES.FRUIT"}, cmqc.MQOT_TOPIC, "PRICES.FRUIT"),
+    ],
+)
+def test_records_go_with_their_object(
+    admin: Administrator, command: int, object_: dict[int, Any], type_: int, name: str, given: dict[int, Any], left: int
+) -> None:
+    profile = {MQCACF_AUTH_PROFILE_NAME: name, MQIACF_OBJECT_TYPE: type_}
+    admin.ask(SET, profile | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"]} | PUT_AND_GET)
+    admin.ask(command, object_ | given)
+    assert len(admin.queue_manager.authority_records.granted) == left
+
+
+# Who may run commands -------------------------------------------------------------------------------------------------
+
+PING, DISPLAY_SUB, CLEAR = (
+    cmqcfc.MQCMD_PING_Q_MGR,
+    cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION,
+    cmqcfc.MQCMD_CLEAR_TOPIC_STRING,
+)
+BY_AUTHORITY = [
+    (PING, {}, "OBJTYPE(QMGR)", "DSP"),
+    (DISPLAY_SUB, {cmqcfc.MQCACF_SUB_NAME: "s1"}, "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)", "DSP"),
+    (
+        cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS,
+        {cmqc.MQCA_TOPIC_STRING: "prices/#"},
+        "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)",
+        "DSP",
+    ),
+    (cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "REPLIES"}, "PROFILE(REPLIES) OBJTYPE(QUEUE)", "DSP"),
+    (cmqcfc.MQCMD_INQUIRE_Q, {cmqc.MQCA_Q_NAME: "REPLIES"}, "PROFILE(REPLIES) OBJTYPE(QUEUE)", "DSP"),
+    (cmqcfc.MQCMD_RESET_Q_STATS, {cmqc.MQCA_Q_NAME: "REPLIES"}, "PROFILE(REPLIES) OBJTYPE(QUEUE)", "DSP,CHG"),
+    (cmqcfc.MQCMD_CHANGE_Q_MGR, {cmqc.MQIA_MAX_HANDLES: 99}, "OBJTYPE(QMGR)", "CHG"),
+    (
+        CLEAR,
+        {cmqc.MQCA_TOPIC_STRING: "prices/fruit", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED},
+        "PROFILE(PRICES) OBJTYPE(TOPIC)",
+        "CLR",
+    ),
+]
+
+
+@pytest.fixture
+def clerk(admin: Administrator) -> Administrator:
+    """The commands of `admin`, who is no administrator any more, at a queue manager that asks for authorities."""
+    admin.connection.command("SET AUTHREC PROFILE('SYSTEM.ADMIN.**') OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(PUT)")
+    admin.connection.command("SET AUTHREC PROFILE(REPLIES) OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(GET)")
+    admin.queue_manager.enforce_authorities()
+    return admin
+
+
+def test_commands_are_for_administrators(clerk: Administrator) -> None:
+    for command, given, _, _ in BY_AUTHORITY:
+        assert clerk.refused(command, given) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(SET, QUEUE | GROUPS | PUT_AND_GET) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_MGR, {}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+
+
+@pytest.mark.parametrize(("command", "given", "profile", "authority"), BY_AUTHORITY)
+def test_a_command_takes_the_authority_for_its_object_and_display_for_the_queue_manager(
+    clerk: Administrator, command: int, given: dict[int, Any], profile: str, authority: str
+) -> None:
+    """Inquiries of many objects are an administrator's."""
+    office = EmbeddedConnection(clerk.queue_manager, "office")
+
+    def grant(what: str, words: str) -> None:
+        (response,) = office.command(f"SET AUTHREC {what} PRINCIPAL('admin') AUTHADD({words})")
+        assert response.ok, response.message
+
+    grant(profile, authority)
+    if (profile, authority) != ("OBJTYPE(QMGR)", "DSP"):
+        assert clerk.refused(command, given) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+        grant("OBJTYPE(QMGR)", "DSP")
+    clerk.ask(command, given)
+    granted = {("OBJTYPE(QMGR)", "DSP"), *((profile, word) for word in authority.split(","))}
+    for other, wanted, its_profile, words in BY_AUTHORITY:
+        if not {(its_profile, word) for word in words.split(",")} <= granted:
+            assert clerk.refused(other, wanted) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+    assert clerk.refused(cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "*"}) == (cmqc.MQRC_NOT_AUTHORIZED, None)
+
+
+def test_administrators_by_user_identifier(clerk: Administrator) -> None:
+    """What counts is the MQMD.UserIdentifier of the command, that of the connection that put it."""
+    clerk.connection = EmbeddedConnection(clerk.queue_manager, "office", "mqm")
+    clerk.replies = clerk.connection.open(MQOD(ObjectName="REPLIES"), cmqc.MQOO_INPUT_SHARED)
+    clerk.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {})
+    clerk.ask(SET, QUEUE | GROUPS | PUT_AND_GET)

@@ -1,0 +1,135 @@
+"""Inquire, Inquire Status, Start, Stop, Purge and Delete Channel with ChannelType MQCHT_MQTT."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.cmqcfc import (
+    MQCACH_CHANNEL_NAME,
+    MQCACH_CLIENT_ID,
+    MQCACH_DESC,
+    MQCMD_INQUIRE_CHANNEL,
+    MQCMD_INQUIRE_CHANNEL_NAMES,
+    MQCMD_INQUIRE_CHANNEL_STATUS,
+    MQIACF_CONNECTION_COUNT,
+    MQIACH_CHANNEL_STATUS,
+    MQIACH_CHANNEL_TYPE,
+)
+from bridge.wire.mq.pcf import MQCFIF
+from tests.helpers.pcf_administrator import Administrator
+from tests.unit.mq.embedded.running_channels import Running
+
+MQTT = {MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT}
+
+
+@pytest.fixture
+def running(admin: Administrator) -> Running:
+    """Channels A, which runs, and B, which is stopped."""
+    script = "DEF CHL(A) CHLTYPE(MQTT) DESCR('the plant') PROTOCOL(MQTTV311)\nDEF CHL(B) CHLTYPE(MQTT)\n"
+    assert [response.ok for response in admin.connection.command(script)] == [True, True]
+    admin.queue_manager.telemetry_channels.running = made = Running()
+    return made
+
+
+def test_channels(admin: Administrator, running: Running) -> None:
+    """As a monitoring program of IBM asks: by type, and for some attributes."""
+    wanted = {cmqcfc.MQIACF_CHANNEL_ATTRS: [MQCACH_DESC, MQCACH_CHANNEL_NAME]}
+    assert admin.ask(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "A*"} | MQTT | wanted) == [
+        {MQCACH_CHANNEL_NAME: "A", MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT, MQCACH_DESC: "the plant"}
+    ]
+    found = admin.ask(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
+    assert [one[MQCACH_CHANNEL_NAME] for one in found] == ["A", "B"]
+    expected = {
+        cmqcfc.MQIACH_PORT: 1883,
+        cmqcfc.MQIACH_BACKLOG: 4096,
+        cmqcfc.MQIACH_SSL_CLIENT_AUTH: cmqc.MQSCA_NEVER_REQUIRED,
+        cmqcfc.MQIACH_USE_CLIENT_ID: cmqc.MQUCI_NO,
+        cmqcfc.MQIACH_XMIT_PROTOCOL_TYPE: cmqc.MQXPT_TCP,
+    }
+    assert (expected | {cmqcfc.MQIACH_PROTOCOL: cmqc.MQPROTO_MQTTV311}).items() <= found[0].items()
+    assert found[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
+    (names,) = admin.ask(MQCMD_INQUIRE_CHANNEL_NAMES, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
+    assert names == {cmqcfc.MQCACH_CHANNEL_NAMES: ["A", "B"]}
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (
+        cmqcfc.MQRCCF_CHANNEL_NOT_FOUND,
+        None,
+    )
+
+
+def test_who_asks_for_other_channels_finds_none(admin: Administrator, running: Running) -> None:
+    """Telemetry channels are told of by their type only, as in IBM MQ."""
+    name = {MQCACH_CHANNEL_NAME: "*"}
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL, name)[0] == cmqcfc.MQRCCF_CHANNEL_NOT_FOUND
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL_STATUS, name)[0] == cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND
+    assert admin.refused(cmqcfc.MQCMD_PURGE_CHANNEL, name)[0] == cmqcfc.MQRCCF_CHANNEL_TYPE_ERROR
+    assert not running.asked
+
+
+def test_status(admin: Administrator, running: Running) -> None:
+    """A message for each channel; with a client identifier, one for each client."""
+    everyone = {MQCACH_CHANNEL_NAME: "*"} | MQTT
+    a = {
+        MQCACH_CHANNEL_NAME: "A",
+        MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT,
+        MQIACF_CONNECTION_COUNT: 2,
+        MQIACH_CHANNEL_STATUS: cmqcfc.MQCHS_RUNNING,
+    }
+    b = a | {MQCACH_CHANNEL_NAME: "B", MQIACH_CHANNEL_STATUS: cmqcfc.MQCHS_STOPPED}
+    assert admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone) == [a, b]
+    clients = admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone | {MQCACH_CLIENT_ID: "*"})
+    assert [(one[MQCACH_CLIENT_ID], one[MQIACH_CHANNEL_STATUS]) for one in clients] == [
+        ("pump-1", cmqcfc.MQCHS_RUNNING),
+        ("pump-2", cmqcfc.MQCHS_DISCONNECTED),
+    ]
+    expected = {
+        cmqcfc.MQIACH_IN_DOUBT_IN: 2,
+        cmqcfc.MQIACH_IN_DOUBT_OUT: 3,
+        cmqcfc.MQIACH_MQTT_KEEP_ALIVE: 60,
+        cmqcfc.MQIACH_MSGS_RCVD: 11,
+        cmqcfc.MQIACH_MSGS_SENT: 5,
+        cmqcfc.MQIACH_PENDING_OUT: 7,
+        cmqcfc.MQIACH_PROTOCOL: cmqc.MQPROTO_MQTTV311,
+        cmqcfc.MQCACH_CLIENT_USER_ID: "carol",
+        cmqcfc.MQCACH_MCA_USER_ID: "plant",
+        cmqcfc.MQCACH_CONNECTION_NAME: "192.0.2.1:5000",
+    }
+    assert expected.items() <= clients[0].items()
+    away = MQCFIF(MQIACH_CHANNEL_STATUS, cmqcfc.MQCFOP_EQUAL, cmqcfc.MQCHS_DISCONNECTED)
+    (one,) = admin.ask(MQCMD_INQUIRE_CHANNEL_STATUS, everyone | {MQCACH_CLIENT_ID: "*"}, away)
+    assert one[MQCACH_CLIENT_ID] == "pump-2"
+    nobody = everyone | {MQCACH_CLIENT_ID: "nobody"}
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL_STATUS, nobody)[0] == cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND
+
+
+ASKED = [
+    ("START", {MQCACH_CHANNEL_NAME: "B"}, ("start", "B")),
+    ("STOP", {MQCACH_CHANNEL_NAME: "A"}, ("stop", "A", None)),
+    ("STOP", {MQCACH_CHANNEL_NAME: "A", MQCACH_CLIENT_ID: "pump-1"}, ("stop", "A", "pump-1")),
+    ("PURGE", {MQCACH_CHANNEL_NAME: "A"}, ("purge", "A", None)),
+    ("PURGE", {MQCACH_CHANNEL_NAME: "A", MQCACH_CLIENT_ID: "pump-2"}, ("purge", "A", "pump-2")),
+    ("DELETE", {MQCACH_CHANNEL_NAME: "B"}, "changed"),
+]
+REFUSED = [
+    ("START", {MQCACH_CHANNEL_NAME: "A"}, cmqcfc.MQRCCF_CHANNEL_IN_USE),
+    ("START", {MQCACH_CHANNEL_NAME: "C"}, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND),
+    ("START", {}, cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL),
+    ("START", {MQCACH_CHANNEL_NAME: "B", MQCACH_CLIENT_ID: "pump-1"}, cmqcfc.MQRCCF_CFST_PARM_ID_ERROR),
+    ("STOP", {MQCACH_CHANNEL_NAME: "B"}, cmqcfc.MQRCCF_CHANNEL_NOT_ACTIVE),
+    ("STOP", {MQCACH_CHANNEL_NAME: "A", MQCACH_CLIENT_ID: "pump-2"}, cmqcfc.MQRCCF_CHANNEL_NOT_ACTIVE),
+    ("DELETE", {MQCACH_CHANNEL_NAME: "A"}, cmqcfc.MQRCCF_OBJECT_OPEN),
+]
+
+
+@pytest.mark.parametrize(("verb", "given", "asked"), ASKED)
+def test_what_the_telemetry_service_is_asked_for(
+    admin: Administrator, running: Running, verb: str, given: dict[int, str], asked: object
+) -> None:
+    assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]
+    assert running.asked == [asked]
+
+
+@pytest.mark.parametrize(("verb", "given", "reason"), REFUSED)
+def test_what_is_refused(admin: Administrator, running: Running, verb: str, given: dict[int, str], reason: int) -> None:
+    assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
+    assert not running.asked

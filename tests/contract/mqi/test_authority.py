@@ -1,0 +1,129 @@
+"""Programs on the real pymqi and ibmmq at a queue manager that asks for authorities: whose they are asked for.
+
+The programs run as the user that runs the queue manager, an administrator, who may say that it is somebody else (MQCSP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mq.embedded.server.conversation import Conversation
+from bridge.wire import cmqc
+from tests.contract.mqi.conftest import Manager
+
+RECORDS = """
+DEFINE QLOCAL(Q)
+DEFINE TOPIC(PLANT) TOPICSTR('plant')
+SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('app') AUTHADD(CONNECT)
+SET AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('app') AUTHADD(PUT,GET)
+SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHADD(SUB)
+SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('nobody') AUTHADD(CONNECT)
+"""
+#: Connects as a user, or as whoever runs the program.
+AS = """
+def connected(*user):
+    return mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)', *user)
+"""
+NO = cmqc.MQRC_NOT_AUTHORIZED
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
+    manager = Manager(Path(tmp_path_factory.mktemp("data")))
+    for command in RECORDS.strip().splitlines():
+        manager.command(command)
+    manager.itself.enforce_authorities()
+    yield manager
+    manager.close()
+
+
+def test_who_runs_the_queue_manager_may_do_everything(manager: Manager, package: str) -> None:
+    found = manager.run(
+        package,
+        AS
+        + """
+        qmgr = connected()
+        found['put'] = reason(mq.Queue(qmgr, 'Q').put, b'x')
+        found['command'] = reason(mq.PCFExecute(qmgr).MQCMD_INQUIRE_Q_MGR)
+        """.replace("\n        ", "\n"),
+        connect=False,
+    )
+    assert found == {"put": 0, "command": 0}
+
+
+def test_a_user_with_authorities(manager: Manager, package: str) -> None:
+    found = manager.run(
+        package,
+        AS
+        + """
+        qmgr = connected('app', 'none is asked for')
+        found['put'] = reason(mq.Queue(qmgr, 'Q').put, b'x')
+        found['get'] = reason(mq.Queue(qmgr, 'Q').get)
+        found['inquire'] = reason(mq.Queue(qmgr, 'Q').inquire, CMQC.MQIA_CURRENT_Q_DEPTH)
+        found['unknown'] = reason(mq.Queue(qmgr, 'SYSTEM.DEAD.LETTER.QUEUE').put, b'x')
+        found['publish'] = reason(mq.Topic(qmgr, topic_string='plant/a').pub, b'x')
+        sd = mq.SD()
+        sd.Options = CMQC.MQSO_CREATE + CMQC.MQSO_NON_DURABLE + CMQC.MQSO_MANAGED
+        sd.set_vs('ObjectString', 'plant/#')
+        found['subscribe'] = reason(mq.Subscription(qmgr).sub, sub_desc=sd)
+        sd.set_vs('ObjectString', 'offices')
+        found['elsewhere'] = reason(mq.Subscription(qmgr).sub, sub_desc=sd)
+        """.replace("\n        ", "\n"),
+        connect=False,
+    )
+    assert found == {
+        "put": 0,
+        "get": 0,
+        "inquire": NO,
+        "unknown": NO,
+        "publish": NO,
+        "subscribe": 0,
+        "elsewhere": NO,
+    }
+
+
+def test_a_user_that_may_not_connect(manager: Manager, package: str) -> None:
+    found = manager.run(package, AS + "found['reason'] = reason(connected, 'carol', 'x')\n", connect=False)
+    assert found == {"reason": NO}
+
+
+def test_nothing_vouches_for_who_comes_by_tcp(manager: Manager, package: str) -> None:
+    """Whoever it says that it is, it is nobody."""
+    found = manager.run(
+        package,
+        AS
+        + """
+        for name in ('app', 'mqm'):
+            qmgr = connected(name, 'x')
+            found[name] = reason(mq.Queue(qmgr, 'Q').put, b'x')
+            qmgr.disconnect()
+        """.replace("\n        ", "\n"),
+        connect=False,
+        MQI_STANDIN=f"127.0.0.1({manager.port})",
+    )
+    assert found == {"app": NO, "mqm": NO}
+
+
+def test_only_an_administrator_may_say_that_it_is_somebody_else(
+    manager: Manager, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks for the password of an MQCSP: whoever else says a name is still who runs the program."""
+    monkeypatch.setattr(Conversation, "_peer", lambda self: "app")
+    found = manager.run(
+        package,
+        AS
+        + """
+        for name in ('app', 'mqm', 'carol'):
+            qmgr = connected(name, 'x')
+            found[name] = [
+                reason(mq.Queue(qmgr, 'Q').put, b'x'),
+                reason(mq.Queue(qmgr, 'SYSTEM.DEAD.LETTER.QUEUE').put, b'x'),
+            ]
+            qmgr.disconnect()
+        """.replace("\n        ", "\n"),
+        connect=False,
+    )
+    assert found == {"app": [0, NO], "mqm": [0, NO], "carol": [0, NO]}

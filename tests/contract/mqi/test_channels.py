@@ -1,0 +1,184 @@
+"""What a client and its server-connection channel agree on when they connect."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.mqi.conftest import Manager
+from tests.helpers.patience import until
+
+CONNECTED = """
+def connected(channel=b'SYSTEM.DEF.SVRCONN', opts=0, **fields):
+    cd = mq.CD(ChannelName=channel, ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2, **fields)
+    qmgr = mq.QueueManager(None)
+    qmgr.connect_with_options('MQB1', cd=cd, opts=opts | CMQC.MQCNO_HANDLE_SHARE_BLOCK)
+    return qmgr
+"""
+
+
+def test_the_lower_maximum_message_length_of_both_ends_counts(manager: Manager, package: str, queue: str) -> None:
+    manager.command("DEFINE CHANNEL(SHORT) CHLTYPE(SVRCONN) MAXMSGL(2000) REPLACE")
+    found = manager.run(
+        package,
+        CONNECTED
+        + f"""
+def puts(length, channel, **fields):
+    qmgr = connected(channel, **fields)
+    found = reason(mq.Queue(qmgr, {queue!r}).put, bytes(length))
+    qmgr.disconnect()
+    return found
+found['client'] = [puts(length, b'SYSTEM.DEF.SVRCONN', MaxMsgLength=1000) for length in (1000, 1001)]
+found['server'] = [puts(length, b'SHORT', MaxMsgLength=104857600) for length in (2000, 2001)]
+found['queue manager'] = [puts(length, b'NOT.DEFINED', MaxMsgLength=0) for length in (4194304, 4194305)]
+found['too long'] = reason(connected, MaxMsgLength=104857601)
+""",
+        connect=False,
+    )
+    assert found == {"client": [0, 2010], "server": [0, 2010], "queue manager": [0, 2010], "too long": 2277}
+
+
+def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_refused(manager: Manager, package: str, queue: str) -> None:
+    """Though the message is short: BufferLength is compared ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
+    found = manager.run(
+        package,
+        CONNECTED
+        + f"""
+qmgr = connected(MaxMsgLength=1000)
+mq.Queue(qmgr, {queue!r}).put(b'short')
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+found['long'] = reason(queue.get, 1001, mq.MD(), mq.GMO())
+found['short'] = queue.get(1000, mq.MD(), mq.GMO())
+""",
+        connect=False,
+    )
+    assert found == {"long": 2010, "short": "short"}
+
+
+def test_handles_that_refresh_cluster_makes_invalid(manager: Manager, package: str, queue: str) -> None:
+    """2041 from each call until MQCLOSE, which succeeds; another MQOPEN is good ("2041 (MQRC_OBJECT_CHANGED)")."""
+    with manager.when_a_get_waits(queue, manager.invalidate_handles):
+        found = manager.run(
+            package,
+            f"""
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+topic = mq.Topic(qmgr, topic_string='a/topic')
+topic.open(open_opts=CMQC.MQOO_OUTPUT)
+waiting = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1)
+found['waits'] = reason(queue.get, None, mq.MD(), waiting)
+found['gets'] = reason(queue.get)
+found['publishes'] = [reason(topic.pub, b'x'), reason(topic.pub, b'x')]
+topic.close()
+topic.open(open_opts=CMQC.MQOO_OUTPUT)
+found['open again'] = reason(topic.pub, b'x')
+""",
+        )
+    assert found == {"waits": 2041, "gets": 2041, "publishes": [2041, 2041], "open again": 0}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Manager]:
+    """A queue manager with MaxChannels=2."""
+    manager = Manager(tmp_path, max_channels=2)
+    yield manager
+    manager.close()
+
+
+def test_a_queue_manager_runs_maxchannels_channels(small: Manager, package: str) -> None:
+    """Another channel definition, and MQCNO_NO_CONV_SHARING, need an instance of their own. Bindings need none."""
+    found = small.run(
+        package,
+        CONNECTED
+        + """
+def tried(**how):
+    return reason(lambda: connections.append(connected(**how)))
+connections = []
+found['shared'] = [tried() for _ in range(10)]
+found['another'] = [tried(HeartbeatInterval=7), tried(HeartbeatInterval=8), tried(opts=CMQC.MQCNO_NO_CONV_SHARING)]
+found['bindings'] = reason(mq.connect, 'MQB1')
+connections[10].disconnect()
+found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
+""",
+        connect=False,
+    )
+    assert found == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}
+
+
+def test_a_connection_breaks_when_nothing_comes_for_twice_the_heartbeat_interval(
+    manager: Manager, package: str, queue: str
+) -> None:
+    """The queue manager hangs: the client does not wait for ever ("Heartbeat interval (HBINT)")."""
+    manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
+    with contextlib.ExitStack() as hanging:
+
+        def hang() -> None:
+            hanging.enter_context(manager.busy())
+
+        with manager.when_a_get_waits(queue, hang):
+            found = manager.run(
+                package,
+                CONNECTED
+                + f"""
+qmgr = connected(b'BEATS', HeartbeatInterval=1)
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+wait = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=2000)
+found['get'] = reason(queue.get, None, mq.MD(), wait)
+""",
+                connect=False,
+            )
+    assert found == {"get": 2009}
+    until(lambda: not manager.itself.queues[queue].inputs)
+
+
+def test_a_channel_that_is_stopped(manager: Manager, package: str, queue: str) -> None:
+    """2202 from calls that fail if quiescing, also from one that waits; nobody connects by it until it is started.
+
+    Source: IBM MQ documentation, "Stopping MQI channels", "2202 (MQRC_CONNECTION_QUIESCING)".
+    """
+    manager.command("DEFINE CHANNEL(STOPS) CHLTYPE(SVRCONN) REPLACE")
+
+    def stop() -> None:
+        manager.command("STOP CHANNEL(STOPS)")
+
+    with manager.when_a_get_waits(queue, stop):
+        found = manager.run(
+            package,
+            CONNECTED
+            + f"""
+qmgr = connected(b'STOPS')
+both = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_OUTPUT)
+fails = CMQC.MQGMO_FAIL_IF_QUIESCING
+found['waits'] = reason(both.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT | fails, WaitInterval=-1))
+found['puts'] = [reason(both.put, b'x', mq.MD(), mq.PMO(Options=option)) for option in (fails, 0)]
+found['another'] = reason(connected, b'STOPS', HeartbeatInterval=9)
+""",
+            connect=False,
+        )
+    manager.command("START CHANNEL(STOPS)")
+    again = manager.run(package, CONNECTED + "found['again'] = reason(connected, b'STOPS')", connect=False)
+    until(lambda: not manager.itself.queues[queue].inputs)
+    assert found | again == {"waits": 2202, "puts": [2202, 0], "another": 2537, "again": 0}
+
+
+def test_a_channel_that_is_stopped_by_force_breaks_its_connections(manager: Manager, package: str, queue: str) -> None:
+    manager.command("DEFINE CHANNEL(STOPS) CHLTYPE(SVRCONN) REPLACE")
+
+    def stop() -> None:
+        manager.command("STOP CHANNEL(STOPS) MODE(FORCE)")
+
+    with manager.when_a_get_waits(queue, stop):
+        found = manager.run(
+            package,
+            CONNECTED
+            + f"""
+queue = mq.Queue(connected(b'STOPS'), {queue!r}, CMQC.MQOO_INPUT_SHARED)
+found['waits'] = reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1))
+""",
+            connect=False,
+        )
+    manager.command("START CHANNEL(STOPS)")
+    assert found == {"waits": 2009}
+    until(lambda: not manager.itself.queues[queue].inputs)

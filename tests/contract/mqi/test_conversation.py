@@ -1,0 +1,78 @@
+"""What a connection of a C program does with bytes that no library sends."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+import pytest
+
+from bridge.wire import cmqc
+from testing.ibm_standin import frames
+from testing.ibm_standin.frames import Verb
+from tests.contract.mqi.conftest import Manager
+
+
+def connect(manager: Manager, greeting: bytes = frames.GREETING) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(5)
+    connection.connect(str(manager.directory / frames.SOCKET_NAME))
+    connection.sendall(greeting)
+    return connection
+
+
+def request(verb: int, fields: bytes = b"") -> bytes:
+    return struct.pack("<Ii", 4 + len(fields), verb) + fields
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n",
+        frames.GREETING + struct.pack("<Ii", 0x7FFFFFFF, 1),
+        frames.GREETING + request(99),
+        frames.GREETING + request(Verb.MQCONN, b"\x30\0\0\0short"),
+    ],
+    ids=["another protocol", "too long", "no verb", "ends too early"],
+)
+def test_connection_is_closed(manager: Manager, sent: bytes) -> None:
+    with connect(manager, sent) as connection:
+        assert connection.recv(100) == b""
+
+
+def test_verb_before_mqconn(manager: Manager) -> None:
+    with connect(manager) as connection:
+        connection.sendall(request(Verb.MQCMIT))
+        assert struct.unpack("<Iii", connection.recv(12)) == (8, cmqc.MQCC_FAILED, cmqc.MQRC_HCONN_ERROR)
+
+
+def test_bytes_come_one_by_one(manager: Manager) -> None:
+    with connect(manager, b"") as connection:
+        for byte in frames.GREETING + request(Verb.MQCMIT):
+            connection.sendall(bytes([byte]))
+        assert len(connection.recv(12)) == 12
+
+
+def test_place_in_a_list_that_is_no_queue_manager(manager: Manager, package: str) -> None:
+    """Something else listens at the first place: the library goes on to the next."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            connection, _ = other.accept()
+            connection.sendall(b"SSH-2.0-none\r\n")
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        found = manager.run(
+            package,
+            f"""
+            qmgr = mq.connect('MQB1', 'CHANNEL', '127.0.0.1({other.getsockname()[1]}),127.0.0.1({manager.port})')
+            found['name'] = qmgr.inquire(CMQC.MQCA_Q_MGR_NAME).strip()
+            """,
+            connect=False,
+            MQI_STANDIN="",
+        )
+        thread.join()
+    assert found == {"name": "MQB1"}

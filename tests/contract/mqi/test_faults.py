@@ -1,0 +1,338 @@
+"""Broken connections, wrong handles and structures, and who may use a connection."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQError
+from tests.contract.mqi.conftest import Manager
+from tests.helpers.patience import until
+
+BATCH = """
+queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+found['reasons'] = []
+for number in range(3):
+    found['reasons'].append(reason(queue.put, b'%d' % number, mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT)))
+found['commit'] = reason(qmgr.commit)
+found['after'] = reason(qmgr.commit)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "reasons", "commit", "depth"),
+    [
+        ("MQPUT:2:before", [0, 2009, 2009], 2009, 0),
+        ("MQPUT:2:after", [0, 2009, 2009], 2009, 0),
+        ("MQCMIT:1:before", [0, 0, 0], 2009, 0),
+        ("MQCMIT:1:after", [0, 0, 0], 2009, 3),
+        ("MQCMIT:2", [0, 0, 0], 0, 3),
+    ],
+)
+def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list[int], commit: int, depth: int) -> None:
+    """What was not committed is backed out; what was, is there, even if the program never heard of it."""
+    found = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
+    assert found == {"reasons": reasons, "commit": commit, "after": 2009}
+    manager.wait_for_depth(queue, depth)
+
+
+@pytest.mark.parametrize(
+    ("cut", "commit", "depth"),
+    [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)],
+)
+def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str, commit: int, depth: int) -> None:
+    """MQCMIT tells when the connection was lost, whose answers they did not wait for."""
+    found = manager.run(
+        package,
+        f"""
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        pmo = mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_ASYNC_RESPONSE)
+        for number in range(3):
+            reason(queue.put, b'%d' % number, mq.MD(), pmo)
+        found['commit'] = reason(qmgr.commit)
+        """,
+        MQI_STANDIN_CUT=cut,
+    )
+    assert found == {"commit": commit}
+    manager.wait_for_depth(queue, depth)
+
+
+def test_asynchronous_puts_wait_for_no_answer(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
+    """They are over while the queue manager does nothing at all."""
+    opened, held, put = tmp_path / "opened", tmp_path / "held", tmp_path / "put"
+    returned = []
+
+    def hold() -> None:
+        until(opened.exists)
+        with manager.itself.lock:
+            held.touch()
+            until(put.exists)
+            returned.append(True)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    found = manager.run(
+        package,
+        f"""
+        from pathlib import Path
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        Path({str(opened)!r}).touch()
+        while not Path({str(held)!r}).exists():
+            time.sleep(0.005)
+        for number in range(3):
+            queue.put(b'%d' % number, mq.MD(), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_ASYNC_RESPONSE))
+        Path({str(put)!r}).touch()
+        found['commit'] = reason(qmgr.commit)
+        """,
+    )
+    holder.join()
+    assert returned and found == {"commit": 0}
+    manager.wait_for_depth(queue, 3)
+
+
+def test_a_cut_happens_once_in_a_file(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
+    variables = {"MQI_STANDIN_CUT": "MQPUT:2", "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
+    assert manager.run(package, BATCH.format(queue=queue), **variables)["commit"] == 2009
+    assert manager.run(package, BATCH.format(queue=queue), **variables)["reasons"] == [0, 0, 0]
+    assert (tmp_path / "cuts").read_text() == "MQPUT:2\n"
+
+
+def test_reconnect_after_a_cut(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        f"""
+        found['put'] = reason(mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT).put, b'1')
+        again = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
+        found['again'] = reason(mq.Queue(again, {queue!r}, CMQC.MQOO_OUTPUT).put, b'2')
+        """,
+        MQI_STANDIN_CUT="MQPUT:1:before",
+    )
+    assert found == {"put": 2009, "again": 0}
+
+
+def test_delay(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        f"""
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        begun = time.monotonic()
+        for _ in range(10):
+            queue.put(b'x')
+        found['seconds'] = time.monotonic() - begun
+        """,
+        MQI_STANDIN_DELAY_US="20000",
+    )
+    assert found["seconds"] >= 0.2
+
+
+def test_no_queue_manager(manager: Manager, package: str) -> None:
+    found = manager.run(
+        package,
+        """
+        found['none'] = reason(mq.connect, 'MQB1', 'CHANNEL', 'localhost(1414)')
+        found['group'] = reason(mq.connect, '*MQB1', 'CHANNEL', 'localhost(1414)')
+        """,
+        connect=False,
+        MQI_STANDIN="unix:/nowhere/mqi.sock",
+    )
+    # MQRC_HOST_NOT_AVAILABLE; of a group, MQRC_Q_MGR_NOT_AVAILABLE: none of it is there.
+    assert found == {"none": 2538, "group": 2059}
+
+
+def test_connecting(manager: Manager, package: str) -> None:
+    """By TCP and a list of places; the name must be right; a second connection of the thread is refused with 2002.
+
+    ibmmq shares its connections among threads unless told otherwise, so it may have as many as it wants.
+    """
+    found = manager.run(
+        package,
+        f"""
+        import os
+        del os.environ['MQI_STANDIN']
+        place = 'localhost(1),127.0.0.1({manager.port})'
+        found['other name'] = reason(mq.connect, 'OTHER', 'CHANNEL', place)
+        first = mq.connect('MQB1', 'CHANNEL', place)
+        found['connected'] = first.is_connected
+        found['second'] = reason(mq.connect, 'MQB1', 'CHANNEL', place)
+        if not found['second']:
+            first.disconnect()  # else pymqi has done so: the refused connection has the same handle
+        shared = [mq.QueueManager(None) for _ in range(2)]
+        for one in shared:
+            one.connect_with_options(
+                'MQB1', cd=mq.CD(ChannelName=b'CHANNEL', ConnectionName=place.encode(), ChannelType=6, TransportType=2),
+                opts=CMQC.MQCNO_HANDLE_SHARE_NO_BLOCK)
+        found['two'] = len(set(one.get_handle() if hasattr(one, 'get_handle') else one.getHandle() for one in shared))
+        """,
+        connect=False,
+    )
+    second = {"pymqi": 2002, "ibmmq": 0}[package]
+    expected = {"other name": 2058, "second": second, "two": 2, "connected": True}
+    assert found == expected
+
+
+def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
+    """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
+    passwords = tmp_path / "passwords"
+    passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
+    manager = Manager(tmp_path / "qm", ListenerConfig(password_file=passwords), channels=["DEV.APP"])
+    try:
+        program = f"""
+            import os
+            del os.environ['MQI_STANDIN']
+            place = '127.0.0.1({manager.port})'
+            def tried(channel, user, password, **cd):
+                def go():
+                    qmgr = mq.QueueManager(None)
+                    cd_ = mq.CD(ChannelName=channel, ConnectionName=place.encode(), ChannelType=6, TransportType=2, **cd)
+                    if package == 'pymqi':
+                        qmgr.connect_with_options('MQB1', cd=cd_, user=user, password=password)
+                    else:
+                        csp = mq.CSP(CSPUserId=user.decode(), CSPPassword=password.decode()) if user else None
+                        qmgr.connect_with_options('MQB1', cd=cd_, csp=csp)
+                    qmgr.disconnect()
+                return reason(go)
+            found['right'] = tried(b'DEV.APP', b'app', b'secret:1')
+            found['channel'] = tried(b'OTHER', b'app', b'secret:1')
+            found['password'] = tried(b'DEV.APP', b'app', b'secret')
+            found['user'] = tried(b'DEV.APP', b'other', b'secret:1')
+            found['empty'] = tried(b'DEV.APP', b'nobody', b'x')
+            found['none'] = tried(b'DEV.APP', None, None)
+            found['cipher'] = tried(b'DEV.APP', b'app', b'secret:1', SSLCipherSpec=b'ANY_TLS12_OR_HIGHER')
+            """
+        found = manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)
+        assert found == {
+            "right": 0, "channel": 2540, "password": 2035, "user": 2035, "empty": 2035, "none": 2035, "cipher": 2381
+        }  # fmt: skip
+        passwords.write_text("app:changed\n")  # takes effect without a restart
+        assert manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)["right"] == 2035
+        address = ("127.0.0.1", manager.port)
+        RemoteConnection(address, user="app", password="changed").disconnect()
+        with pytest.raises(MQError) as refused:
+            RemoteConnection(address)
+        assert refused.value.reason == 2035
+    finally:
+        manager.close()
+
+
+def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> None:
+    """Who waits hears MQRC 2161, where it asked to; commits what it has, and disconnects. Nobody connects any more."""
+    manager = Manager(tmp_path)
+    for queue in ("Q", "EMPTY"):
+        manager.command(f"DEFINE QLOCAL({queue})")
+    program = """
+        out, into = mq.Queue(qmgr, 'Q', CMQC.MQOO_OUTPUT), mq.Queue(qmgr, 'EMPTY', CMQC.MQOO_INPUT_SHARED)
+        out.put(b'kept', mq.MD(Persistence=1), mq.PMO(Options=CMQC.MQPMO_SYNCPOINT))
+        wait = mq.GMO(Options=CMQC.MQGMO_WAIT | CMQC.MQGMO_FAIL_IF_QUIESCING, WaitInterval=CMQC.MQWI_UNLIMITED)
+        found['waiting'] = reason(into.get, None, mq.MD(), wait)
+        found['put'] = reason(out.put, b'', mq.MD(), mq.PMO(Options=CMQC.MQPMO_FAIL_IF_QUIESCING))
+        found['open'] = reason(mq.Queue, qmgr, 'Q', CMQC.MQOO_OUTPUT | CMQC.MQOO_FAIL_IF_QUIESCING)
+        found['commit'] = reason(qmgr.commit)
+        found['end'] = reason(qmgr.disconnect)
+        """
+    with ThreadPoolExecutor(1) as executor:
+        run = executor.submit(manager.run, package, program)
+        until(lambda: run.done() or manager.itself.queues["EMPTY"].waiters)
+        manager.close()
+        assert run.result() == {"waiting": 2161, "put": 2161, "open": 2161, "commit": 0, "end": 0}
+    again = Manager(tmp_path)
+    assert again.attribute("QLOCAL(Q)", "CURDEPTH") == 1
+    again.close()
+
+
+def test_threads(manager: Manager, package: str, queue: str) -> None:
+    """A connection belongs to its thread, unless it is shared: ibmmq shares what `connect` makes."""
+    found = manager.run(
+        package,
+        f"""
+        def elsewhere(call, *arguments):
+            answers = []
+            thread = threading.Thread(target=lambda: answers.append(reason(call, *arguments)))
+            thread.start()
+            thread.join()
+            return answers[0]
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
+        found['put'] = elsewhere(queue.put, b'x')
+        """,
+    )
+    assert found == {"put": {"pymqi": 2018, "ibmmq": 0}[package]}
+
+
+@pytest.mark.parametrize(
+    ("option", "interval", "put", "got"),
+    [
+        ("BLOCK", "500", 0, 2033),  # the put waits until the get has given up, and so gives it no message
+        ("NO_BLOCK", "CMQC.MQWI_UNLIMITED", 2219, 0),
+    ],
+)
+def test_a_shared_connection_while_a_thread_waits(
+    manager: Manager, package: str, queue: str, option: str, interval: str, put: int, got: int
+) -> None:
+    program = f"""
+        one = mq.QueueManager(None)
+        cd = mq.CD(ChannelName=b'CHANNEL', ConnectionName=b'localhost(1414)', ChannelType=6, TransportType=2)
+        one.connect_with_options('MQB1', cd=cd, opts=CMQC.MQCNO_HANDLE_SHARE_{option})
+        out, into = mq.Queue(one, {queue!r}, CMQC.MQOO_OUTPUT), mq.Queue(one, {queue!r}, CMQC.MQOO_INPUT_SHARED)
+        def get(queue, interval):
+            return reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=interval))
+        waiting = threading.Thread(target=lambda: found.update(got=get(into, {interval})))
+        waiting.start()
+        get(mq.Queue(qmgr, {queue!r} + '.GO', CMQC.MQOO_INPUT_SHARED), CMQC.MQWI_UNLIMITED)
+        found['put'] = reason(out.put, b'x')
+        if found['put']:
+            mq.Queue(qmgr, {queue!r}).put(b'by another connection')
+        waiting.join()
+        """
+    with manager.signal(queue):
+        found = manager.run(package, program)
+    assert found == {"put": put, "got": got}
+
+
+def test_structures_and_options(manager: Manager, package: str, queue: str) -> None:
+    found = manager.run(
+        package,
+        f"""
+        def wrong(structure, **fields):
+            for field, value in fields.items():
+                setattr(structure, field, value)
+            return structure
+        queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT | CMQC.MQOO_BROWSE)
+        ident = '_StrucId' if hasattr(mq.MD(), '_StrucId') else 'StrucId'
+        bad = {{ident: b'XXXX'}}
+        found['od'] = reason(mq.Queue(qmgr).open, wrong(mq.OD(), **bad), CMQC.MQOO_OUTPUT)
+        found['od version'] = reason(mq.Queue(qmgr).open, mq.OD(Version=5), CMQC.MQOO_OUTPUT)
+        found['md'] = reason(queue.put, b'', wrong(mq.MD(), **bad))
+        found['md version'] = reason(queue.put, b'', mq.MD(Version=3))
+        found['pmo'] = reason(queue.put, b'', mq.MD(), wrong(mq.PMO(), **bad))
+        found['gmo'] = reason(queue.get, None, mq.MD(), mq.GMO(Version=9))
+        found['sd'] = reason(mq.Subscription(qmgr).sub, mq.SD(Version=2))
+        found['open options'] = reason(mq.Queue(qmgr).open, {queue.encode()!r},
+                                       CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_INPUT_EXCLUSIVE)
+        found['put options'] = reason(queue.put, b'', mq.MD(),
+                                      mq.PMO(Options=CMQC.MQPMO_SYNCPOINT | CMQC.MQPMO_NO_SYNCPOINT))
+        found['get'] = reason(queue.get)
+        found['unknown'] = reason(mq.Queue(qmgr).open, b'NO.SUCH.QUEUE', CMQC.MQOO_OUTPUT)
+        queue.close()
+        topic = mq.Topic(qmgr, topic_string=b'some/topic')
+        found['topic for input'] = reason(topic.open, None, b'some/topic', None, CMQC.MQOO_INPUT_SHARED)
+        """,
+    )
+    assert found == {
+        "od": 2044,
+        "od version": 2044,
+        "md": 2026,
+        "md version": 2026,
+        "pmo": 2173,
+        "gmo": 2186,
+        "sd": 2424,
+        "open options": 2046,
+        "put options": 2046,
+        "get": 2037,
+        "unknown": 2085,
+        "topic for input": 2045,
+    }

@@ -1,0 +1,78 @@
+"""The headers of the stand-in, the structures of the bridge and the packages agree on every offset and every number."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from bridge.wire import cmqc
+from testing.ibm_standin import structures
+from tests.contract.mqi.conftest import environment
+from tests.contract.mqi.layout import of_headers
+from tests.helpers.client_packages import BUILD
+
+ROOT = Path(__file__).resolve().parents[3]
+#: Behind the end of pymqi's structures the headers know newer versions, which a caller's Version keeps out of reach.
+NEWER = {"pymqi": {"MQCD": [1988, 2000], "MQSCO": [628, 672]}, "ibmmq": {}}
+#: pymqi's numbers were taken from the headers of another platform.
+PLATFORM = {"pymqi": {"MQPL_NATIVE", "MQAT_DEFAULT"}, "ibmmq": set()}
+COMPARED = {"pymqi": 260, "ibmmq": 380}
+
+
+def test_offsets(package: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.contract.mqi.layout", package, str(BUILD / "inc")],
+        env=environment(package),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["differ"] == NEWER[package]
+    assert found["compared"] >= COMPARED[package]
+
+
+def test_offsets_of_the_bridge() -> None:
+    python = {}
+    for name in ("MQOD", "MQPMO", "MQGMO", "MQSD", "MQSRO", "MQSTS", "MQMD"):
+        one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
+        python |= {f"{name}.{field}": offset for field, (offset, _) in one.places.items()}
+        python[name] = max(one.lengths.values())
+    assert of_headers(BUILD / "inc", python) == python
+
+
+def test_versions_end_alike_in_library_and_bridge() -> None:
+    """The library says by its headers how long each version is; the bridge refuses any other length."""
+    source = (ROOT / "testing" / "ibm_standin" / "src" / "structures.c").read_text()
+    for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
+        one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
+        (text,) = re.findall(rf"\{{((?:BEFORE\({name}, \w+\),\s*)*WHOLE\({name}\))\}}", source)
+        first = re.findall(r"BEFORE\(\w+, (\w+)\)", text)
+        ends = [one.places[field][0] for field in first]
+        assert [*ends, max(one.lengths.values())] == list(one.lengths.values()), name
+
+
+def test_numbers(package: str) -> None:
+    """Every number of ours that a package has too is the same there."""
+    program = (
+        "import json; from {} import CMQC; "
+        "print(json.dumps(dict((name, value) for name, value in vars(CMQC).items() if type(value) is int)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(package)],
+        env=environment(package),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    theirs = json.loads(done.stdout)
+    ours = {name: value for name, value in vars(cmqc).items() if name.startswith("MQ") and isinstance(value, int)}
+    both = ours.keys() & theirs.keys()
+    assert len(both) > 600
+    both -= PLATFORM[package]
+    differing = {name: (ours[name], theirs[name]) for name in both if (ours[name] ^ theirs[name]) & 0xFFFFFFFF}
+    assert not differing

@@ -1,0 +1,226 @@
+"""Read ahead: one round trip for many messages that are browsed ("MQGET options and read ahead").
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.mqi.conftest import Manager
+
+#: `browse` returns the reason of a browse, or the data if there is none.
+PROGRAM = """
+FIRST, NEXT = CMQC.MQGMO_BROWSE_FIRST, CMQC.MQGMO_BROWSE_NEXT
+def opened(options=CMQC.MQOO_BROWSE | CMQC.MQOO_READ_AHEAD):
+    return mq.Queue(qmgr, queue, options)
+def browse(handle, options=NEXT, room=1000, wait=0, **md):
+    try:
+        return handle.get(room, mq.MD(**md), mq.GMO(Options=options, WaitInterval=wait)).decode()
+    except mq.MQMIError as error:
+        return error.reason
+def put(*messages):
+    with_output = mq.Queue(qmgr, queue, CMQC.MQOO_OUTPUT)
+    for message in messages:
+        with_output.put(message)
+    with_output.close()
+"""
+
+
+@pytest.fixture
+def program(queue: str) -> str:
+    return f"queue = {queue!r}\n{PROGRAM}"
+
+
+def test_messages_that_are_read_ahead_need_no_round_trip(manager: Manager, package: str, program: str) -> None:
+    """They are browsed though they are no longer on the queue."""
+    found = manager.run(
+        package,
+        program
+        + """
+put(b'one', b'two', b'three')
+handle = opened()
+found['first'] = browse(handle)
+taken = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED)
+found['taken'] = [taken.get().decode() for _ in range(3)]
+found['rest'] = [browse(handle) for _ in range(3)]
+""",
+    )
+    assert found == {"first": "one", "taken": ["one", "two", "three"], "rest": ["two", "three", 2033]}
+
+
+@pytest.mark.parametrize("how", ["not asked for", "SHARECNV(0)", "DEFREADA(DISABLED)", "bindings"])
+def test_no_read_ahead(manager: Manager, package: str, program: str, queue: str, how: str) -> None:
+    """A message that is gone is not browsed."""
+    options = "0" if how == "not asked for" else "CMQC.MQOO_READ_AHEAD"
+    if how == "DEFREADA(DISABLED)":
+        manager.command(f"ALTER QLOCAL({queue}) {how}")
+    manager.command("DEFINE CHANNEL(ALONE) CHLTYPE(SVRCONN) SHARECNV(0) REPLACE")
+    connect = {
+        "SHARECNV(0)": "qmgr.disconnect(); qmgr = mq.connect('MQB1', 'ALONE', 'localhost(1414)')",
+        "bindings": "qmgr.disconnect(); qmgr = mq.connect('MQB1')",
+    }
+    found = manager.run(
+        package,
+        f"{connect.get(how, '')}\n{program}"
+        + f"""
+put(b'one', b'two')
+handle = opened(CMQC.MQOO_BROWSE | {options})
+found['first'] = browse(handle)
+taken = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED)
+taken.get(), taken.get()
+found['second'] = browse(handle)
+""",
+    )
+    assert found == {"first": "one", "second": 2033}
+
+
+def test_defreada_of_the_queue_turns_read_ahead_on(manager: Manager, package: str, program: str, queue: str) -> None:
+    manager.command(f"ALTER QLOCAL({queue}) DEFREADA(YES)")
+    found = manager.run(
+        package,
+        program
+        + """
+def stale(options):
+    put(b'one', b'two')
+    handle = opened(CMQC.MQOO_BROWSE | options)
+    browse(handle)
+    taken = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_NO_READ_AHEAD)
+    taken.get(), taken.get()
+    return browse(handle)
+found['default'] = stale(0)
+found['no'] = stale(CMQC.MQOO_NO_READ_AHEAD)
+""",
+    )
+    assert found == {"default": "two", "no": 2033}
+
+
+def test_browse_first_discards_the_buffer(manager: Manager, package: str, program: str) -> None:
+    found = manager.run(
+        package,
+        program
+        + """
+put(b'one', b'two', b'three')
+handle = opened()
+found['before'] = browse(handle), browse(handle)
+taken = mq.Queue(qmgr, queue, CMQC.MQOO_INPUT_SHARED)
+taken.get()
+put(b'four')
+found['after'] = [browse(handle, FIRST), browse(handle), browse(handle), browse(handle)]
+found['under cursor'] = browse(handle, CMQC.MQGMO_BROWSE_MSG_UNDER_CURSOR)
+""",
+    )
+    assert found == {"before": ["one", "two"], "after": ["two", "three", "four", 2033], "under cursor": "four"}
+
+
+def test_options_of_mqget_with_read_ahead(manager: Manager, package: str, program: str) -> None:
+    """2457: an option has changed that must not. 2046: one is not permitted. Without either it goes on."""
+    found = manager.run(
+        package,
+        program
+        + """
+put(b'one', b'two', b'three', b'four', b'five', b'six')
+both = CMQC.MQOO_BROWSE | CMQC.MQOO_INPUT_SHARED | CMQC.MQOO_READ_AHEAD
+handle = opened(both)
+WITH = CMQC.MQGMO_NO_SYNCPOINT | CMQC.MQGMO_UNMARKED_BROWSE_MSG | CMQC.MQGMO_MARK_BROWSE_HANDLE
+found['first'] = browse(handle, NEXT | WITH)
+found['changed'] = [
+    browse(handle, NEXT | WITH | option)
+    for option in (CMQC.MQGMO_ACCEPT_TRUNCATED_MSG, CMQC.MQGMO_CONVERT, CMQC.MQGMO_COMPLETE_MSG,
+                   CMQC.MQGMO_PROPERTIES_FORCE_MQRFH2, CMQC.MQGMO_NO_PROPERTIES)
+] + [browse(handle, NEXT), browse(handle, CMQC.MQGMO_NO_SYNCPOINT)]
+found['forbidden'] = [browse(handle, NEXT | WITH | CMQC.MQGMO_LOCK),
+                      browse(handle, WITH | CMQC.MQGMO_MSG_UNDER_CURSOR)]
+found['permitted'] = [browse(handle, NEXT | WITH | option)
+                      for option in (0, CMQC.MQGMO_WAIT, CMQC.MQGMO_FAIL_IF_QUIESCING)]
+other = opened(both)
+found['disabled by its first'] = [browse(other, NEXT | CMQC.MQGMO_LOCK), browse(other, NEXT)]
+got = opened(both)
+found['gets only'] = [browse(got, CMQC.MQGMO_NO_SYNCPOINT), browse(got, NEXT | CMQC.MQGMO_NO_SYNCPOINT)]
+""",
+    )
+    assert found == {
+        "first": "one",
+        "changed": [2457] * 7,
+        "forbidden": [2046, 2046],
+        "permitted": ["two", "three", "four"],
+        "disabled by its first": ["one", "two"],
+        "gets only": ["one", 2457],
+    }
+
+
+def test_a_message_that_is_too_long_for_the_buffer_given_stays_in_front(
+    manager: Manager, package: str, program: str
+) -> None:
+    found = manager.run(
+        package,
+        program
+        + """
+put(b'one', b'x' * 500, b'three', b'y' * 200000, b'five')
+handle = opened()
+found['browsed'] = [browse(handle), browse(handle, room=10), browse(handle)[:3], browse(handle),
+                    browse(handle, room=10), browse(handle, room=300000)[:3], browse(handle), browse(handle)]
+handle = opened()
+accept = NEXT | CMQC.MQGMO_ACCEPT_TRUNCATED_MSG
+found['accepted'] = [browse(handle, accept), browse(handle, accept, room=10), browse(handle, accept)]
+""",
+    )
+    assert found == {
+        "browsed": ["one", 2080, "xxx", "three", 2080, "yyy", "five", 2033],
+        "accepted": ["one", 2079, "three"],
+    }
+
+
+def test_a_browse_with_read_ahead_waits(manager: Manager, package: str, program: str, queue: str) -> None:
+    with manager.signal(queue):
+        found = manager.run(
+            package,
+            program
+            + """
+def late():
+    other = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')
+    wait = mq.GMO(Options=CMQC.MQGMO_WAIT, WaitInterval=-1)
+    mq.Queue(other, queue + '.GO', CMQC.MQOO_INPUT_SHARED).get(None, mq.MD(), wait)
+    mq.Queue(other, queue).put(b'late')
+    other.disconnect()
+thread = threading.Thread(target=late)
+thread.start()
+found['late'] = browse(opened(), NEXT | CMQC.MQGMO_WAIT, wait=-1)
+thread.join()
+""",
+        )
+    assert found == {"late": "late"}
+
+
+def test_messages_are_selected_from_the_buffer(manager: Manager, package: str, program: str) -> None:
+    """Messages of another CorrelId stay in it."""
+    found = manager.run(
+        package,
+        program
+        + """
+with_output = mq.Queue(qmgr, queue, CMQC.MQOO_OUTPUT)
+for correlation in (b'a', b'b', b'a', b'b'):
+    with_output.put(b'for ' + correlation, mq.MD(CorrelId=correlation.ljust(24, b'.')))
+handle = opened()
+found['any'] = browse(handle)
+found['b'] = [browse(handle, CorrelId=b'b'.ljust(24, b'.')) for _ in range(3)]
+found['left'] = [browse(handle), browse(handle)]
+""",
+    )
+    assert found == {"any": "for a", "b": ["for b", "for b", 2033], "left": ["for a", 2033]}
+
+
+def test_mqco_quiesce_leaves_the_queue_open_until_the_buffer_is_empty(manager: Manager, package: str, program: str) -> None:
+    """2458, then 2518 when all of the buffer is browsed (MQRC_READ_AHEAD_MSGS, MQRC_HOBJ_QUIESCED_NO_MSGS)."""
+    found = manager.run(
+        package,
+        program
+        + """
+put(b'one', b'two')
+handle = opened()
+browse(handle)
+found['closed'] = reason(handle.close, CMQC.MQCO_QUIESCE)
+put(b'three')
+found['rest'] = [browse(handle), browse(handle)]
+found['closed then'] = reason(handle.close, CMQC.MQCO_QUIESCE)
+""",
+    )
+    assert found == {"closed": 2458, "rest": ["two", 2518], "closed then": 0}

@@ -1,0 +1,243 @@
+"""The bridge as a process of its own, the way a user runs it, and MQ applications beside it (`mqbridge mq`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from tests.helpers.known_secrets import assert_no_secret, assert_no_secret_in_processes, register_tokens
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import PATIENCE, eventually
+
+#: The command as it is installed beside the Python that runs the tests.
+MQBRIDGE = Path(sys.executable).with_name("mqbridge")
+
+_LISTENS = re.compile(r"channel (\S+) listens for MQTT clients on (\S+):(\d+)(?: over .*)?$")
+
+
+class BridgeFailed(AssertionError):
+    """The bridge did not start, or ended when it should not; the message is what it said."""
+
+
+class BridgeProcess:
+    """`mqbridge run` on one data directory. `start` after `stop` or `kill` takes up the same directory and port."""
+
+    def __init__(
+        self,
+        data_directory: Path,
+        *,
+        config: str | None = None,
+        arguments: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data_directory = data_directory
+        self.config: Path | None = None
+        if config is not None:
+            self.config = data_directory.with_suffix(".yaml")
+            self.config.write_text(config, encoding="utf-8")
+        self.arguments = list(arguments)
+        #: words before the command, of a program that runs it
+        self.wrapper: list[str] = []
+        #: variables that the test has chosen: a password may be in them
+        self.given = dict(env or {})
+        self.env = {**os.environ, **self.given}
+        #: what all its runs wrote to standard error
+        self.log_file = data_directory.with_suffix(".log")
+        #: lines of standard output of the present run
+        self.printed: list[str] = []
+        #: ports by channel name; that of the first channel stays the same over restarts
+        self.ports: dict[str, int] = {}
+        #: port of the first channel
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        #: how often it was killed
+        self.kills = 0
+        self._listening = threading.Event()
+        self._reader: threading.Thread | None = None
+
+    @property
+    def log(self) -> str:
+        """All that was logged so far."""
+        return self.log_file.read_text(encoding="utf-8") if self.log_file.exists() else ""
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> Self:
+        """Start it, and return when it has printed that its channels listen. Raises BridgeFailed."""
+        before = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._start()
+            except BridgeFailed:
+                # While it was away its port may have become that of somebody's connection, which ends.
+                taken = self.port and "another broker running there" in self.log[-1_000:]
+                if not taken or time.monotonic() > before:
+                    raise
+                self.ended()
+                time.sleep(0.2)
+
+    def _start(self) -> Self:
+        assert not self.running
+        command: list[str | Path] = [*self.wrapper, MQBRIDGE, "run"]
+        if self.config is not None:
+            command.append(self.config)
+        command += [*self.data_options(), "--port", str(self.port), *self.arguments]
+        self.printed = []
+        self.ports = {}
+        self._listening.clear()
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=self.env
+            )
+        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reader.start()
+        if not self._listening.wait(PATIENCE) or not self.ports:
+            self.process.kill()
+            raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
+        self.port = next(iter(self.ports.values()))
+        self._look_at_processes()
+        return self
+
+    def data_options(self) -> list[str | Path]:
+        """How it is told where its queue manager's data are."""
+        return ["--data-dir", self.data_directory]
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        ports: dict[str, int] = {}
+        with process.stdout:
+            for line in process.stdout:
+                line = line.rstrip("\n")
+                self.printed.append(line)
+                if found := _LISTENS.match(line):
+                    ports[found[1]] = int(found[3])
+                if line.startswith("try next"):
+                    self.ports = ports
+                    self._listening.set()
+        self._listening.set()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status once it has ended."""
+        assert self.process is not None
+        self._look_at_processes()
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait until it has ended, and return its exit status."""
+        assert self.process is not None
+        status = self.process.wait(PATIENCE)
+        assert self._reader is not None
+        self._reader.join(PATIENCE)
+        self.assert_says_no_secret()
+        return status
+
+    def _look_at_processes(self) -> None:
+        """Do as `assert_shows_no_secret`; a bridge that fails does not stay behind."""
+        assert self.process is not None
+        try:
+            self.assert_shows_no_secret()
+        except AssertionError:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+            raise
+
+    def assert_shows_no_secret(self) -> None:
+        """Fail where `ps` shows a secret of its processes, while it runs."""
+        assert self.process is not None
+        self._register_tokens()
+        assert_no_secret_in_processes(self.process.pid, self.given)
+
+    def assert_says_no_secret(self) -> None:
+        """Fail where a secret is in what it printed, in its log or in its audit log."""
+        self._register_tokens()
+        for file in (self.log_file, *self.data_directory.parent.glob("audit*.json*")):
+            if file.exists():
+                assert_no_secret(file.read_text(encoding="utf-8", errors="replace"), str(file))
+        assert_no_secret("\n".join(self.printed), "what the bridge printed")
+
+    def _register_tokens(self) -> None:
+        for directory in (self.data_directory, self.data_directory.parent):
+            register_tokens(directory)
+
+    def kill(self) -> None:
+        """SIGKILL, at whatever it is just doing."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"the bridge ended by itself:\n{self.log}"
+        self._look_at_processes()
+        self.process.kill()
+        self.kills += 1
+        self.ended()
+
+    def restart(self) -> Self:
+        """Stop in order and start again."""
+        assert self.stop() == 0, self.log
+        return self.start()
+
+    def discard(self) -> None:
+        """End it for good, after a test that may have failed."""
+        if self.running:
+            assert self.process is not None
+            self.process.kill()
+            self.ended()
+
+    # MQ applications -------------------------------------------------------------------------------------------------
+
+    def mq_command(self, *words: str) -> list[str | Path]:
+        return [MQBRIDGE, "mq", *words, "--data-dir", self.data_directory]
+
+    def run_mq(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run an MQ application to its end, whatever its exit status.
+
+        It runs in this process, which is ten times as fast. tests/unit/cli/test_process.py runs processes.
+        """
+        command = [str(word) for word in self.mq_command(*words)]
+        done = CliRunner().invoke(program, command[1:], input=stdin, catch_exceptions=False)
+        assert_no_secret(done.output, f"what mqbridge {command[1:3]} printed")
+        return subprocess.CompletedProcess(command, done.exit_code, done.stdout_bytes, done.stderr_bytes)
+
+    def mq(self, *words: str, stdin: bytes = b"") -> str:
+        """Run an MQ application that has to succeed, and return what it printed."""
+        done = self.run_mq(*words, stdin=stdin)
+        assert done.returncode == 0, f"mqbridge mq {words}: exit status {done.returncode}, {done.stderr.decode()}"
+        return done.stdout.decode()
+
+    def mq_json(self, *words: str, stdin: bytes = b"") -> list[Any]:
+        """Run an MQ application with --json, and return the objects that it printed."""
+        return [json.loads(line) for line in self.mq(*words, "--json", stdin=stdin).splitlines()]
+
+    def messages(self, queue: str) -> list[Any]:
+        """All messages of a queue, browsed."""
+        done = self.run_mq("get", queue, "--browse", "--count", "0", "--json")
+        if done.returncode and b"MQRC_NO_MSG_AVAILABLE" in done.stderr:
+            return []
+        assert done.returncode == 0, done.stderr.decode()
+        return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+    def wait_for_depth(self, queue: str, depth: int) -> None:
+        """Return when a queue has so many messages: what clients acknowledged is removed a moment later."""
+        eventually(lambda: self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"], depth)
+
+    def mq_subscriber(self, *words: str) -> LineProcess:
+        """`mqbridge mq sub`, running; returned when it has subscribed."""
+        process = LineProcess(self.mq_command("sub", *words))
+        process.line_where(lambda line: line.startswith("subscribed to"))
+        return process
+
+    def mqsc(self, script: str) -> str:
+        """Run MQSC commands, all of which have to succeed."""
+        return self.mq("run", "-", stdin=script.encode())

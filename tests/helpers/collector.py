@@ -1,0 +1,114 @@
+"""A collector of OpenTelemetry: a server of OTLP/HTTP, in the test's process or in one that can be stopped in its tracks."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import msgspec
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.helpers.patience import until
+
+_KINDS = {1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer"}
+
+
+class CollectedSpan(msgspec.Struct, frozen=True):
+    """A span as it came; ids in hex, times in nanoseconds."""
+
+    name: str
+    kind: str
+    trace_id: str
+    span_id: str
+    #: "" where the trace begins
+    parent_id: str
+    state: str
+    start: int
+    end: int
+    attributes: dict[str, Any]
+    events: list[str]
+    #: "" for no error
+    error: str
+    service: str
+
+    @property
+    def traceparent(self) -> str:
+        """The context that a message has from this span."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
+
+class Collector:
+    """Takes spans at a free port of loopback."""
+
+    def __init__(self) -> None:
+        self.spans: list[CollectedSpan] = []
+        #: headers of each request
+        self.headers: list[dict[str, str]] = []
+        #: answered instead of 200
+        self.status = 200
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.headers.append({name.lower(): value for name, value in self.headers.items()})
+                if collector.status == 200 and self.path == "/v1/traces":
+                    collector.spans.extend(_spans(body))
+                self.send_response(collector.status if self.path == "/v1/traces" else 404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Keep standard error clean."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1/traces"
+
+    def named(self, *names: str) -> list[CollectedSpan]:
+        """One span of each name, in that order, once all have come. Fails where more of them come."""
+        until(lambda: {span.name for span in self.spans} >= set(names), lambda: f"of {names}: {self.spans}")
+        found = []
+        for name in names:
+            (one,) = [span for span in self.spans if span.name == name]
+            found.append(one)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _spans(body: bytes) -> list[CollectedSpan]:
+    request = ExportTraceServiceRequest.FromString(body)
+    return [
+        CollectedSpan(
+            name=span.name,
+            kind=_KINDS[span.kind],
+            trace_id=span.trace_id.hex(),
+            span_id=span.span_id.hex(),
+            parent_id=span.parent_span_id.hex(),
+            state=span.trace_state,
+            start=span.start_time_unix_nano,
+            end=span.end_time_unix_nano,
+            attributes={one.key: _value(one.value) for one in span.attributes},
+            events=[event.name for event in span.events],
+            error=span.status.message if span.status.code == 2 else "",
+            service={one.key: _value(one.value) for one in resource.resource.attributes}["service.name"],
+        )
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+def _value(value: Any) -> Any:
+    return getattr(value, value.WhichOneof("value"))

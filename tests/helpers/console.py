@@ -1,0 +1,102 @@
+"""The console as a browser without JavaScript has it: pages, forms and cookies."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+from collections.abc import Mapping
+from html import unescape
+from urllib.parse import urlencode, urlsplit
+
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import PATIENCE
+from tests.helpers.scrape import admin_url
+
+_CSRF = re.compile(r'name="csrf_token" value="([^"]+)"')
+
+
+class Page:
+    """What was answered."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self.status = answer.status
+        self.headers = answer.headers
+        self.bytes = answer.read()
+
+    @property
+    def html(self) -> str:
+        return self.bytes.decode()
+
+    @property
+    def text(self) -> str:
+        """The text of the page, without its elements."""
+        return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", self.html)))
+
+
+class Console:
+    """Somebody at the console of a bridge; `tls` where it has a certificate."""
+
+    def __init__(self, bridge: BridgeProcess, tls: ssl.SSLContext | None = None) -> None:
+        self.bridge = bridge
+        self.tls = tls
+        self.place = urlsplit(admin_url(bridge.printed)).netloc
+        self.cookies: dict[str, str] = {}
+        self.csrf_token = ""
+
+    @property
+    def token(self) -> str:
+        """The token that the bridge has made."""
+        return (self.bridge.data_directory / "admin.tokens").read_text().partition("admin:change:")[2].split()[0]
+
+    def request(
+        self, method: str, path: str, body: str | bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Page:
+        if self.tls is None:
+            connection = http.client.HTTPConnection(self.place, timeout=PATIENCE)
+        else:
+            connection = http.client.HTTPSConnection(self.place, timeout=PATIENCE, context=self.tls)
+        try:
+            sent = dict(headers or {})
+            if self.cookies and "Cookie" not in sent:
+                sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+            connection.request(method, path, body, sent)
+            page = Page(connection.getresponse())
+        finally:
+            connection.close()
+        for cookie in page.headers.get_all("Set-Cookie") or ():
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value.strip('"')
+            if not self.cookies[name]:
+                del self.cookies[name]
+        return page
+
+    def get(self, path: str, **query: str) -> Page:
+        return self.request("GET", path + (f"?{urlencode(query)}" if query else ""))
+
+    def post(self, path: str, /, headers: Mapping[str, str] | None = None, **fields: str) -> Page:
+        """Send a form as it is, with no token but that among its fields."""
+        form = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
+        return self.request("POST", path, urlencode(fields), form)
+
+    def log_in(self, token: str = "") -> Console:
+        page = self.post("/login", token=token or self.token)
+        assert page.status == 303, page.text
+        return self.learn()
+
+    def learn(self) -> Console:
+        """Learn the token of the login from a page."""
+        found = _CSRF.search(self.get("/log").html)
+        assert found is not None
+        self.csrf_token = found[1]
+        return self
+
+    def change(self, path: str, **fields: str) -> Page:
+        """Send a form of a page, and return the page that is shown then."""
+        page = self.post(path, csrf_token=self.csrf_token, **fields)
+        return page if page.status != 303 else self.get(page.headers["Location"])
+
+    def links(self, path: str, to: str) -> list[str]:
+        """The links of a page to others whose addresses begin like this."""
+        found = re.findall(rf'href="({re.escape(to)}[^"]*)"', self.get(path).html)
+        return [unescape(one) for one in found]

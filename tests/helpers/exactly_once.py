@@ -1,0 +1,222 @@
+"""A publisher and a subscriber that keep their side of MQTT's handshakes over lost connections, as a device would.
+
+Their session state outlives the connections (MQTT 3.1.1 section 4.1): message ids in flight, and of the subscriber those
+received with QoS 2 and not released (section 4.3.3, method A). Numbered messages tell what was lost, repeated or disordered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, deque
+
+from bridge.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from tests.helpers.patience import PATIENCE
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+
+#: Message ids are taken in turn from so many, so that each is used again and again.
+MESSAGE_IDS = 1_000
+
+
+class NotAccepted(ConnectionError):
+    """The bridge has refused the CONNECT."""
+
+
+class Publisher:
+    """Publishes messages number 0 to `count` - 1, in turn to `topics`; the payload is `number.attempt`.
+
+    A message sent again counts its attempts, so that a receiver can tell the copies of QoS 1 that the publisher made from
+    those that the bridge made.
+    """
+
+    def __init__(self, client_id: str, topics: list[str], count: int, qos: int, window: int = 100) -> None:
+        self.client_id = client_id
+        self.topics = topics
+        self.count = count
+        self.qos = qos
+        self.window = window
+        #: numbers that the bridge has acknowledged: PUBACK, or PUBREC with QoS 2
+        self.acknowledged: set[int] = set()
+        self.resent = 0
+        self.connections = 0
+        #: protocol level
+        self.level = 4
+        #: message id -> number, in the order sent: PUBLISH to send again
+        self._unacknowledged: dict[int, int] = {}
+        #: message ids whose PUBREC came: PUBREL to send again
+        self._released: dict[int, None] = {}
+        self._next = 0
+        self._last_id = 0
+        self._client: RawClient | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._next == self.count and not self._unacknowledged and not self._released
+
+    def connect(self, port: int) -> None:
+        """Connect, and send again what is not acknowledged, in the old order (MQTT-4.4.0-1)."""
+        self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
+        connack = client.connect()
+        if connack.return_code:
+            raise NotAccepted(f"CONNACK with return code {connack.return_code}")
+        assert connack.session_present or not self.connections, "the session must have survived"
+        self.connections += 1
+        again: list[Packet] = [
+            self._packet(message_id, number, self.connections - 1) for message_id, number in self._unacknowledged.items()
+        ]
+        self.resent += len(again)
+        again += [Pubrel(message_id) for message_id in self._released]
+        if again:
+            client.send(*again)
+
+    def _packet(self, message_id: int, number: int, attempt: int) -> Publish:
+        topic = self.topics[number % len(self.topics)]
+        return Publish(topic, b"%d.%d" % (number, attempt), self.qos, False, attempt > 0, message_id)
+
+    def step(self, timeout: float = PATIENCE) -> None:
+        """Fill the window, then take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
+        client = self._client
+        assert client is not None
+        new = []
+        while self._next < self.count and len(self._unacknowledged) + len(self._released) < self.window:
+            message_id = self._free_message_id()
+            self._unacknowledged[message_id] = self._next
+            new.append(self._packet(message_id, self._next, 0))
+            self._next += 1
+        if new:
+            client.send(*new)
+        if not client.inbox:
+            client.fill(timeout)
+        answers: list[Packet] = []
+        while client.inbox:
+            packet = client.inbox.popleft()
+            if type(packet) is Puback:
+                self.acknowledged.add(self._unacknowledged.pop(packet.message_id))
+            elif type(packet) is Pubrec:
+                number = self._unacknowledged.pop(packet.message_id, None)
+                if number is not None:
+                    self.acknowledged.add(number)
+                    self._released[packet.message_id] = None
+                assert packet.message_id in self._released, f"{packet} for a message that is over"
+                answers.append(Pubrel(packet.message_id))
+            elif type(packet) is Pubcomp:
+                self._released.pop(packet.message_id, None)
+            else:
+                raise AssertionError(f"unexpected {packet}")
+        if answers:
+            client.send(*answers)
+
+    def _free_message_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % MESSAGE_IDS + 1
+            if self._last_id not in self._unacknowledged and self._last_id not in self._released:
+                return self._last_id
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.vanish()
+
+    def disconnect(self) -> None:
+        if self._client is not None:
+            with contextlib.suppress(ConnectionClosed):
+                self._client.disconnect()
+
+
+class DurableSubscriber:
+    """Takes numbered messages in a durable session, and notes each that its application would see."""
+
+    def __init__(self, client_id: str, topic_filter: str, qos: int) -> None:
+        self.client_id = client_id
+        self.topic_filter = topic_filter
+        self.qos = qos
+        #: (topic, number) in the order in which the application got them; QoS 1 may repeat
+        self.received: list[tuple[str, int]] = []
+        #: the numbers among them
+        self.numbers: set[int] = set()
+        #: numbers of messages that the bridge sent again without DUP
+        self.undeclared: list[int] = []
+        self.connections = 0
+        #: protocol level
+        self.level = 4
+        #: method A: message ids received and not released
+        self._not_released: set[int] = set()
+        self._seen: set[bytes] = set()
+        self._client: RawClient | None = None
+
+    def connect(self, port: int) -> None:
+        self._client = client = RawClient(port, self.client_id, clean=False, level=self.level)
+        connack = client.connect()
+        if connack.return_code:
+            raise NotAccepted(f"CONNACK with return code {connack.return_code}")
+        assert connack.session_present or not self.connections, "the session must have survived"
+        self.connections += 1
+        if self.connections == 1:
+            assert client.subscribe((self.topic_filter, self.qos)) == (self.qos,)
+
+    def step(self, timeout: float = PATIENCE) -> None:
+        """Take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
+        client = self._client
+        assert client is not None
+        if not client.inbox:
+            client.fill(timeout)
+        answers: list[Packet] = []
+        while client.inbox:
+            packet = client.inbox.popleft()
+            if type(packet) is Publish:
+                assert packet.qos == self.qos, packet
+                if packet.payload in self._seen and not packet.dup:
+                    self.undeclared.append(number_of(packet.payload))
+                self._seen.add(packet.payload)
+                if packet.qos == 1:
+                    self._deliver(packet)
+                    answers.append(Puback(packet.message_id))
+                else:
+                    if packet.message_id not in self._not_released:
+                        self._not_released.add(packet.message_id)
+                        self._deliver(packet)
+                    answers.append(Pubrec(packet.message_id))
+            elif type(packet) is Pubrel:
+                self._not_released.discard(packet.message_id)
+                answers.append(Pubcomp(packet.message_id))
+            else:
+                raise AssertionError(f"unexpected {packet}")
+        if answers:
+            client.send(*answers)
+
+    def _deliver(self, packet: Publish) -> None:
+        number = number_of(packet.payload)
+        self.received.append((packet.topic, number))
+        self.numbers.add(number)
+
+    @property
+    def published_twice(self) -> list[int]:
+        """Numbers of messages of which more than one copy of the publisher was taken by the bridge."""
+        copies = Counter(number_of(payload) for payload in self._seen)
+        return [number for number, count in copies.items() if count > 1]
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.vanish()
+
+
+def number_of(payload: bytes | str) -> int:
+    """The number of a message, by its payload."""
+    return int(float(payload))
+
+
+def first_deliveries(received: list[tuple[str, int]]) -> dict[str, list[int]]:
+    """By topic, the numbers in the order in which each came for the first time."""
+    by_topic: dict[str, dict[int, None]] = {}
+    for topic, number in received:
+        by_topic.setdefault(topic, {})[number] = None
+    return {topic: list(numbers) for topic, numbers in by_topic.items()}
+
+
+def repeated(received: list[tuple[str, int]]) -> list[int]:
+    """Numbers that came more than once."""
+    seen: set[int] = set()
+    again: deque[int] = deque()
+    for _, number in received:
+        if number in seen:
+            again.append(number)
+        seen.add(number)
+    return list(again)

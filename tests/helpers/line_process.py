@@ -1,0 +1,115 @@
+"""A process whose output is read line by line while it runs: mosquitto_sub, `mqbridge mq sub`, the bridge itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tests.helpers.patience import PATIENCE, until
+
+
+def suspend(pid: int) -> None:
+    """Stop a process with SIGSTOP and return when each of its threads has stopped; kill() returns before that."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state(thread: Path) -> str:
+    """The state letter in proc_pid_stat(5); the command name before it can contain blanks and parentheses."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+class LineProcess:
+    """A child process; `line` waits for its next line of standard output and error, which are read together."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
+    ) -> None:
+        self.command = [str(word) for word in command]
+        self.seen: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+            cwd=cwd,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def line(self, timeout: float = PATIENCE) -> str | None:
+        """The next line; None when the process closed its output. AssertionError when neither comes in time."""
+        try:
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError(f"nothing from {self.command} within {timeout:g} s; before: {self.seen}") from None
+        if line is None:
+            self._lines.put(None)
+        else:
+            self.seen.append(line)
+        return line
+
+    def line_where(self, wanted: Callable[[str], bool], timeout: float = PATIENCE) -> str:
+        """The first of the following lines that is wanted; those before it are passed over."""
+        while (line := self.line(timeout)) is not None:
+            if wanted(line):
+                return line
+        raise AssertionError(f"{self.command} ended ({self.process.wait()}) before the line came: {self.seen}")
+
+    def json(self, timeout: float = PATIENCE) -> Any:
+        """The next line that is a JSON object."""
+        return json.loads(self.line_where(lambda line: line.startswith("{"), timeout))
+
+    def rest(self, timeout: float = PATIENCE) -> list[str]:
+        """Lines until the output ends."""
+        lines = []
+        while (line := self.line(timeout)) is not None:
+            lines.append(line)
+        return lines
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """The exit status, once it has ended by itself."""
+        return self.process.wait(timeout)
+
+    def terminate(self) -> int:
+        """End it with SIGTERM, and return its exit status."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(5)
+        assert self.process.stdout is not None
+        self.process.stdout.close()

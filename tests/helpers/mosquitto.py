@@ -1,0 +1,115 @@
+"""A mosquitto of the test's own, that can be stopped and started again at the same port; mosquitto_pub and mosquitto_sub."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.helpers.line_process import LineProcess
+from tests.helpers.patience import PATIENCE
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _command(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None:
+        pytest.fail(f"{name} is not installed; `make test` installs it (tests/system-packages.sh)")
+    return found
+
+
+class Mosquitto:
+    """The broker as a process; sessions survive a stop, as it saves them."""
+
+    def __init__(self, directory: Path, *settings: str) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self._file = directory / "mosquitto.conf"
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            f"persistence_location {directory}/",
+            "persistence true",
+            "max_queued_messages 0",
+            "max_inflight_messages 1000",
+            # Else it leaves root for a user of its own, who cannot read what pytest makes.
+            f"user {getpass.getuser()}",
+            *(settings or ("allow_anonymous true",)),
+        ]
+        self._file.write_text("\n".join(lines) + "\n")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Returns when it accepts connections."""
+        log = (self.directory / "mosquitto.log").open("ab")
+        self.process = subprocess.Popen([_command("mosquitto"), "-c", str(self._file)], stdout=log, stderr=log)
+        log.close()
+        before = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return self
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < before, self.log
+
+    def stop(self) -> None:
+        """End it; it saves its sessions."""
+        if self.process is not None:
+            before = time.monotonic() + PATIENCE
+            self.process.terminate()
+            while True:
+                try:
+                    self.process.wait(10)
+                    break
+                except subprocess.TimeoutExpired:
+                    assert time.monotonic() < before, self.log
+                    self.process.terminate()  # one that comes while it begins may be lost
+            self.process = None
+
+    @property
+    def log(self) -> str:
+        """What it wrote so far."""
+        return (self.directory / "mosquitto.log").read_text(errors="replace")
+
+
+def publish(port: int, topic: str, payload: str, *arguments: str, qos: int = 0, version: str = "mqttv311") -> None:
+    """mosquitto_pub: returns when the message is acknowledged, as its QoS demands."""
+    body = ["-m", payload] if payload else ["-n"]
+    command = [_command("mosquitto_pub"), "-p", str(port), "-V", version, "-t", topic, "-q", str(qos), *body, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+class Subscriber(LineProcess):
+    """mosquitto_sub, running and subscribed."""
+
+    def __init__(self, port: int, *filters: str, qos: int = 0, version: str = "mqttv311", options: tuple[str, ...] = ()):
+        topics = [word for topic_filter in filters for word in ("-t", topic_filter)]
+        # -d makes it print when it is subscribed, %j each message as a JSON object; into a pipe it would print in blocks.
+        command = ["stdbuf", "-oL", _command("mosquitto_sub"), "-p", str(port), "-V", version, "-q", str(qos)]
+        super().__init__([*command, "-d", "-F", "%j", *topics, *options])
+        self.line_where(lambda line: line.startswith("Subscribed (mid"))
+        # What waited for a durable session comes before the answer to SUBSCRIBE.
+        self._early = [json.loads(line) for line in self.seen if line.startswith("{")]
+
+    def message(self) -> dict[str, Any]:
+        """The next message: topic, payload, qos and retain. One with QoS 2 is printed at its PUBREL only."""
+        message = self._early.pop(0) if self._early else self.json()
+        return {key: message.get(key) for key in ("topic", "payload", "qos", "retain")}
+
+    def stop(self) -> Self:
+        """End it with DISCONNECT: mosquitto_sub does so on SIGTERM."""
+        self.terminate()
+        return self

@@ -1,0 +1,96 @@
+"""Clients of paho-mqtt: one of MQTT 5 that keeps what it gets, properties included, and one that publishes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import paho.mqtt.client as paho
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tests.helpers.patience import PATIENCE
+
+
+class PahoSubscriber:
+    """Connected and subscribed to a filter, with Retain As Published."""
+
+    def __init__(
+        self,
+        port: int,
+        topic_filter: str,
+        qos: int = 2,
+        *,
+        host: str = "127.0.0.1",
+        settle: Callable[[paho.Client], None] = lambda client: None,
+    ) -> None:
+        """`settle` is given the client before it connects."""
+        #: all that was taken so far
+        self.seen: list[paho.MQTTMessage] = []
+        self._messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
+        self._subscribed = threading.Event()
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        options = SubscribeOptions(qos=qos, retainAsPublished=True)
+
+        def connected(client: paho.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Properties) -> None:
+            client.subscribe(topic_filter, options=options)
+
+        client.on_connect = connected
+        client.on_subscribe = lambda *_: self._subscribed.set()
+        client.on_message = lambda client, userdata, message: self._messages.put(message)
+        self._client = client
+        settle(client)
+        client.connect(host, port)
+        client.loop_start()
+        assert self._subscribed.wait(PATIENCE), f"no SUBACK for {topic_filter}"
+
+    def message(self) -> paho.MQTTMessage:
+        """The next message."""
+        try:
+            message = self._messages.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise AssertionError(f"nothing within {PATIENCE:g} s; before: {[one.topic for one in self.seen]}") from None
+        self.seen.append(message)
+        return message
+
+    def publish(self, topic: str, payload: str, qos: int) -> None:
+        """Returns when it is acknowledged as its QoS demands."""
+        self._client.publish(topic, payload, qos).wait_for_publish(PATIENCE)
+
+    def until(self, topic: str) -> list[str]:
+        """Topics of the messages up to the first one of that topic."""
+        found = []
+        while topic not in found:
+            found.append(self.message().topic)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+def publish_all(
+    port: int, publications: Iterable[tuple[str, bytes, int, bool, Properties]], *, version: str = "5"
+) -> None:
+    """Publish (topic, payload, QoS, RETAIN, properties) in this order; returns when all are acknowledged as QoS demands.
+
+    The client identifier is `publisher`; MQTT 3.1.1 leaves the properties out.
+    """
+    protocol = paho.MQTTv5 if version == "5" else paho.MQTTv311
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="publisher", protocol=protocol)
+    connected = threading.Event()
+    client.on_connect = lambda *_: connected.set()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    assert connected.wait(PATIENCE), "no CONNACK"
+    for topic, payload, qos, retain, properties in publications:
+        given = {"properties": properties} if protocol == paho.MQTTv5 else {}
+        client.publish(topic, payload, qos, retain, **given).wait_for_publish(PATIENCE)
+    client.disconnect()
+    client.loop_stop()

@@ -1,0 +1,175 @@
+"""The bridge on a queue manager that somebody else runs: `queue_manager: {type: ibm}`, as a process of its own.
+
+It uses the real ibmmq or pymqi on the stand-in for IBM's client library (testing/ibm_standin). Behind the stand-in is an
+embedded queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.client_packages import BUILD
+from tests.helpers.line_process import LineProcess, suspend
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "MQB1"
+#: `mqbridge`, whose embedded queue manager the stand-in reaches.
+STAND_IN = (sys.executable, "-m", "testing.ibm_standin")
+
+#: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
+_HOST = """
+queue_manager:
+  {{name: {name}, data_directory: {data}, scripts: [{script}], authorities: {authorities}, listener: {listener}}}
+transmission_queue: HOST.XMITQ
+channels: []
+"""
+_SCRIPT = "DEFINE QLOCAL(HOST.XMITQ) USAGE(XMITQ)\n"
+_BRIDGE = """
+queue_manager:
+  type: ibm
+  name: {name}
+  library: {library}
+{reached}"""
+_REACHED = """\
+  channel: DEV.APP.SVRCONN
+  connections: localhost(1414)
+"""
+
+
+def built() -> bool:
+    """Whether the stand-in and the packages are there (testing/ibm_standin/environments.sh)."""
+    return (BUILD / "versions").exists()
+
+
+def build() -> None:
+    """Build what is missing of it; one process of tests at a time."""
+    script = ROOT / "testing" / "ibm_standin" / "environments.sh"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
+    assert done.returncode == 0, f"{script} failed:\n{done.stdout}{done.stderr}"
+
+
+class QueueManagerProcess:
+    """An embedded queue manager without channels on one data directory."""
+
+    def __init__(self, data_directory: Path, script: str = "", *, authorities: str = "ignored") -> None:
+        self.data_directory = data_directory
+        self.script = data_directory.with_suffix(".mqsc")
+        self.script.write_text(_SCRIPT + script)
+        self.config = data_directory.with_suffix(".host.yaml")
+        self._authorities = authorities
+        self._listener = "null"
+        #: of its TCP listener
+        self.port = 0
+        self._write()
+        #: where the stand-in finds it
+        self.place = f"unix:{data_directory / 'mqi.sock'}"
+        self.process: LineProcess | None = None
+
+    def _write(self) -> None:
+        values = {"script": self.script, "authorities": self._authorities, "listener": self._listener}
+        self.config.write_text(_HOST.format(name=NAME, data=self.data_directory, **values))
+
+    def listen(self, *options: str) -> Self:
+        """Have a TCP listener, with these options of its section, from the next start on."""
+        self._listener = f"{{{', '.join(('port: 0', *options))}}}"
+        self._write()
+        return self
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.process.poll() is None
+
+    def start(self) -> Self:
+        """Start it, and return when MQ applications can connect."""
+        assert not self.running
+        self.process = LineProcess([*STAND_IN, "run", self.config], cwd=ROOT)
+        line = self.process.line_where(lambda line: "mqi.sock" in line)
+        if self._listener != "null":
+            tcp = self.process.line_where(lambda line: "connect at 127.0.0.1:" in line)
+            self.port = int(tcp.rpartition(":")[2].partition(" ")[0])
+        self.place = f"unix:{next(word for word in line.split() if word.endswith('mqi.sock'))}"
+        return self
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status once it has ended."""
+        assert self.process is not None
+        return self.process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL, at whatever it is just doing."""
+        assert self.running
+        assert self.process is not None
+        self.process.kill()
+
+    def pause(self) -> None:
+        """It stops to answer, without any connection being closed, until `resume`."""
+        assert self.process is not None
+        suspend(self.process.process.pid)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.process.send_signal(signal.SIGCONT)
+
+    def discard(self) -> list[str]:
+        """End it for good; what it printed and logged in its present run."""
+        if self.process is None:
+            return []
+        self.process.kill()
+        with self.process:
+            return self.process.seen + self.process.rest()
+
+
+class RemoteBridgeProcess(BridgeProcess):
+    """`mqbridge run` with `type: ibm`. `start` starts its queue manager where none runs; `stop` and `kill` leave it alone.
+
+    MQ applications, `mqbridge mq`, are the queue manager's. Two bridges may share a `queue_manager`. `reached` is the part of
+    its section that says where the queue manager is.
+    """
+
+    def __init__(
+        self,
+        data_directory: Path,
+        *,
+        library: str = "ibmmq",
+        config: str | None = None,
+        env: Mapping[str, str] | None = None,
+        settings: str = "",
+        reached: str = _REACHED,
+        queue_manager: QueueManagerProcess | None = None,
+        **options: Any,
+    ) -> None:
+        if "outage_timeout" not in settings:
+            # However long a busy machine takes to start the queue manager again.
+            settings = "  outage_timeout: 0 s\n" + settings
+        text = _BRIDGE.format(name=NAME, library=library, reached=reached) + settings + (config or "")
+        super().__init__(data_directory, config=text, **options)
+        self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
+        self.data_directory = self.queue_manager.data_directory
+        # The bridge of this directory, whichever is installed.
+        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{BUILD / library}"}
+        self.given = dict(env or {})
+        self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.given
+
+    def data_options(self) -> list[str | Path]:
+        return []
+
+    def start(self) -> Self:
+        if not self.queue_manager.running:
+            self.queue_manager.start()
+            self.env["MQI_STANDIN"] = self.queue_manager.place
+        return super().start()
+
+    def discard(self) -> None:
+        super().discard()
+        said = self.queue_manager.discard()
+        assert not any("Traceback" in line for line in said), "\n".join(said)

@@ -1,0 +1,60 @@
+"""Scrapes of `/metrics`, and what the admin port answers."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.patience import PATIENCE
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+_ADMIN = re.compile(r"console, metrics and health at (\S+)/$")
+
+#: A sample: name and labels.
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+def admin_url(printed: Iterable[str]) -> str:
+    """Where an admin port is, by the lines that its bridge has printed."""
+    return next(found[1] for line in printed if (found := _ADMIN.match(line)))
+
+
+def ask(url: str, accept: str = "", token: str = "") -> tuple[int, str]:
+    """The status of a response, and its body."""
+    request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+class Scrape:
+    """One scrape of a bridge, in the form of OpenMetrics."""
+
+    def __init__(self, bridge: BridgeProcess) -> None:
+        status, text = ask(f"{admin_url(bridge.printed)}/metrics", OPEN_METRICS)
+        assert status == 200, text
+        self.families = list(text_string_to_metric_families(text))
+        self.values: dict[Series, float] = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in self.families
+            for sample in family.samples
+        }
+
+    def get(self, name: str, **labels: str) -> float | None:
+        """The value of a sample; None where there is none."""
+        return self.values.get((name, frozenset(labels.items())))
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of all samples that have these labels, and perhaps others."""
+        wanted = set(labels.items())
+        return sum(value for (one, has), value in self.values.items() if one == name and wanted <= has)

@@ -1,0 +1,120 @@
+"""An embedded queue manager on a thread and event loop of its own, as the bridge runs it, for other processes too."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import uvloop
+
+from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.mqsc.commands import prepare
+from bridge.mq.embedded.open_handles import invalidate, open_handles
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.server.conversation import Conversation
+from bridge.mq.embedded.server.server import ApplicationServer
+from testing.ibm_standin import frames
+from testing.ibm_standin.pcf.command_server import StandInCommandServer
+from testing.ibm_standin.server import StandInServer
+from tests.helpers.patience import PATIENCE
+
+
+class ServedQueueManager:
+    """It listens from the start, at a socket in its directory; with `tcp` also at `port`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str = "MQB1",
+        *,
+        listener: ListenerConfig | None = None,
+        tcp: bool = False,
+        authorities: bool = False,
+        objects: bool = True,
+        commands: bool = True,
+        max_channels: int | None = 100,
+        stand_in: bool = False,
+        channels: Sequence[str] = (),
+    ) -> None:
+        """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
+
+        `listener` says what is asked of who connects over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default.
+        With `stand_in` it serves programs in C, over TCP by `channels` or any, and has the PCF commands of the stand-in.
+        """
+        self.directory = directory
+        self.itself = QueueManager(name, directory)
+        self.itself.channel_instances.max_channels = max_channels
+        if authorities:
+            self.itself.enforce_authorities()
+        if objects:
+            prepare(self.itself)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server")
+        self._thread.start()
+        self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
+        if commands:
+            (StandInCommandServer if stand_in else CommandServer)(self.itself).start()
+        self.itself.connection_authentication.asks = listener is not None and not listener.believes
+        self.admission = Admission(listener, self.itself.connection_authentication)
+        self._server = (
+            StandInServer(self.itself, self.admission, channels)
+            if stand_in
+            else ApplicationServer(self.itself, self.admission)
+        )
+        self._done(self._server.listen(("127.0.0.1", 0) if tcp or listener is not None else None))
+        self.port = self._server.port
+
+    def _done(self, work: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    @property
+    def place(self) -> str:
+        """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
+        return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    def invalidate_handles(self) -> None:
+        """Make all open handles invalid, as REFRESH CLUSTER does for objects of a cluster (MQRC_OBJECT_CHANGED)."""
+        with self.itself.lock:
+            invalidate(open_handles(self.itself))
+
+    def tcp_connections(self) -> list[Conversation]:
+        """Return the connections over TCP."""
+        return [one for one in list(self._server.connections) if one.place is not None]
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep its event loop from running: what happens meanwhile it finds all at once."""
+        begun, ends = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            ends.wait(PATIENCE)
+
+        self._loop.call_soon_threadsafe(wait)
+        assert begun.wait(PATIENCE)
+        try:
+            yield
+        finally:
+            ends.set()
+
+    def close(self) -> None:
+        """End it for all."""
+        try:
+            self._done(self._server.close())
+        finally:
+            self.itself.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE)
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,26 @@
+"""Connections of somebody who begins something and never ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+from tests.helpers.patience import PATIENCE
+
+
+@contextlib.contextmanager
+def unfinished_connections(host: str, port: int, count: int, sent: bytes) -> Iterator[socket.socket]:
+    """Make so many, each of which has sent that and no more; yields the first of them."""
+    with contextlib.ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            made.append(stack.enter_context(socket.create_connection((host, port), PATIENCE)))
+            made[-1].sendall(sent)
+        yield made[0]
+
+
+def assert_cut_off(connection: socket.socket) -> None:
+    """The other end has closed or reset it, and said nothing."""
+    with contextlib.suppress(ConnectionResetError):
+        assert connection.recv(1) == b""

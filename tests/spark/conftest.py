@@ -1,0 +1,153 @@
+"""Spark and an embedded queue manager for the tests of the pipeline: one of each for all of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.spark.session import session
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.contract.backend.conftest import served
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.spark import SETTINGS
+
+ROOT = str(Path(__file__).resolve().parents[2])
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of the tests, with the data sources registered."""
+    made = session("tests", master="local[2]", settings=SETTINGS)
+    yield made
+    made.stop()
+
+
+class Queues:
+    """An embedded queue manager with its socket in `directory`, and an MQ application connected to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.connection: Connection = RemoteConnection(directory, application="tests")
+        self.define_state_queue()
+
+    def define_state_queue(self) -> None:
+        """What deploy/mq/bridge.mqsc defines for writers."""
+        self.mqsc(f"DEFINE QLOCAL('{MAPPING_STATE_QUEUE}') NOREPLACE SHARE MAXDEPTH(1000000) DEFPSIST(YES)")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the source `mq` that say where it is."""
+        return {"dataDirectory": str(self.directory)}
+
+    def mqsc(self, command: str) -> list[dict[str, Any]]:
+        (response,) = self.connection.command(command)
+        assert response.ok or "already exists" in response.message, response.message
+        return response.objects
+
+    def end_subscription(self, name: str) -> None:
+        """DELETE SUB, as soon as the process that read its queue has ended: Spark does not wait for its workers."""
+        until(lambda: self.connection.command(f"DELETE SUB('{name}')")[0].ok)
+
+    def queue(self, attributes: str = "") -> str:
+        """A new queue."""
+        name = f"PIPELINE.{next(_numbers)}"
+        self.mqsc(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) {attributes}")
+        return name
+
+    def put(self, queue: str, *bodies: bytes, **md: Any) -> None:
+        """Messages in one unit of work; keywords are fields of their MQMD."""
+        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
+        for body in bodies:
+            self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SYNCPOINT)
+        self.connection.commit()
+        self.connection.close(handle)
+
+    def put_all_context(self, queue: str, *bodies: bytes, **md: Any) -> None:
+        """Messages whose context fields are the caller's too."""
+        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT)
+        for body in bodies:
+            self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SET_ALL_CONTEXT)
+        self.connection.close(handle)
+
+    def publish(self, topic: str, body: bytes, **md: Any) -> None:
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+        self.connection.put1(od, Message(MQMD(**md), body))
+
+    def subscribe(self, topic: str, handle: int) -> int:
+        """What is published to a topic goes to an open queue, while it is open."""
+        return self.connection.subscribe(MQSD(ObjectString=topic), handle)[0]
+
+    def open(self, queue: str, options: int) -> int:
+        """MQOPEN, as soon as the process that had the lease of the queue has ended: Spark does not wait for its workers."""
+        before = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.connection.open(MQOD(ObjectName=queue), options)
+            except MQError as error:
+                if error.reason != cmqc.MQRC_OBJECT_IN_USE or time.monotonic() > before:
+                    raise
+            time.sleep(0.01)
+
+    def take(self, queue: str) -> list[Got]:
+        """Get all that is on a queue, properties as MQRFH2."""
+        handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
+        found = []
+        try:
+            while True:
+                found.append(self.connection.get(handle, GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)))
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
+        finally:
+            self.connection.close(handle)
+        return found
+
+    def remove(self, queue: str, msg_ids: Sequence[bytes]) -> None:
+        """Get the messages of some MsgIds."""
+        handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
+        for msg_id in msg_ids:
+            self.connection.get(handle, GetOptions(MsgId=msg_id, MatchOptions=cmqc.MQMO_MATCH_MSG_ID))
+        self.connection.close(handle)
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """Get all that is on a queue, the data of the messages."""
+        return [got.data for got in self.take(queue)]
+
+    def depth(self, queue: str) -> int:
+        (shown,) = self.mqsc(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
+        return int(shown["CURDEPTH"])
+
+
+@pytest.fixture(scope="session")
+def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queues]:
+    """The one queue manager of the tests. Tests make queues of their own: `queues.queue()`."""
+    directory = tmp_path_factory.mktemp("queue-manager")
+    with served(directory, stand_in=True):
+        yield Queues(directory)
+
+
+@pytest.fixture
+def read(spark: SparkSession, queues: Queues) -> Any:
+    """`read(queue="Q")`: a batch read of the source `mq`; `read(..., stream=True)` a streaming one."""
+
+    def frame(*, stream: bool = False, **options: Any) -> DataFrame:
+        reader = (spark.readStream if stream else spark.read).format("mq").options(**queues.options)
+        return reader.options(**options).load()
+
+    return frame
+
+
+def column(frame: DataFrame, name: str) -> Sequence[Any]:
+    """The values of one column."""
+    return [row[0] for row in frame.select(name).collect()]

@@ -1,0 +1,46 @@
+"""MQCHAR fields as text: every byte comes back, whatever it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bridge.spark.headers import decode_mqmd_array, encode_mqmd_array
+from bridge.spark.mq.characters import characters, field_of
+from bridge.spark.mq.envelope import md_array
+from bridge.wire.mq import MQMD, encode_mqmd
+
+FIELDS = [
+    # field, text
+    (b"", ""),
+    (b"orders  ", "orders"),
+    (b"abc\0\0\0", "abc"),
+    (b"abc\0def", "abc\0def"),
+    ("Jörg".encode(), "Jörg"),
+    ("Jörg".encode("latin-1"), "J\uf7f6rg"),
+    ("\uf7f6".encode(), "\uf7ef\uf79f\uf7b6"),
+]
+
+
+@pytest.mark.parametrize(("field", "text"), FIELDS)
+def test_a_field_as_text(field: bytes, text: str) -> None:
+    assert characters(field) == text
+
+
+@given(st.binary(max_size=48))
+@example(b"\xef\x9e\x80\xff \0x")
+def test_no_byte_is_lost(field: bytes) -> None:
+    text = characters(field)
+    text.encode()  # it is a string of Arrow
+    assert field_of(text) == field.rstrip(b" \0")
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=12, max_size=12), st.binary(min_size=28, max_size=28))
+def test_an_mqmd_over_its_columns_is_the_same(user: bytes, application: bytes) -> None:
+    user, application = user.rstrip(b" \0"), application.rstrip(b" \0")
+    written = encode_mqmd(MQMD(UserIdentifier=user, PutApplName=application))
+    columns = md_array([MQMD(UserIdentifier=user, PutApplName=application)])
+    assert encode_mqmd_array(columns).to_pylist() == [written]
+    assert encode_mqmd_array(decode_mqmd_array(encode_mqmd_array(columns))).to_pylist() == [written]

@@ -1,0 +1,346 @@
+"""The data source `mq` in Spark: queues and subscriptions read, batch by batch and in streams, and rows put."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+from bridge.mq.mqi import MQOD, GetOptions, Property
+from bridge.spark.mq.queue_manager import APPLICATION_NAME
+from bridge.spark.schema import MQ_SCHEMA
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
+from tests.helpers.patience import PATIENCE, until
+from tests.spark.conftest import Queues, column
+from tests.spark.faults import Fault, fault, is_marker, is_read, is_removal
+
+Read = Callable[..., DataFrame]
+
+
+def put(frame: DataFrame, queues: Queues, **options: Any) -> None:
+    frame.write.format("mq").options(**queues.options).options(**options).mode("append").save()
+
+
+def start(frame: DataFrame, queues: Queues, checkpoint: Path, **options: Any) -> StreamingQuery:
+    writer = frame.drop("queue", "topic").writeStream.format("mq").options(**queues.options).options(**options)
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+
+
+def run(frame: DataFrame, queues: Queues, checkpoint: Path, **options: Any) -> StreamingQuery:
+    """A query to its end."""
+    query = start(frame, queues, checkpoint, **options)
+    assert query.awaitTermination(PATIENCE)
+    return query
+
+
+# Batch ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_read_takes_nothing_away(read: Read, queues: Queues) -> None:
+    queue = queues.queue()
+    queues.put(queue, b"one", b"two", ReplyToQ=b"ANSWERS", Format=cmqc.MQFMT_STRING)
+    frame = read(queue=queue)
+    assert frame.schema.names == MQ_SCHEMA.names
+    rows = frame.orderBy("body").collect()
+    assert [(row.queue, bytes(row.body), row.format, row.md.ReplyToQ) for row in rows] == [
+        (queue, b"one", "MQSTR", "ANSWERS"),
+        (queue, b"two", "MQSTR", "ANSWERS"),
+    ]
+    assert all(row.put_time is not None and len(row.md.MsgId) == 24 for row in rows)
+    assert queues.depth(queue) == 2
+
+
+def test_several_queues_and_several_partitions(read: Read, queues: Queues) -> None:
+    one, other, empty = queues.queue(), queues.queue(), queues.queue()
+    bodies = [b"%03d" % number for number in range(50)]
+    queues.put(one, *bodies)
+    queues.put(other, b"x")
+    assert read(queue=f"{one},{other},{empty}").rdd.getNumPartitions() == 3
+    divided = read(queue=one, partitions=4)
+    assert divided.rdd.getNumPartitions() == 4
+    assert [bytes(body) for body in column(divided, "body")] == bodies
+    assert read(queue=empty, partitions=4).count() == 0
+
+
+def test_messages_go_from_queue_to_queue_byte_for_byte(read: Read, queues: Queues) -> None:
+    source, target = queues.queue(), queues.queue()
+    header = RFH2(Format=cmqc.MQFMT_STRING, folders=(Folder.build("usr", {"a": 1, "b": "é"}),))
+    chain = encode_chain([header], b"\x00body\xff")
+    described = {"Format": chain.Format, "Encoding": chain.Encoding, "CodedCharSetId": chain.CodedCharSetId}
+    queues.put(source, chain.data, CorrelId=b"c" * 24, Priority=7, Expiry=5000, ReplyToQ=b"R", **described)
+    queues.put(source, b"plain", Persistence=cmqc.MQPER_PERSISTENT, GroupId=b"g" * 24, Version=2, MsgFlags=8)
+    put(read(queue=source).drop("queue", "topic"), queues, queue=target, context="all")
+    before, after = queues.take(source), queues.take(target)
+    assert [got.data for got in after] == [got.data for got in before]
+    for left, right in zip(before, after, strict=True):
+        # The Expiry of a message counts down.
+        assert right.md.Expiry == left.md.Expiry == cmqc.MQEI_UNLIMITED or 0 < right.md.Expiry <= 5000
+        kept = {name: getattr(right.md, name) for name in right.md.__struct_fields__ if name != "Expiry"}
+        assert kept == {name: getattr(left.md, name) for name in kept}
+
+
+def test_rows_name_their_queues(spark: SparkSession, queues: Queues) -> None:
+    one, other = queues.queue(), queues.queue()
+    put(spark.createDataFrame([(one, "1"), (other, "2"), (one, "3")], "queue string, body string"), queues)
+    assert (Counter(queues.bodies(one)), queues.bodies(other)) == (Counter([b"1", b"3"]), [b"2"])
+
+
+def test_a_write_with_a_name_is_done_once(spark: SparkSession, queues: Queues) -> None:
+    queue = queues.queue()
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    for write_id in ("first", "first", None, None):
+        named = {} if write_id is None else {"writeId": write_id}
+        put(spark.createDataFrame([("x",)], "body string").coalesce(1), queues, queue=queue, **named)
+    assert queues.bodies(queue) == [b"x"] * 3
+    # What a write without a name keeps while it runs goes when it has ended.
+    assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
+
+
+def test_a_write_that_fails_says_where_and_leaves_nothing_behind(spark: SparkSession, queues: Queues) -> None:
+    queue, before = queues.queue("MAXMSGL(3)"), queues.depth(MAPPING_STATE_QUEUE)
+    rows = spark.createDataFrame([("long",), ("1",)], "body string").repartition(2)
+    with pytest.raises(PySparkException, match=f"MQRC_MSG_TOO_BIG_FOR_Q .*{queue}"):
+        put(rows, queues, queue=queue)
+    assert queues.depth(MAPPING_STATE_QUEUE) == before
+
+
+@pytest.mark.parametrize(
+    "options, ddl, said",
+    [
+        ({"quee": "Q"}, "body string", r"the data source mq knows no option quee \(did you mean queue\?\)"),
+        ({}, "body string", r"option queue: expected the name of a queue \(or topic\), because no option says"),
+        ({"queue": "Q"}, "payload string", r"column payload is none of .*; column body is missing"),
+        ({"queue": "Q", "context": "some"}, "body string", r"option context: expected default, identity or all"),
+    ],
+)
+def test_writes_that_are_refused(
+    spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        put(spark.createDataFrame([], ddl), queues, **options)
+
+
+def test_reads_that_are_refused(read: Read, spark: SparkSession, queues: Queues) -> None:
+    with pytest.raises(AnalysisException, match=r"knows no option quee \(did you mean queue\?\)"):
+        read(quee="Q")  # load() says it
+    with pytest.raises(AnalysisException, match=r"has no option startingOffsets: a queue has no offsets"):
+        read(queue="Q", stream=True, startingOffsets="earliest")
+    with pytest.raises(AnalysisException, match=r"has a schema of its own: leave schema\(\) out"):
+        spark.read.schema("body string").format("mq").options(**queues.options, queue="Q").load().collect()
+    with pytest.raises(AnalysisException, match=r"MQRC_UNKNOWN_OBJECT_NAME"):
+        read(queue="NO.SUCH.QUEUE").collect()
+
+
+# Streams -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    bodies = [b"%03d" % number for number in range(25)]
+    queues.put(source, *bodies)
+    frame = read(queue=source, stream=True, maxMessagesPerTrigger=10)
+    query = run(frame, queues, tmp_path, queue=target)
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
+    # Each tells what is in it, and what waits behind it since when.
+    backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in batches]
+    assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [(10, 30, 15), (10, 30, 5), (5, 15, 0)]
+    assert [one["oldest"] is None for one in backlogs] == [False, False, True]
+    assert datetime.fromisoformat(backlogs[0]["oldest"]) <= datetime.fromisoformat(batches[0]["timestamp"])
+    assert (queues.bodies(target), queues.depth(source)) == (bodies, 0)
+    queues.put(source, b"later")
+    run(frame, queues, tmp_path, queue=target)
+    assert (queues.bodies(target), queues.depth(source)) == ([b"later"], 0)
+
+
+def test_batches_by_size_and_partitions_of_several_queues(read: Read, queues: Queues, tmp_path: Path) -> None:
+    one, other, target = queues.queue(), queues.queue(), queues.queue()
+    bodies = [b"%03d" % number + b"." * 997 for number in range(12)]
+    queues.put(one, *bodies)
+    queues.put(other, b"x")
+    frame = read(queue=f"{one},{other}", stream=True, maxBytesPerTrigger="6 KB", partitions=2)
+    query = run(frame, queues, tmp_path, queue=target)
+    # A message of each queue in turn; the first batch has the one of the other.
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [6, 6, 1]
+    assert Counter(queues.bodies(target)) == Counter([*bodies, b"x"])
+    assert (queues.depth(one), queues.depth(other)) == (0, 0)
+
+
+def test_a_durable_subscription_keeps_what_is_published_between_runs(
+    read: Read, queues: Queues, tmp_path: Path
+) -> None:
+    target = queues.queue()
+    frame = read(topic="plant/+/t", subscription="pipeline-test", stream=True).selectExpr(
+        "concat(topic, ' ', cast(body AS STRING)) AS body"
+    )
+    run(frame, queues, tmp_path, queue=target)  # makes the subscription
+    queues.publish("plant/1/t", b"20")
+    queues.publish("plant/1/other", b"0")
+    run(frame, queues, tmp_path, queue=target)
+    queues.publish("plant/2/t", b"21")
+    run(frame, queues, tmp_path, queue=target)
+    assert queues.bodies(target) == [b"plant/1/t 20", b"plant/2/t 21"]
+
+
+def test_a_message_that_somebody_else_got_is_missed(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    queues.put(source, b"1", b"2")
+    browses = Fault(lambda verb, request: verb == "MQGET" and is_read(request), 1)
+    with fault(APPLICATION_NAME, browses), pytest.raises(StreamingQueryException):
+        run(read(queue=source, stream=True), queues, tmp_path, queue=target)
+    queues.take(source)
+    with pytest.raises(StreamingQueryException, match=r"message [0-9A-F]{48} of a batch is not on queue"):
+        run(read(queue=source, stream=True), queues, tmp_path, queue=target)
+    run(read(queue=source, stream=True, failOnDataLoss="false"), queues, tmp_path, queue=target)
+    assert queues.bodies(target) == []
+
+
+def test_a_msg_id_that_comes_again_names_another_message(read: Read, queues: Queues, tmp_path: Path) -> None:
+    """After a run, between planning and reading, in front of the one that was read: each message comes once."""
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True)
+    one_id = b"M" * 24
+    queues.put(source, b"first", MsgId=one_id)
+    run(frame, queues, tmp_path, queue=target)
+    queues.put(source, b"second", MsgId=one_id, Priority=3)
+    for what in ("reading", "after the commit", "removing"):
+        broken = steps()[what]
+        broken.count = min(broken.count, 2 if what == "after the commit" else 1)
+        with fault(APPLICATION_NAME, broken), pytest.raises(StreamingQueryException):
+            run(frame, queues, tmp_path, queue=target)
+        assert broken.happened
+        queues.put(source, what.encode(), MsgId=one_id, Priority=9)
+    run(frame, queues, tmp_path, queue=target)
+    assert queues.depth(source) == 0
+    expected = ["first", "second", "reading", "after the commit", "removing"]
+    assert Counter(queues.bodies(target)) == Counter(one.encode() for one in expected)
+
+
+def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    for number in range(6):
+        queues.put(source, b"%d" % number, Priority=number)
+    assert sorted(column(read(queue=source, selector="Root.MQMD.Priority > 3"), "body")) == [b"4", b"5"]
+    run(read(queue=source, selector="Root.MQMD.Priority > 1", stream=True), queues, tmp_path, queue=target)
+    assert (sorted(queues.bodies(target)), queues.depth(source)) == ([b"2", b"3", b"4", b"5"], 2)
+
+
+def test_message_properties_are_read_written_and_selected_by_their_names(
+    read: Read, spark: SparkSession, queues: Queues
+) -> None:
+    queue, target = queues.queue(), queues.queue()
+    site = Property(name="site", value="north")
+    temp = Property(name="temp", type=cmqc.MQTYPE_INT32, value=21)
+    deep = Property(name="plant.line", value="7")
+    for properties in ([site, temp, deep], []):
+        queues.connection.put1(MQOD(ObjectName=queue), Message(MQMD(CorrelId=b"c" * 24), b"x"), properties=properties)
+    columns = "rfh2.usr.site", "rfh2.usr.temp::int", "rfh2.usr.temp + 1", "rfh2.plant.line", "rfh2.usr.no", "rfh2.no.no"
+    rows = [tuple(row) for row in read(queue=queue).selectExpr(*columns).collect()]
+    assert rows == [("north", 21, 22, "7", None, None), (None,) * 6]
+    # A row that is read and put has its properties with their types; of new ones rfh2 says the text.
+    put(read(queue=queue, selector="site = 'north' AND temp > 20").drop("queue"), queues, queue=target)
+    made = spark.sql("SELECT map('usr', map('site', 'south'), 'mqps', map('Top', 't')) AS rfh2, 'y' AS body")
+    put(made, queues, queue=target)
+    for selector, body in (
+        ("temp = 21", b"x"),
+        (f'Root.MQMD.CorrelId = "0x{"63" * 24}"', b"x"),
+        ("site = 'south'", b"y"),
+        ("site LIKE '%th' AND mqps.Top = 't'", b"y"),
+    ):
+        assert column(read(queue=target, selector=selector), "body") == [body]
+
+
+def test_a_browse_leaves_the_messages_to_their_application(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True, browse="true", maxMessagesPerTrigger=2)
+    application = queues.open(source, cmqc.MQOO_INPUT_SHARED)
+    queues.put(source, b"1", b"2", b"3", Priority=3)
+    query = run(frame, queues, tmp_path, queue=target)
+    backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in query.recentProgress if batch["numInputRows"]]
+    assert [(one["messages"], one["waiting"], one["oldest"] is None) for one in backlogs] == [(2, 1, False), (1, 0, True)]
+    assert (queues.bodies(target), queues.depth(source)) == ([b"1", b"2", b"3"], 3)
+    assert queues.connection.get(application, GetOptions()).data == b"1"
+    # In front of all, and of two that were got before they were read, one is left.
+    queues.put(source, b"urgent", Priority=9)
+    queues.put(source, b"got", b"4", Priority=3)
+    planned = Fault(lambda verb, request: verb == "MQGET" and is_read(request), 1)
+    with fault(APPLICATION_NAME, planned), pytest.raises(StreamingQueryException):
+        run(frame, queues, tmp_path, queue=target)
+    (got,) = [row.md.MsgId for row in read(queue=source).where("body = 'got'").collect()]
+    queues.remove(source, [bytes(got)])
+    run(frame, queues, tmp_path, queue=target)
+    assert (queues.bodies(target), queues.depth(source)) == ([b"urgent", b"4"], 4)
+    queues.connection.close(application)
+
+
+def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) -> None:
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True, minMessages=3, maxDelay="1h").drop("queue", "topic")
+    queues.put(source, b"1", b"2")
+    writer = frame.writeStream.format("mq").options(**queues.options).option("queue", target)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
+    try:
+        until(lambda: query.lastProgress is not None and queues.depth(source) == 2)
+        query.processAllAvailable()
+        assert queues.depth(target) == 0
+        queues.put(source, b"3")
+        until(lambda: queues.depth(target) == 3)
+    finally:
+        query.stop()
+
+
+@pytest.mark.slow
+def test_a_second_stream_is_told_who_reads_the_queue(
+    read: Read, queues: Queues, tmp_path: Path
+) -> None:
+    source, target = queues.queue(), queues.queue()
+    first = read(queue=source, stream=True).drop("queue", "topic").writeStream.format("mq").options(**queues.options)
+    query = first.option("queue", target).option("checkpointLocation", str(tmp_path / "1")).start()
+    try:
+        queues.put(source, b"1")
+        until(lambda: queues.depth(target) == 1)
+        with pytest.raises(StreamingQueryException, match="elsewhere; the last streaming read of it: process"):
+            run(read(queue=source, stream=True), queues, tmp_path / "2", queue=target)
+    finally:
+        query.stop()
+
+
+def steps() -> dict[str, Fault]:
+    """Steps of a batch at which the connection ends."""
+    return {
+        "planning": Fault(lambda verb, request: verb == "MQGET", 1),
+        "reading": Fault(lambda verb, request: verb == "MQGET" and is_read(request), 2),
+        "putting": Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 2),
+        # The first commit is that of the lease.
+        "after the commit": Fault(lambda verb, request: verb == "MQCMIT", 2, after=True),
+        "removing": Fault(lambda verb, request: verb == "MQGET" and is_removal(request), 2),
+        "after the removal": Fault(lambda verb, request: verb == "MQCMIT", 3, after=True),
+    }
+
+
+def test_a_stream_goes_on_after_a_fault_at_each_step(read: Read, queues: Queues, tmp_path: Path) -> None:
+    """One query, broken at each step and started again from its checkpoint: every message comes once, in order."""
+    source, target = queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True)
+    expected = []
+    for step, broken in steps().items():
+        bodies = [f"{step} {number}".encode() for number in range(3)]
+        expected += bodies
+        queues.put(source, *bodies)
+        with fault(APPLICATION_NAME, broken), pytest.raises(StreamingQueryException):
+            run(frame, queues, tmp_path, queue=target)
+        assert broken.happened, step
+        run(frame, queues, tmp_path, queue=target)
+        assert queues.depth(source) == 0, step
+    assert queues.bodies(target) == expected

@@ -1,0 +1,76 @@
+"""A mosquitto, and clients of it, for the tests of the source `mqtt`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from bridge.config.link import LinkConfig
+from bridge.link.connection import LinkConnection
+from bridge.telemetry.message import Publication
+from tests.helpers.mosquitto import Mosquitto
+from tests.helpers.patience import PATIENCE
+
+
+@pytest.fixture(scope="session")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    """The one broker of these tests; each test has topics of its own."""
+    broker = Mosquitto(tmp_path_factory.mktemp("mosquitto"), "allow_anonymous true", "max_packet_size 2000000")
+    yield broker.start()
+    broker.stop()
+
+
+class Client(LinkConnection):
+    """A client that publishes, and takes what it has subscribed to."""
+
+    def publish_all(self, *publications: Publication) -> None:
+        assert self.publish(publications) == {}
+
+    def take_all(self, number: int) -> list[Publication]:
+        """So many publications, in their order, acknowledged."""
+        taken: list[Publication] = []
+        while len(taken) < number:
+            some = self.take(number - len(taken), 1 << 30, PATIENCE)
+            self.acknowledge(some)
+            self.complete(self.released())
+            taken += [one.publication for one in some]
+        return taken
+
+
+Clients = Callable[..., Client]
+
+
+@pytest.fixture
+def clients(mosquitto: Mosquitto) -> Iterator[Clients]:
+    """clients("name", topic_filter=..., qos=...): a connected client with a clean session."""
+    made: list[Client] = []
+
+    def connect(name: str, version: str = "5", **options: Any) -> Client:
+        config = LinkConfig(host="127.0.0.1", port=mosquitto.port, version=version)
+        made.append(Client("test", config, name, clean=True, **options))
+        made[-1].start()
+        assert made[-1].wait_connected(PATIENCE)
+        return made[-1]
+
+    yield connect
+    for client in made:
+        client.stop(PATIENCE)
+
+
+def stream(spark: SparkSession, port: int, spool: Path, topic: str, **options: Any) -> DataFrame:
+    """A streaming read at a broker of this machine."""
+    reader = spark.readStream.format("mqtt").options(host="127.0.0.1", port=port, spool=str(spool), topic=topic)
+    return reader.options(**{"quietPeriod": "500 ms", **options}).load()
+
+
+def run(frame: DataFrame, sink: str, checkpoint: Path, **options: Any) -> StreamingQuery:
+    """A query to the end of what is there."""
+    writer = frame.writeStream.format(sink).options(**options).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE)
+    return query

@@ -1,0 +1,130 @@
+"""Killed with SIGKILL at each step: what is acknowledged is there, and is there once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pyarrow.dataset
+import pytest
+from pyspark.sql import SparkSession
+
+from bridge.spark.mq.queue_manager import APPLICATION_NAME
+from bridge.spark.mqtt.frame import read
+from bridge.spark.mqtt.spool import Spool
+from bridge.telemetry.message import Publication
+from tests.helpers.mosquitto import Mosquitto
+from tests.helpers.patience import PATIENCE
+from tests.spark.conftest import ROOT, Queues
+from tests.spark.faults import Fault, fault, is_marker, kill, kill_driver
+from tests.spark.mqtt.conftest import Clients
+from tests.spark.mqtt.driver import drain
+from tests.spark.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
+from tests.spark.mqtt.spooler import IN_FLIGHT, session_made, spooling, subscribed
+
+DRIVER_PATIENCE = 150
+
+
+def process(module: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """A module as a process, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize(
+    "qos, steps",
+    [
+        (2, [(SUBSCRIBE, 1, False), (PUBREC, 1, False), (PUBREC, 30, True), (PUBCOMP, 1, False), (PUBCOMP, 25, True)]),
+        pytest.param(
+            1,
+            [(SUBSCRIBE, 1, False), (PUBACK, 1, False), (PUBACK, 1, True), (PUBACK, 30, False), (PUBACK, 30, True)],
+            marks=pytest.mark.slow,
+        ),
+        (1, [(PUBACK, 1, False)]),
+        (1, [(PUBACK, 1, True)]),
+    ],
+)
+def test_a_spool_whose_process_is_killed_at_each_step(
+    qos: int, steps: list[tuple[int, int, bool]], mosquitto: Mosquitto, clients: Clients, tmp_path: Path
+) -> None:
+    """Before, or after, the broker gets the n-th packet of a kind; QoS 1 once the broker is seen to number in sequence.
+
+    Mosquitto to which a client has come back may leave more unacknowledged than Receive Maximum allows it: then publications
+    of QoS 1 may be rows twice.
+    """
+    topic = f"killed/{tmp_path.name}"
+    sender = clients(f"sender {tmp_path.name}")
+    expected = [b"before %d" % index for index in range(IN_FLIGHT + 1)]
+    with spooling(mosquitto.port, tmp_path, topic) as spool:
+        sender.publish_all(*[Publication(topic=topic, payload=body, qos=qos) for body in expected])
+        while spool.end < len(expected):
+            assert spool.wait_beyond(spool.end, PATIENCE)
+    with Proxy(mosquitto.port) as proxy:
+        for number, (packet, count, after) in enumerate(steps):
+            bodies = [b"%d %02d" % (number, index) for index in range(50)]
+            sender.publish_all(*[Publication(topic=topic, payload=body, qos=qos) for body in bodies])
+            expected += bodies
+            running = process("tests.spark.mqtt.spooler", proxy.port, tmp_path, topic)
+            proxy.at(packet, running.kill, number=count, after=after)
+            assert running.wait(PATIENCE) == -signal.SIGKILL
+            assert proxy.happened
+        spool, subscriber = subscribed(proxy.port, tmp_path, topic)
+        sender.publish_all(Publication(topic=topic, payload=b"end", qos=qos))
+
+        def spooled() -> list[bytes]:
+            batches = read(spool.slices(0, spool.end))
+            return [bytes(payload) for batch in batches for payload in batch.column("payload").to_pylist()]
+
+        while True:
+            end = spool.end
+            if b"end" in spooled():
+                break
+            assert spool.wait_beyond(end, PATIENCE)
+        subscriber.stop()
+    rows = spooled()
+    once = proxy.most_unacknowledged <= IN_FLIGHT
+    assert (rows if once else list(dict.fromkeys(rows))) == [*expected, b"end"]
+    spool.close()
+
+
+@pytest.mark.slow
+def test_a_worker_and_the_driver_killed(
+    spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
+) -> None:
+    """To a queue and to a table: every publication comes once. (The driver after that is the one of all tests.)"""
+    queue = queues.queue()
+    bodies = [b"%03d" % number for number in range(40)]
+    sender = clients("drivers")
+    for topic in ("queue", "table"):
+        session_made(mosquitto.port, tmp_path / topic, topic)
+        sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
+    driver = process("tests.spark.mqtt.driver", mosquitto.port, queues.directory, queue, tmp_path)
+    # The worker in the first batch, which has what has come by then, one publication at least; and the driver after the
+    # second is put, which Spark has not noted then.
+    worker = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), action=kill(signal.SIGKILL))
+    committed = Fault(
+        lambda verb, request: verb == "MQCMIT",
+        2,
+        action=lambda _: kill_driver(driver.pid),
+        after=True,
+    )
+    with fault(APPLICATION_NAME, worker, committed):
+        assert driver.wait(DRIVER_PATIENCE) == -signal.SIGKILL
+    assert worker.happened and committed.happened
+    drain(spark, mosquitto.port, queues.directory, queue, tmp_path)
+    assert queues.bodies(queue) == bodies
+    # Spark's list of the files that count: one that a killed batch left is none of them.
+    listed = [line for one in (tmp_path / "rows" / "_spark_metadata").iterdir() if not one.name.startswith(".")
+              for line in one.read_text().splitlines()[1:]]  # fmt: skip
+    files = [str(tmp_path / "rows" / msgspec.json.decode(line)["path"].rpartition("/")[2]) for line in listed]
+    table = pyarrow.dataset.dataset(files, format="parquet").to_table()
+    assert Counter(table.column("body").to_pylist()) == Counter(bodies)
+    assert Spool(tmp_path / "queue", "queue").committed == 40

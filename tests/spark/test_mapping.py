@@ -1,0 +1,393 @@
+"""Mappings over columns: row by row what the rules of the service make, byte for byte."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bridge.config import ToMqMapping, ToMqttMapping
+from bridge.link.publication import CLIENT_ID, HOPS
+from bridge.mapping.rules.rendered import user_identifier
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mqtt.packets import Publish
+from bridge.spark.mapping.messages import Messages
+from bridge.spark.mapping.publications import Publications
+from bridge.spark.mapping.standard import StandardToMq, StandardToMqtt
+from bridge.spark.mq.envelope import record_batch
+from bridge.spark.mq.rows import rows_of
+from bridge.spark.refusal import Refusal
+from bridge.spark.schema import MQTT_ARROW_SCHEMA
+from bridge.telemetry.conversion import publication_of, received_message, to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, Typed, encode_chain
+from tests.helpers.publications import publication_of_fields
+
+PLANT = {"mqtt": "plant/{line}/{metric...}"}
+
+
+def to_mq_rule(**mapping: Any) -> ToMqRule:
+    made = rule_of("m1", ToMqMapping.model_validate({"from": PLANT, "to": {"queue": "Q"}} | mapping), "QM1")
+    assert isinstance(made, ToMqRule)
+    return made
+
+
+def to_mqtt_rule(**mapping: Any) -> ToMqttRule:
+    made = rule_of("m1", ToMqttMapping.model_validate({"from": {"queue": "Q"}, "to": {"mqtt": "out"}} | mapping), "QM1")
+    assert isinstance(made, ToMqttRule)
+    return made
+
+
+#: name -> rule
+TO_MQ: dict[str, ToMqRule | StandardToMq] = {
+    "standard to the topic": StandardToMq(None),
+    "standard to a topic": StandardToMq(Destination("all", True)),
+    "standard to a queue": StandardToMq(Destination("Q")),
+    "queue": to_mq_rule(),
+    "topic": to_mq_rule(to={"topic": "lines/{line}/{metric}"}),
+    "queue by capture": to_mq_rule(to={"queue": "Q.{line|mqname|upper}", "queue_manager": "{clientId}"}),
+    "identifiers": to_mq_rule(attributes={"msg_id": "{line}{messageId}", "correl_id": "{metric}", "reply_to_queue": "R"}),
+    "user": to_mq_rule(attributes={"user_identifier": "{clientId|upper}", "priority": 7, "persistence": "as-queue"}),
+    "expiry": to_mq_rule(attributes={"expiry": 2.5, "format": "string", "retained": "always"}, to={"topic": "t"}),
+    "no RFH2": to_mq_rule(attributes={"rfh2": False, "properties": {"a-b": "{line}"}}),
+    "properties": to_mq_rule(attributes={"properties": {"site": "{usr.site|default:'none'}", "m": "{messageId|default:''}"}}),
+    "requests": to_mq_rule(to={"queue": "Q", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "{line|upper}"}),
+    "filter": to_mq_rule(filter={"qos": [1, 2], "retained": False, "min_size": 1, "max_size": 6}),
+    "filter by property": to_mq_rule(filter={"properties": {"site": ["Ulm", 7], "messageId": None}}),
+    "json filter": to_mq_rule(filter={"json": "$.t > 20"}),
+    "text": to_mq_rule(payload="text"),
+    "text to a topic": to_mq_rule(payload={"type": "text", "ccsid": 500}, to={"topic": "t"}),
+    "json": to_mq_rule(payload={"type": "json", "ccsid": 1200}, attributes={"correl_id": "{usr.site}"}),
+    "payload in the queue's name": to_mq_rule(to={"queue": "Q.{text}"}),
+}  # fmt: skip
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+NAMES = st.sampled_from(["site", "a-b", "msgid", "", HOPS, CLIENT_ID])
+PROPERTIES = st.dictionaries(NAMES, TEXT | st.just("Ulm"), max_size=2)
+COLUMNS: dict[str, st.SearchStrategy[Any]] = {
+    "topic": st.sampled_from(["plant/1/t"] * 4 + ["plant/2/t/u", "other", "plant/<&>/'ü'", "plant/\0/x", "", None]),
+    "payload": st.sampled_from([b"", b"ABC", b'{"t": 21.5}', b'{"t": 1}', "grün".encode(), "☃".encode(), b"\xff\0"])
+    | st.binary(max_size=8)
+    | st.none(),
+    "qos": st.sampled_from([0, 1, 2, 2, 1, 3, None]),
+    "retain": st.booleans() | st.none(),
+    "message_id": st.integers(1, 65_535) | st.integers(1, 20) | st.sampled_from([None, 0, 65_535, 65_536, -1]),
+    "client_id": st.sampled_from(["dev-1", "dev-2", "<msgid dt='i4'>7</msgid>", "", None]),
+    "properties": PROPERTIES.map(lambda found: list(found.items())) | st.none(),
+    "response_topic": st.sampled_from([None, None, "", "reply/to"]),
+    "correlation_data": st.sampled_from([None, None, b"", b"abc", b"x" * 30, b"\0"]),
+    "content_type": st.sampled_from([None, None, "text/plain"]),
+    "expiry": st.sampled_from([None, None, 0, 60, 2**32 - 1]),
+    "user": st.sampled_from([None, "operator", "a longer name than 12"]),
+}
+
+
+@st.composite
+def publication_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Rows of which most differ from another in one column, or in their message id alone."""
+    rows = draw(st.lists(st.fixed_dictionaries(COLUMNS), max_size=3))
+    for _ in range(draw(st.integers(0, 10)) if rows else 0):
+        column = draw(st.sampled_from(["message_id", "message_id", "payload", *COLUMNS]))
+        rows.append(draw(st.sampled_from(rows)) | {column: draw(COLUMNS[column])})
+    return rows
+
+
+SCHEMA = pa.schema([*(field for field in MQTT_ARROW_SCHEMA if field.name not in ("dup", "received", "payload_format")),
+                    pa.field("user", pa.string())])  # fmt: skip
+
+
+def publication(row: dict[str, Any]) -> Publication:
+    """What the service would have of a row (`bridge.link.publication`, `bridge.mqtt.connection`). Raises Unmappable."""
+    if row["topic"] is None or row["payload"] is None or row["qos"] == 3 or (row["message_id"] or 0) not in range(65_536):
+        raise Unmappable(-1, "")
+    own = dict(row["properties"] or ())
+    hops = own.pop(HOPS, "")
+    return publication_of_fields(
+        topic=row["topic"],
+        payload=row["payload"],
+        qos=row["qos"] or 0,
+        retain=bool(row["retain"]),
+        message_id=row["message_id"] or 0,
+        client_id=own.pop(CLIENT_ID, row["client_id"] or ""),
+        user=user_identifier(row["user"] or ""),
+        expiry=None if row["expiry"] is None else float(row["expiry"]),
+        response_topic=row["response_topic"] or None,
+        correlation_data=row["correlation_data"] or None,
+        content_type=row["content_type"] or None,
+        users=own,
+        hops=tuple(hops.split(",")) if hops else (),
+    )
+
+
+def expected_messages(rule: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for row in rows:
+        try:
+            mapped = rule.map(publication(row))
+        except Unmappable as error:
+            why = (error.reason, str(error)) if error.reason > 0 else ()
+            found.append(("refused", original(row), row["topic"], *why))
+            continue
+        if mapped is not None:
+            found.append(message_facts(mapped))
+    return found
+
+
+def message_facts(mapped: MappedMessage) -> tuple[Any, ...]:
+    to = mapped.destination
+    properties = {name: str(value) for name, value in mapped.properties.items()}
+    return (to.name, to.queue_manager, mapped.message, mapped.retain, mapped.clear, properties, mapped.kept)
+
+
+def original(row: dict[str, Any]) -> Message:
+    """What the service puts on the dead-letter queue; of a row that is no publication, the payload."""
+    try:
+        return received_message(publication(row))
+    except Unmappable:
+        return Message(MQMD(), row["payload"] or b"")
+
+
+def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
+    """The same of what the columns say, as the writer of the source mq reads them; `known`: refusals to compare whole."""
+    found: list[tuple[Any, ...]] = []
+    for row, columns in zip(rows_of(batch), batch.to_pylist(), strict=True):
+        if (refusal := columns["refusal"]) is not None:
+            assert refusal["sentence"] and row.refusal == Refusal(**refusal | {"source": refusal["source"] or ""})
+            why = (refusal["reason"], refusal["sentence"]) if len(found) in known else ()
+            found.append(("refused", row.message, refusal["source"], *why))
+            continue
+        name = row.queue if "queue" in columns else row.topic
+        properties = {name: str(value) for name, value in (row.properties or {}).items()}
+        found.append((name, row.queue_manager or "", row.message, row.retain, row.clear, properties, row.kept))
+    return found
+
+
+# The same examples go through all rules: what makes them is dear.
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(publication_rows(), max_size=3))
+def test_messages_are_those_of_the_rules(batches: list[list[dict[str, Any]]]) -> None:
+    for name, rule in TO_MQ.items():
+        function = Messages(rule)
+        made = list(function(pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in batches))
+        for rows, batch in zip(batches, made, strict=True):
+            expected = expected_messages(rule, rows)
+            known = {number for number, one in enumerate(expected) if one[0] != "refused" or len(one) > 3}
+            assert messages(batch, known) == expected, name
+            assert batch.schema == function.schema
+
+
+@given(
+    st.integers(0, 2), st.booleans(), st.sampled_from(["c", "dev <1>"]), st.binary(max_size=9), st.integers(1, 65_535)
+)
+def test_the_standard_profile_is_what_the_service_puts_for_a_client(
+    qos: int, retain: bool, client_id: str, payload: bytes, message_id: int
+) -> None:
+    message_id = message_id if qos else 0
+    usual = to_mq(Publish("a/b", payload, qos, retain, False, message_id), ClientIdentity(client_id, b"op"))
+    row = {"topic": "a/b", "payload": payload, "qos": qos, "retain": retain, "message_id": message_id,
+           "client_id": client_id, "user": "op"}  # fmt: skip
+    batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+    (to_topic,) = rows_of(Messages(StandardToMq(None)).of(batch))
+    assert (to_topic.topic, to_topic.message) == ("a/b", Message(usual.md, usual.put_data))
+    (to_queue,) = rows_of(Messages(StandardToMq(Destination("Q"))).of(batch))
+    assert (to_queue.queue, to_queue.message) == ("Q", Message(usual.md, usual.data_as(retained=retain)))
+
+
+def simple(count: int, **more: Any) -> Any:
+    return pa.RecordBatch.from_pylist(
+        [{"topic": "plant/1/t", "payload": b"x" * number, "qos": 1, "message_id": number} | more for number in range(count)],
+        schema=SCHEMA,
+    )
+
+
+def test_payloads_that_stay_as_they_are_are_not_copied() -> None:
+    batch = simple(50)
+    for rule in (TO_MQ["standard to a queue"], TO_MQ["queue"], TO_MQ["text"]):
+        made = Messages(rule).of(batch)
+        assert made.column("body").buffers()[2].address == batch.column("payload").buffers()[2].address
+
+
+def test_a_column_says_where_rows_go() -> None:
+    batch = simple(3).append_column("queue", pa.array(["Q.1", "no name!", None]))
+    made = Messages(StandardToMq(None), by_column=True).of(batch)
+    assert made.column("queue").to_pylist() == ["Q.1", None, None]
+    assert [one and one["reason"] for one in made.column("refusal").to_pylist()] == [None, 2152, 2152]
+
+
+def test_kept_columns_stay_with_their_rows() -> None:
+    rule = to_mq_rule(filter={"min_size": 2})
+    batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
+    made = Messages(rule, kept=[pa.field("n", pa.int64())]).of(batch)
+    assert made.column("n").to_pylist() == [2, 3]
+    assert made.column("body").to_pylist() == [b"xx", b"xxx"]
+
+
+def test_more_forms_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.spark.mapping.messages._KEPT", 3)
+    rows = [{"topic": f"plant/{number % 7}/t", "payload": b"", "qos": 1, "message_id": number} for number in range(1, 40)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    function = Messages(StandardToMq(None))
+    whole = [dict.fromkeys(SCHEMA.names) | row for row in rows]
+    for _ in range(2):
+        assert messages(function.of(batch), set()) == expected_messages(function.rule, whole)
+
+
+@pytest.mark.parametrize("name", ["standard to a queue", "identifiers"])
+def test_it_travels(name: str) -> None:
+    function = Messages(TO_MQ[name], kept=[pa.field("n", pa.int64())])
+    batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
+    assert pickle.loads(pickle.dumps(function)).of(batch).equals(function.of(batch))
+
+
+# Messages to publications ---------------------------------------------------------------------------------------------
+
+TO_MQTT: dict[str, ToMqttRule | StandardToMqtt] = {
+    "standard": StandardToMqtt(None),
+    "standard to a topic": StandardToMqtt("all"),
+    "one topic": to_mqtt_rule(),
+    "captures": to_mqtt_rule(**{"from": {"topic": "plant/{line}/{metric...}"}, "to": {"mqtt": "{line}/{metric|lower}"}}),
+    "fields": to_mqtt_rule(
+        attributes={"properties": {"id": "{md.MsgId}", "user": "{md.UserIdentifier|trim|default:'-'}"}, "qos": 1}
+    ),
+    "message id": to_mqtt_rule(attributes={"content_type": "{messageId|default:'none'}"}),
+    "properties": to_mqtt_rule(
+        attributes={"response_topic": "r/{usr.site|default:'x'}", "correlation_data": "{correlationData|default:'no'}"}
+    ),
+    "retained": to_mqtt_rule(attributes={"retained": "always", "expiry": 5.5, "qos": {"persistent": 1}}),
+    "filter": to_mqtt_rule(filter={"qos": 2, "max_size": 5, "properties": {"md.Priority": [0, -1]}}),
+    "json filter": to_mqtt_rule(filter={"json": "$.t > 20"}),
+    "text": to_mqtt_rule(payload={"type": "text", "ccsid": 500}),
+    "json": to_mqtt_rule(payload="json"),
+    "object": to_mqtt_rule(payload={"type": "json", "object": {"v": "{text}", "t": "{topic|default:''}"}}),
+}  # fmt: skip
+
+
+def folders(which: int, number: int, site: str) -> tuple[Folder, ...]:
+    mqtt = Folder.build("mqtt", {"clientId": "dev-1", "qos": Typed(2, "i4"), "msgid": Typed(number, "i4")})
+    mqps = Folder.build("mqps", {"Top": "plant/1/T", "Ret": True})
+    usr = Folder.build("usr", {"site": site, "mqtt": {"qos": Typed(1, "i4"), "msgid": Typed(number, "i4")}})
+    hops = Folder.build("mqbridge", {"hops": "QM0/a"})
+    broken = Folder(b"<usr><a></usr>  ")
+    return {0: (mqtt,), 1: (mqtt, mqps), 2: (mqtt, mqps, hops, usr), 3: (usr, mqtt), 4: (mqtt, broken), 5: ()}[which]
+
+
+BODIES = st.sampled_from([b"", b"x", b"\xc1\xc2", b'{"t": 21.5}', b'{"t": 1}', "grün".encode(), b"\xff"])
+
+
+@st.composite
+def mq_messages(draw: st.DrawFn) -> list[tuple[MQMD, bytes]]:
+    """Messages that differ in message id and body alone."""
+    kind = draw(st.sampled_from(["chain", "chain", "chain", "plain", "malformed"]))
+    ids = draw(st.lists(st.integers(1, 65_535) | st.integers(1, 12), min_size=1, max_size=6))
+    made = draw(st.integers(0, 5)), draw(st.sampled_from(["Ulm", "Köln"])), draw(st.sampled_from([-2, 1208, 500]))
+    outside = draw(st.booleans()), draw(st.booleans())
+    fields: dict[str, Any] = {
+        "Persistence": draw(st.integers(0, 1)),
+        "Priority": draw(st.sampled_from([-1, 0, 7])),
+        "Expiry": draw(st.sampled_from([-1, 65, 999_999_999])),
+        "CorrelId": draw(st.sampled_from([b"\0" * 24, b"abc".ljust(24, b"\0")])),
+        "UserIdentifier": draw(st.sampled_from([b"", b"app"])),
+    }
+    found = []
+    for number in ids:
+        fields["MsgId"] = draw(st.sampled_from([b"\0" * 24, b"ID".ljust(24, b"\1")]))
+        found.append(mq_message(kind, number, *made, *outside, fields, draw(BODIES)))
+    return found
+
+
+def mq_message(
+    kind: str, number: int, which: int, site: str, ccsid: int, in_xqh: bool, in_dlh: bool, fields: Any, body: bytes
+) -> tuple[MQMD, bytes]:
+    found = folders(which, number, site)
+    headers: list[Any] = [RFH2(folders=found, Format=b"MQSTR", CodedCharSetId=ccsid)]
+    if in_xqh:
+        headers = [MQXQH(RemoteQMgrName=b"dev-1", MsgDesc=MQMD(UserIdentifier=b"inner")), *headers]
+    if in_dlh:
+        headers = [MQDLH(Reason=2085, Encoding=546, CodedCharSetId=1208), *headers]
+    if kind == "plain":
+        return MQMD(**fields, Format=b"MQSTR", CodedCharSetId=max(ccsid, 0)), body
+    encoded = encode_chain(headers, body, encoding=546, ccsid=1208)
+    data = encoded.data
+    if kind == "malformed":
+        data = data[: number % (len(data) - len(body))]
+    return MQMD(**fields, Format=encoded.Format, Encoding=encoded.Encoding, CodedCharSetId=encoded.CodedCharSetId), data
+
+
+def expected_publications(rule: Any, found: Sequence[tuple[MQMD, bytes]], batch: Any) -> list[Any]:
+    expected: list[Any] = []
+    topics, bodies = batch.column("topic").to_pylist(), batch.column("body").to_pylist()
+    for (md, data), topic, body in zip(found, topics, bodies, strict=True):
+        try:
+            publication = rule.map(Message(md, data), topic=topic)
+        except Unmappable as error:
+            expected.append({"payload": body, "refusal": {"reason": error.reason, "sentence": str(error), "source": "Q"}})
+            continue
+        if publication is not None:
+            expected.append(publication_columns(publication))
+    return expected
+
+
+def publication_columns(one: Publication) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "payload": one.payload,
+        "qos": one.qos,
+        "retain": one.retain,
+        "client_id": one.client_id or None,
+        "properties": [
+            *one.user_properties.items(),
+            *([(CLIENT_ID, one.client_id)] if one.client_id else []),
+            *([(HOPS, ",".join(one.hops))] if one.hops else []),
+        ],
+        "response_topic": one.properties.response_topic or None,
+        "correlation_data": one.properties.correlation_data or None,
+        "content_type": one.properties.content_type or None,
+        "expiry": None if one.expiry is None else math.ceil(one.expiry),
+        "refusal": None,
+    }
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.lists(mq_messages(), min_size=1, max_size=3), max_size=2))
+def test_publications_are_those_of_the_rules(drawn: list[list[list[tuple[MQMD, bytes]]]]) -> None:
+    batches = [[one for alike in batch for one in alike] for batch in drawn]
+    envelopes = [record_batch("Q", found) for found in batches]
+    for name, rule in TO_MQTT.items():
+        function = Publications(rule)
+        for found, envelope, made in zip(batches, envelopes, function(envelopes), strict=True):
+            empty = dict.fromkeys(made.schema.names)
+            expected = [empty | one for one in expected_publications(rule, found, envelope)]
+            assert made.to_pylist() == expected, name
+
+
+def test_the_standard_profile_is_the_other_way_of_the_service() -> None:
+    md, data = MQMD(Format=b"MQHRF2", Persistence=1), encode_chain([RFH2(folders=folders(2, 7, "Ulm"))], b"x").data
+    expected = msgspec.structs.replace(publication_of(Message(md, data)), message_id=0)
+    (made,) = Publications(StandardToMqtt(None)).of(record_batch("Q", [(md, data)])).to_pylist()
+    assert made == publication_columns(expected)
+    assert (made["qos"], made["retain"], made["topic"]) == (2, True, "plant/1/T")
+
+
+def test_messages_that_the_columns_build() -> None:
+    """Without `headers` the folders are in `rfh2`, as a program writes them."""
+    rows = [{"rfh2": [("mqps", [("Top", "plant/9/x")])], "body": b"1"}, {"rfh2": [], "body": None}]
+    schema = pa.schema([("rfh2", pa.map_(pa.string(), pa.map_(pa.string(), pa.string()))), ("body", pa.binary())])
+    rule = to_mqtt_rule(**{"from": {"topic": "plant/{line}/{metric...}"}, "to": {"mqtt": "{line}"}})
+    mapped, refused = Publications(rule).of(pa.RecordBatch.from_pylist(rows, schema=schema)).to_pylist()
+    assert (mapped["topic"], mapped["payload"]) == ("9", b"1")
+    assert refused["refusal"]["reason"] == cmqc.MQRC_TOPIC_STRING_ERROR
+
+
+def test_publications_travel() -> None:
+    function = Publications(TO_MQTT["fields"])
+    batch = record_batch("Q", [(MQMD(), b"x")])
+    assert pickle.loads(pickle.dumps(function)).of(batch).equals(function.of(batch))

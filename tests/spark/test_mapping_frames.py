@@ -1,0 +1,181 @@
+"""Mappings of whole frames: which rule, which columns, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mqbridge
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from bridge import spark as package
+from bridge.config import ConfigurationError, ToMqMapping
+from bridge.spark import to_messages, to_publications
+from bridge.spark.errors import OptionError
+from bridge.spark.flow.sink import MQ, BatchWriter, routes_of
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_chain, decode_rfh2
+
+CONFIGURATION = """
+queue_manager: {name: QM1}
+links: {plant: {host: broker}}
+mappings:
+  in: {from: {mqtt: "plant/{line}"}, to: {queue: "LINE.{line}"}, filter: {min_size: 1}}
+  plain: {from: {mqtt: "plant/{line}"}, to: {queue: "LINE.{line}"}, attributes: {rfh2: false}}
+  out: {from: {queue: Q}, to: {mqtt: "out/{usr.line}", link: plant}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(CONFIGURATION)
+    return path
+
+
+def publications(spark: SparkSession) -> Any:
+    rows = [("plant/1", "21.5", 1, 7, 100), ("plant/2", "", 1, 8, 101), ("plant/no name", "1", 0, 0, 102)]
+    return spark.createDataFrame(rows, "topic string, payload string, qos tinyint, message_id int, time int")
+
+
+def test_publications_to_messages_to_publications(spark: SparkSession, config: Path) -> None:
+    messages = to_messages(publications(spark), "in", config=config, keep=["time"])
+    mapped, refused = sorted(messages.collect(), key=lambda row: row.time)
+    assert (mapped.queue, mapped.body, mapped.time, mapped.md.Format) == ("LINE.1", b"21.5", 100, "MQHRF2")
+    assert (refused.queue, refused.body, refused.time) == (None, b"1", 102)
+    assert (refused.refusal.reason, refused.refusal.source) == (2152, "plant/no name")
+    back = to_publications(messages.where("refusal IS NULL"), keep=["time"])
+    (row,) = back.collect()
+    assert (row.topic, row.payload, row.qos, row.time, row.refusal) == ("plant/1", b"21.5", 1, 100, None)
+    assert row.properties == {"mqbridge-hops": "QM1/in"}
+
+
+def test_written_and_read(spark: SparkSession, queues: Any, read: Any) -> None:
+    queue = queues.queue()
+    messages = to_messages(publications(spark), queue=queue).where("refusal IS NULL").select("md", "headers", "body")
+    messages.write.format("mq").options(**queues.options).option("queue", queue).mode("append").save()
+    found = to_publications(read(queue=queue), topic="all").orderBy("payload").collect()
+    assert [(row.topic, row.payload, row.qos) for row in found] == [("all", b"", 1), ("all", b"1", 0), ("all", b"21.5", 1)]
+
+
+def line(queues: Any) -> str:
+    """The queue that messages of plant/1 are mapped to, empty."""
+    queues.mqsc("DEFINE QLOCAL('LINE.1') NOREPLACE")
+    queues.take("LINE.1")
+    return "LINE.1"
+
+
+def check_written(queues: Any, refused: str) -> None:
+    """What the mapping `plain` makes of `publications`: a message with properties beside it, and refused rows."""
+    (got,) = queues.take("LINE.1")
+    header = decode_rfh2(got.data)
+    folders = {folder.name: folder.content for folder in header.folders}
+    assert (folders["mqtt"], got.data[header.StrucLength :]) == ({"qos": 1, "msgid": 7, "topic": "plant/1"}, b"21.5")
+    (letter,) = queues.take(refused)
+    chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
+    dlh, rfh2 = chain.headers
+    assert (dlh.Reason, dlh.DestQName.rstrip(b" \0"), chain.body) == (cmqc.MQRC_OBJECT_NAME_ERROR, b"plant/no name", b"1")
+    assert {folder.name: folder.content for folder in rfh2.folders}["mqps"] == {"Top": "plant/no name"}
+
+
+def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, config: Path) -> None:
+    refused = queues.queue()
+    line(queues)
+    messages = to_messages(publications(spark).where("payload <> ''"), "plain", config=config)
+    writer = messages.write.format("mq").options(**queues.options).mode("append")
+    with pytest.raises(PySparkException, match=r"cannot be put: its mapping refuses it from 'plant/no name': .*refused"):
+        writer.save()
+    queues.take("LINE.1")  # of another partition, it may have been put
+    writer.option("refused", refused).save()
+    check_written(queues, refused)
+
+
+@pytest.mark.parametrize("sink", [False, True], ids=["stream", "sink of a pipeline"])
+def test_all_that_a_mapping_makes_is_streamed(
+    sink: bool, spark: SparkSession, queues: Any, config: Path, tmp_path: Path
+) -> None:
+    refused = queues.queue()
+    line(queues)
+    rows = publications(spark).where("payload <> ''")
+    rows.write.json(str(tmp_path / "rows"))
+    stream = spark.readStream.schema(rows.schema).json(str(tmp_path / "rows"))
+    messages = to_messages(stream, "plain", config=config)
+    options = queues.options | {"refused": refused}
+    if sink:
+        messages = messages.select(f.struct("*").alias(MQ))
+        writer = messages.writeStream.foreachBatch(BatchWriter(routes_of({MQ: options}, messages.schema)))
+    else:
+        writer = messages.writeStream.format("mq").options(**options)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    check_written(queues, refused)
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["mqbridge.register", "spark.dataSource.register"])
+def test_programs_register_the_data_sources(by_hand: bool, spark: SparkSession, queues: Any) -> None:
+    queue = queues.queue()
+    queues.put(queue, b"1")
+    if by_hand:
+        spark.dataSource.register(mqbridge.MqDataSource)
+        spark.dataSource.register(mqbridge.MqttDataSource)
+    else:
+        mqbridge.register(spark)
+    assert spark.read.format("mq").options(**queues.options, queue=queue).load().count() == 1
+    with pytest.raises(PySparkException, match="is read in streams"):
+        spark.read.format("mqtt").options(host="127.0.0.1", topic="a", spool="spool").load().collect()
+
+
+def test_programs_import_all_from_mqbridge() -> None:
+    names = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publications"]
+    assert sorted(mqbridge.__all__) == sorted(package.__all__) == names
+    for name in names:
+        assert getattr(mqbridge, name) is getattr(package, name)
+    for module in (mqbridge, package):
+        with pytest.raises(AttributeError, match="has no attribute 'to_message'"):
+            _ = module.to_message
+
+
+def test_a_column_says_where(spark: SparkSession) -> None:
+    frame = publications(spark).withColumn("queue", f.lit("Q.1"))
+    assert {row.queue for row in to_messages(frame).select("queue").collect()} == {"Q.1"}
+
+
+MAPPING = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q"}})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"profile": "in"}, "config is needed"),
+        ({"profile": "no", "config": True}, "has no mapping 'no'; it has in, plain, out"),
+        ({"profile": "out", "config": True}, "mapping out goes to MQTT, so to_publications is for it"),
+        ({"profile": "in", "config": True, "queue": "Q"}, "queue: expected no value, because the mapping says"),
+        ({"profile": "in", "config": True, "name": "m"}, "name: expected no value"),
+        ({"profile": MAPPING}, "name and queue_manager are needed"),
+        ({"queue": "Q", "topic": "t"}, "topic: expected no value, because queue says"),
+        ({"queue": "no name"}, "queue: 'no name' is no name for a queue"),
+        ({"topic": "a/+"}, "topic: 'a/\\+' is no topic to publish to"),
+        ({"queue_manager": "QM1"}, "queue_manager: expected no value, with the profile standard"),
+        ({"keep": ["when"]}, "has no column when"),
+        ({"keep": ["topic"]}, "keep: expected other names than those of the result, found topic"),
+    ],
+)
+def test_what_is_refused(spark: SparkSession, config: Path, arguments: dict[str, Any], sentence: str) -> None:
+    given = arguments | ({"config": config} if "config" in arguments else {})
+    with pytest.raises(OptionError, match=sentence):
+        to_messages(publications(spark), **given)
+
+
+def test_the_other_direction_refuses_likewise(spark: SparkSession, config: Path) -> None:
+    with pytest.raises(OptionError, match="mapping in goes to MQ, so to_messages is for it"):
+        to_publications(publications(spark).withColumnRenamed("payload", "body"), "in", config=config)
+    with pytest.raises(OptionError, match="has no column body"):
+        to_publications(publications(spark))
+    with pytest.raises(OptionError, match="topic: '' is no topic to publish to"):
+        to_publications(publications(spark), topic="")
+    config.write_text("mappings: {in: {}}")
+    with pytest.raises(ConfigurationError):
+        to_messages(publications(spark), "in", config=config)

@@ -1,0 +1,197 @@
+"""What the source `mq` puts of a mapping's rows is what the service puts: the messages on the queues, byte for byte."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from bridge.mapping.rules.rule import rule_of
+from bridge.mq.dead_letter import DeadLetters
+from bridge.mq.message_producer import MessageProducer
+from bridge.mq.mqi import MQOD, MQSD, Got
+from bridge.spark.mapping.messages import Messages
+from bridge.spark.mapping.standard import StandardToMq, ToMq
+from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
+from bridge.spark.mq.writer import put_all
+from bridge.spark.options import Options
+from bridge.spark.task import Identity
+from bridge.telemetry.conversion import received_message
+from bridge.telemetry.message import Destination, MappedMessage, Publication, Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQXQH, decode_chain
+from tests.contract.backend.conftest import served
+from tests.spark.conftest import Queues
+from tests.spark.test_mapping import SCHEMA, ToMqMapping, publication
+
+QUEUES = ("Q", "Q.1", "Q.2", "WAITING", "QM2", "ALL")
+#: Where what is published to any topic comes to, as long as a test lasts.
+PUBLISHED = "ALL"
+REFUSED = "REFUSED"
+TOPICS = ("plant/1/t", "plant/2/t", "lines/1", "lines/2", "lines/no name")
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queues]:
+    """A queue manager with a command server, which clears retained publications."""
+    directory = tmp_path_factory.mktemp("written")
+    with served(directory, stand_in=True):
+        queues = Queues(directory)
+        for queue in (*QUEUES, REFUSED):
+            queues.mqsc(f"DEFINE QLOCAL('{queue}') MAXDEPTH(10000) {'USAGE(XMITQ)' if queue == 'QM2' else ''}")
+        yield queues
+
+
+def rule(**mapping: Any) -> Any:
+    plant = {"from": {"mqtt": "plant/{line}/{metric...}"}, "to": {"queue": "Q"}}
+    return rule_of("m1", ToMqMapping.model_validate(plant | mapping), "QM1")
+
+
+RULES: dict[str, ToMq] = {
+    "standard to the topic": StandardToMq(None),
+    "standard to a topic": StandardToMq(Destination("lines/1", True)),
+    "standard to a queue": StandardToMq(Destination("Q")),
+    "queue by capture": rule(to={"queue": "Q.{line}"}),
+    "remote queue": rule(to={"queue": "AWAY.{line}", "queue_manager": "QM2"}),
+    "topic": rule(to={"topic": "lines/{line}"}),
+    "retained always": rule(to={"topic": "lines/{line}"}, attributes={"retained": "always"}),
+    "retained never": rule(to={"topic": "lines/{line}"}, attributes={"retained": "never"}),
+    "retained topic without RFH2": rule(to={"topic": "lines/{line}"}, attributes={"rfh2": False}),
+    "identifiers": rule(
+        attributes={
+            "msg_id": "{line}/{messageId|default:'none'}", "correl_id": "{metric}", "reply_to_queue": "R.{line}",
+            "reply_to_queue_manager": "QM9", "user_identifier": "{clientId|default:'nobody'}", "priority": 7,
+            "persistence": "persistent", "expiry": 5000.5, "format": "string",
+            "properties": {"site": "{usr.site|default:'none'}", "line-id": "{line}"},
+        }
+    ),
+    "message properties": rule(
+        attributes={"rfh2": False, "format": "MYFORMAT", "persistence": {"0": "as-queue", "1": "persistent",
+                    "2": "not-persistent"}, "properties": {"line-id": "{line}", "seven": "7"}}
+    ),
+    "message properties of a remote queue": rule(to={"queue": "X", "queue_manager": "QM2"}, attributes={"rfh2": False}),
+    "requests": rule(to={"queue": "Q.{line}", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "ANSWERS"}),
+    "requests without RFH2": rule(
+        to={"queue": "Q", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "ANSWERS", "rfh2": False}
+    ),
+    "text": rule(payload={"type": "text", "ccsid": 500}, attributes={"rfh2": False}),
+    "json": rule(payload="json", filter={"qos": [1, 2]}),
+}  # fmt: skip
+
+
+def row(topic: str, payload: bytes, **more: Any) -> dict[str, Any]:
+    return dict.fromkeys(SCHEMA.names) | {"topic": topic, "payload": payload} | more
+
+
+ROWS = [
+    row("plant/1/t", b"1", qos=1, message_id=7, client_id="dev-1", user="operator"),
+    row("plant/1/t", b"kept", qos=1, message_id=8, client_id="dev-1", user="operator", retain=True),
+    row("plant/2/t", b"gone", qos=2, message_id=65_535, retain=True, content_type="text/plain"),
+    row("plant/2/t", b"", qos=2, message_id=9, retain=True),
+    row("plant/1/t", b"", qos=0, retain=True, client_id="dev <&> 2"),
+    row("plant/1/t", b"kept again", retain=True, properties=[("site", "Köln"), ("a-b", "1"), ("mqbridge-hops", "QM0/a")]),
+    row("plant/2/t", b'{"t": 21.5}', qos=1, message_id=10, response_topic="re/ply", correlation_data=b"abc", expiry=3000),
+    row("plant/1/t", b'{"t": 22}', qos=1, message_id=11, response_topic="re/ply", correlation_data=b"x" * 30),
+    row("plant/1/t", b'{"t": 23}', qos=1, message_id=12, response_topic="re/ply", client_id="dev-2"),
+    row("plant/2/" + "long" * 20, "grün".encode(), qos=1, message_id=13, properties=[("usr.site", "")]),
+    row("plant/no name/t", "☃".encode(), qos=1, message_id=14, client_id="dev-1", properties=[("site", "Ulm")]),
+    row("plant/1/t", b"\xff\0", qos=2, message_id=15),
+]
+
+
+def by_the_service(site: Queues, made: ToMq) -> None:
+    """As the thread of a mapping does it (`bridge.service.mappings.runner`)."""
+    with_connection = Queues(site.directory).connection
+    producer, letters = MessageProducer(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
+    for one in ROWS:
+        taken: Publication = publication(one)
+        try:
+            mapped: MappedMessage | None = made.map(taken)
+        except Unmappable as error:
+            original = received_message(taken)
+            letters.put(original.md, original.data, error.reason, str(error))
+            continue
+        if mapped is not None:
+            producer.put(mapped)
+    with_connection.commit()
+    producer.committed()
+    with_connection.disconnect()
+
+
+def by_the_writer(site: Queues, made: Any) -> None:
+    function = Messages(made)
+    options = Options("mq", site.options | {"refused": REFUSED}, WRITE_OPTIONS)
+    sink = sink_options_of(options, from_arrow_schema(function.schema))
+    batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
+    batches = list(function([batch.slice(0, 5), batch.slice(5)]))
+    identity = Identity(f"written {next(_numbers)}", 0, 0)
+    assert put_all(sink, identity, batches).messages == sum(one.num_rows for one in batches)
+    # Again it puts nothing: what stands beside a message belongs to it.
+    assert put_all(sink, identity, batches).messages == 0
+
+
+def subscribe(site: Queues, topic: str, handle: int) -> int:
+    """A subscription whose messages have the CorrelId that the publisher gave them."""
+    options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_SET_CORREL_ID
+    return site.connection.subscribe(MQSD(Options=options, ObjectString=topic), handle)[0]
+
+
+def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[str, list[Any]]:
+    """What is on each queue when the rows were put, and the retained publications of the topics."""
+    handle = site.connection.open(MQOD(ObjectName=PUBLISHED), cmqc.MQOO_INPUT_SHARED)
+    subscription = subscribe(site, "#", handle)
+    put(site, made)
+    site.connection.close(subscription)
+    messages = {queue: site.take(queue) for queue in (*QUEUES, REFUSED)}
+    for topic in TOPICS:
+        site.connection.close(subscribe(site, topic, handle))
+    messages["retained"] = site.take(PUBLISHED)
+    site.connection.close(handle)
+    for topic in TOPICS:
+        site.connection.command(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
+    ids = {got.md.MsgId for got in messages["WAITING"]}
+    assert ids == {got.md.MsgId for queue in ("Q", "Q.1", "Q.2") for got in messages[queue] if got.md.MsgId in ids}
+    given = not isinstance(made, StandardToMq) and made.config.attributes.msg_id is not None
+    return {queue: [facts(got, ids, given and queue == "Q") for got in gots] for queue, gots in messages.items()}
+
+
+#: Fields of the MQMD that mappings set.
+FIELDS = (
+    "Report", "MsgType", "Encoding", "CodedCharSetId", "Format", "Priority", "Persistence", "CorrelId", "ReplyToQ",
+    "ReplyToQMgr", "UserIdentifier",
+)  # fmt: skip
+
+
+def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
+    """All of a message that is not of the moment it was put, or of who put it; `waiting` are the MsgIds of kept requests."""
+    md, data = got.md, got.data
+    known: dict[str, Any] = {name: getattr(md, name) for name in FIELDS}
+    if md.CorrelId in waiting:
+        known["CorrelId"] = "the MsgId of a kept request"
+    if given_msg_id:
+        known["MsgId"] = md.MsgId
+    known["Expiry"] = md.Expiry if md.Expiry < 0 else round(md.Expiry / 600)  # it counts down
+    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data)
+    first = chain.headers[0] if chain.headers else None
+    if isinstance(first, MQXQH):
+        inner = first.MsgDesc
+        known["to"] = (first.RemoteQName, first.RemoteQMgrName, *(getattr(inner, name) for name in FIELDS))
+        del known["CorrelId"]  # on the transmission queue it is the MsgId
+        data = data[cmqc.MQXQH_LENGTH_1 :]
+    if isinstance(first, MQDLH):
+        known["reason"] = (first.Reason, first.Format, first.CodedCharSetId, first.Encoding, first.DestQMgrName)
+        data = data[cmqc.MQDLH_LENGTH_1 :]
+    return known | {"data": data}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_writer_puts_what_the_service_puts(site: Queues, name: str) -> None:
+    made = RULES[name]
+    expected = found(site, by_the_service, made)
+    assert sum(map(len, expected.values())) > 4
+    assert found(site, by_the_writer, made) == expected

@@ -1,0 +1,66 @@
+"""The notebooks that are shipped, one behind the other in one session, as they are, at a bridge of their own."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.spark.mq.browsing import browse_all, open_for_browse
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import free_port
+
+NOTEBOOKS = Path(__file__).parents[2] / "deploy" / "notebooks"
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteConnection]:
+    """An MQ application at the bridge that the shipped configuration file names."""
+    port = free_port()
+    text = (NOTEBOOKS / "bridge.yaml").read_text(encoding="utf-8").replace("port: 1883", f"port: {port}")
+    bridge = BridgeProcess(tmp_path / "data", config=text)
+    bridge.port = port
+    bridge.start()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MQBRIDGE_CONFIG", str(bridge.config))
+    connected = RemoteConnection(tmp_path / "data", application="tests")
+    for line in text.splitlines():
+        if "DEFINE" in line:
+            assert connected.command(line.removeprefix("##"))[0].ok
+    yield connected
+    connected.disconnect()
+    bridge.stop()
+
+
+def bodies(connection: RemoteConnection, queue: str) -> list[bytes]:
+    return [data for _, data in browse_all(connection, open_for_browse(connection, queue))]
+
+
+def test_notebooks(
+    spark: SparkSession, connection: RemoteConnection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(name: str) -> dict[str, Any]:
+        return runpy.run_path(str(NOTEBOOKS / f"{name}.py"))
+
+    run("mqtt_read")  # makes the session
+    run("mq_write")
+    assert len(bodies(connection, "PLANT.EVENTS")) == 10
+    assert [tuple(row) for row in run("mq_read")["sites"].collect()] == [("north", 5, 8), ("south", 5, 9)]
+    assert "5 messages of the north" in capsys.readouterr().out
+    run("mq_stream")
+    assert "'messages': 4, " in (told := capsys.readouterr().out) and "'waiting': 2" in told
+    assert (spark.read.parquet(str(tmp_path / "out" / "events")).count(), bodies(connection, "PLANT.EVENTS")) == (10, [])
+    run("to_messages")
+    (message,), (refused,) = bodies(connection, "PLANT.LINE1"), bodies(connection, "SYSTEM.DEAD.LETTER.QUEUE")
+    assert message.endswith(b'{"value": 21.5}') and refused.endswith(b"no JSON")
+    run("mqtt_write")
+    run("mqtt_read")
+    assert sorted(row.value for row in spark.read.parquet(str(tmp_path / "out" / "readings")).collect()) == [20.0, 21.0, 22.0]
+    assert {path.stem for path in NOTEBOOKS.glob("*.py")} == {
+        "mq_read", "mq_stream", "mq_write", "mqtt_read", "mqtt_write", "to_messages"
+    }  # fmt: skip

@@ -1,0 +1,290 @@
+"""The audit: each case is a client of its own in one archive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from benchmarks.archive_rows import generate
+from bridge.archive.audit.audit import Audit, audit
+from bridge.archive.audit.mapped import MappingCounts
+from bridge.archive.audit.verdict import Counts
+from bridge.archive.database import NoRows
+from bridge.archive.schema import Outcome
+from tests.helpers.archive import NOON, Story, write
+
+Tell = Callable[[Story, str], object]
+
+#: Every archive lasts until then.
+LAST = 1000.0
+
+
+def put_out(story: Story, c: str, payloads: str, out: str, qos: int = 1) -> Story:
+    """A client subscribed to its own topic; payloads of one letter put, and delivered in the order of `out`."""
+    story.subscribed(c, 0, f"{c}/#", 2)
+    for place, letter in enumerate(payloads):
+        story.put(10 + place, f"{c}/t", letter.encode(), qos, message_id=place + 1 if qos else 0)
+    for place, letter in enumerate(out):
+        number = payloads.index(letter) + 1 if letter in payloads and qos else 0
+        story.out(30 + place, c, f"{c}/t", letter.encode(), qos, message_id=number)
+    return story
+
+
+def away(story: Story, c: str, time: float = 20) -> Story:
+    return story.session(Outcome.DISCONNECTED, c, time)
+
+
+def overlapping(story: Story, c: str, copies: int) -> Story:
+    story.subscribed(c, 0, f"{c}/#", 2).session(Outcome.SUBSCRIBED, c, 1, f"{c}/+", 1)
+    story.put(10, f"{c}/t", b"a", 2, message_id=1).put(11, f"{c}/t", b"a", 2, message_id=1)
+    for copy in range(copies):
+        story.out(12 + copy, c, f"{c}/t", b"a", 2, message_id=1)
+    return story
+
+
+def between(story: Story, c: str) -> Story:
+    """Put while the subscription was being made: nothing can be said of it."""
+    story.session(Outcome.CONNECTED, c, 9).session(Outcome.SUBSCRIBED, c, 10, f"{c}/#", 1)
+    return story.put(10.005, f"{c}/t", b"a")
+
+
+#: client -> (what happened, what is found)
+CASES: dict[str, tuple[Tell, Counts]] = {
+    "delivered": (lambda s, c: put_out(s, c, "abc", "abc"), Counts(expected=3, delivered=3)),
+    "lost": (lambda s, c: put_out(s, c, "abc", "ac"), Counts(expected=3, delivered=2, lost=1)),
+    "lost-2": (lambda s, c: put_out(s, c, "abc", "", qos=2), Counts(expected=3, lost=3)),
+    "missing-0": (lambda s, c: put_out(s, c, "abc", "ac", qos=0), Counts(expected=3, delivered=2, missing=1)),
+    "doubled-2": (lambda s, c: put_out(s, c, "ab", "abb", qos=2), Counts(expected=2, delivered=2, doubled=1)),
+    "doubled-0": (lambda s, c: put_out(s, c, "ab", "aba", qos=0), Counts(expected=2, delivered=2, doubled=1)),
+    "repeated-1": (lambda s, c: put_out(s, c, "ab", "abb"), Counts(expected=2, delivered=2, repeated=1)),
+    "disordered": (lambda s, c: put_out(s, c, "abcd", "acbd"), Counts(expected=4, delivered=4, disordered=1)),
+    "disordered-twice": (lambda s, c: put_out(s, c, "abcd", "adbc"), Counts(expected=4, delivered=4, disordered=2)),
+    "alike": (lambda s, c: put_out(put_out(s, c, "", ""), c, "aaa", "aaa", 0), Counts(expected=3, delivered=3)),
+    "lowered": (
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 0).put(10, f"{c}/t", b"a", 2, message_id=1)
+        .out(11, c, f"{c}/t", b"a", 0, message_id=1).put(12, f"{c}/t", b"b", 2, message_id=2),
+        Counts(expected=2, delivered=1, missing=1),
+    ),
+    "pending": (lambda s, c: away(put_out(s, c, "ab", "a"), c), Counts(expected=2, delivered=1, pending=1)),
+    "overtaken": (lambda s, c: away(put_out(s, c, "ab", "b"), c), Counts(expected=2, delivered=1, lost=1)),
+    "under-way": (
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 1).put(LAST - 1, f"{c}/t", b"a"), Counts(expected=1, pending=1)
+    ),
+    "back-again": (
+        lambda s, c: away(put_out(s, c, "a", ""), c).session(Outcome.CONNECTED, c, LAST - 2), Counts(expected=1, pending=1)
+    ),
+    "ended": (lambda s, c: put_out(s, c, "a", "").session(Outcome.ENDED, c, 50), Counts(expected=1, ended=1)),
+    "before-subscribing": (
+        lambda s, c: s.put(1, f"{c}/t", b"a").subscribed(c, 5, f"{c}/#", 1).put(6, f"{c}/t", b"b")
+        .out(7, c, f"{c}/t", b"b"),
+        Counts(expected=1, delivered=1),
+    ),
+    "while-subscribing": (between, Counts()),
+    "at-the-suback": (
+        lambda s, c: s.session(Outcome.CONNECTED, c, 9).session(Outcome.SUBSCRIBED, c, 10, f"{c}/#", 1)
+        .put(10 + 0.01, f"{c}/t", b"a"),
+        Counts(),
+    ),
+    "at-the-unsuback": (
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 1).session(Outcome.UNSUBSCRIBED, c, 20, f"{c}/#")
+        .put(20 + 0.01, f"{c}/t", b"a").out(21, c, f"{c}/t", b"a"),
+        Counts(delivered=1),
+    ),
+    "after-unsubscribing": (
+        lambda s, c: put_out(s, c, "a", "a").session(Outcome.UNSUBSCRIBED, c, 20, f"{c}/#").put(21, f"{c}/t", b"b"),
+        Counts(expected=1, delivered=1),
+    ),
+    "overlapping-once": (lambda s, c: overlapping(s, c, 2), Counts(expected=2, delivered=2)),
+    "overlapping-twice": (lambda s, c: overlapping(s, c, 4), Counts(expected=2, delivered=4)),
+    "overlapping-too-often": (lambda s, c: overlapping(s, c, 5), Counts(expected=2, delivered=4, doubled=1)),
+    "dead-lettered": (
+        lambda s, c: put_out(s, c, "a", "").out(
+            20, c, f"{c}/t", b"a", message_id=1, outcome=Outcome.DEAD_LETTERED, reason="MQRC_RFH_ERROR (2334)"
+        ),
+        Counts(expected=1, dead_lettered=1),
+    ),
+    "expired": (
+        lambda s, c: put_out(s, c, "a", "").out(
+            20, c, f"{c}/t", b"a", message_id=1, outcome=Outcome.DISCARDED, reason="expired"
+        ),
+        Counts(expected=1, discarded=1),
+    ),
+    "refused": (
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 1)
+        .put(10, f"{c}/t", b"a", outcome=Outcome.REFUSED).put(11, f"{c}/t", b"b").out(12, c, f"{c}/t", b"b"),
+        Counts(expected=1, delivered=1),
+    ),
+    "retained": (
+        lambda s, c: put_out(s, c, "a", "a").out(60, c, f"{c}/t", b"a", message_id=1, retain=True),
+        Counts(expected=1, delivered=1),
+    ),
+    "replayed": (
+        lambda s, c: put_out(s, c, "a", "a").out(60, c, f"{c}/t", b"a", message_id=1, replayed="run-1"),
+        Counts(expected=1, delivered=1),
+    ),
+    "by-applications": (
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 1).out(10, c, f"{c}/t", b"a", publisher=""), Counts()
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    story = Story().archive(Outcome.STARTED, -10)
+    for client_id, (tell, _) in CASES.items():
+        tell(story, client_id)
+    story.archive(Outcome.STOPPED, LAST)
+    return audit([story.write(tmp_path_factory.mktemp("archive"))])
+
+
+@pytest.mark.parametrize("client_id", CASES)
+def test_case(result: Audit, client_id: str) -> None:
+    found = Counts()
+    for one in result.findings:
+        if one.client_id == client_id:
+            found.add(one.counts)
+    assert found == CASES[client_id][1]
+
+
+def test_totals_and_the_verdict(result: Audit) -> None:
+    total = Counts()
+    for _, counts in CASES.values():
+        total.add(counts)
+    assert result.totals == total
+    assert not result.held
+    assert sum(counts.expected for counts in result.by_qos.values()) == total.expected
+    assert result.by_qos["0"].lost == 0
+    assert result.gaps == []
+
+
+def test_breaches_come_first_each_with_an_example(result: Audit) -> None:
+    broken = [one for one in result.findings if one.first]
+    assert result.findings[: len(broken)] == broken
+    shown = {(one.breach, one.row["topic"].split("/")[0]) for one in result.examples}
+    assert shown == {(breach, one.client_id) for one in broken for breach in one.first}
+    (lost,) = (one.row for one in result.examples if one.row["topic"] == "overtaken/t")
+    assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
+
+
+def test_what_is_late(tmp_path: Path) -> None:
+    story = Story().subscribed("here", 0, "t", 1).put(10, "t", b"a").out(15, "here", "t", b"a", since=10)
+    story.put(20, "t", b"b").out(21, "here", "t", b"b", since=20)
+    # Who was away when it was put has it in time when it gets it soon after its return.
+    story.subscribed("gone", 0, "u", 1).session(Outcome.DISCONNECTED, "gone", 5).put(10, "u", b"a")
+    story.session(Outcome.CONNECTED, "gone", 100).out(101, "gone", "u", b"a", since=10)
+    story.write(tmp_path)
+    strict, lenient, without = (audit([tmp_path], late=limit) for limit in (3.0, 6.0, None))
+    assert {one.client_id: one.counts.late for one in strict.findings} == {"here": 1, "gone": 0}
+    assert not strict.held
+    assert lenient.held and without.held and lenient.totals.late == without.totals.late == 0
+    assert {one.client_id: round(one.slowest or 0, 1) for one in lenient.findings} == {"here": 5.0, "gone": 91.0}
+
+
+def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
+    story = Story().subscribed("c", 0, "t", 2)
+    for minute in range(10):
+        story.put(60 * minute, "t", b"%d" % minute, 2, message_id=minute + 1)
+    story.session(Outcome.DISCONNECTED, "c", 590)
+    story.session(Outcome.CONNECTED, "c", 700)
+    # 2 is lost, 7 comes again, and all come after the time.
+    for place, minute in enumerate([0, 1, 3, 4, 5, 6, 7, 7, 8, 9]):
+        story.out(720 + place, "c", "t", b"%d" % minute, 2, message_id=minute + 1, since=60 * minute + 0.002)
+    story.write(tmp_path)
+
+    def totals(first: float, last: float) -> Counts:
+        start, end = (NOON + timedelta(minutes=minutes) for minutes in (first, last))
+        return audit([tmp_path], start=start, end=end).totals
+
+    assert totals(1, 5) == Counts(expected=4, delivered=3, lost=1)
+    assert totals(3, 7) == Counts(expected=4, delivered=4)
+    assert totals(6.5, 8) == Counts(expected=1, delivered=1, doubled=1)
+
+
+def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
+    story = Story().archive(Outcome.STARTED, -1)
+    story.subscribed("c", 0, "t", 2)
+    story.put(1, "t", b"a", 2, message_id=1).put(2, "t", b"b", 2, message_id=2)
+    story.out(3, "c", "t", b"a", 2, message_id=1, since=1)
+    story.archive(Outcome.STARTED, 10)  # killed at some time after 3
+    story.session(Outcome.SUBSCRIBED, "c", 10, "t", 2).session(Outcome.CONNECTED, "c", 11)
+    story.out(12, "c", "t", b"a", 2, message_id=1, since=5)  # of a publication whose row is missing
+    story.put(20, "t", b"c", 2, message_id=3).put(100, "t", b"d", 2, message_id=4)
+    story.out(101, "c", "t", b"d", 2, message_id=4)
+    story.write(tmp_path)
+    result = audit([tmp_path])
+    assert result.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
+    assert [(one["from"], one["to"], one["rows"]) for one in result.gaps] == [
+        (NOON + timedelta(seconds=3), NOON + timedelta(seconds=10), None)
+    ]
+
+
+def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
+    """What they took are no messages of clients, and what comes again with them is none of a client."""
+    story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, message_id=1)
+    story.out(2, "c", "t", b"a", 2, message_id=1)
+    story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, message_id=1).mapped(3, "q", "t", b"a", msg_id=b"2" * 24, message_id=1)
+    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, message_id=1, since=2)  # again, and late
+    story.mapped(4, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DEAD_LETTERED)
+    story.mapped(5, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DISCARDED)
+    story.mapped(6, "q", "t", b"b", msg_id=b"3" * 24)
+    for dup in (1, 1, 2):  # the same message id for another message, and then again
+        story.mapped(7, "l", "t", b"a", message_id=5, times_sent=dup, outcome=Outcome.ACKNOWLEDGED)
+    story.mapped(7, "l", "t", b"", times_sent=2).mapped(8, "l", "t", b"", times_sent=2, outcome=Outcome.REFUSED)
+    story.write(tmp_path)
+    result = audit([tmp_path], late=3)
+    assert result.totals == Counts(expected=1, delivered=1) and result.held
+    assert result.mappings == [
+        MappingCounts("l", taken=5, put=4, discarded=1, doubled=1, slowest=0.1),
+        MappingCounts("q", taken=6, put=4, dead_lettered=1, discarded=1, doubled=1, late=1, slowest=7.0),
+    ]
+    only = audit([tmp_path], start=NOON + timedelta(seconds=5), end=NOON + timedelta(seconds=6)).mappings
+    assert [(one.mapping, one.taken) for one in only] == [("q", 1)]
+
+
+def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
+    story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
+    result = audit([story.write_old(tmp_path)])
+    assert result.held and result.totals == Counts(expected=1, delivered=1) and result.mappings == []
+
+
+def test_several_directories_are_one_archive(tmp_path: Path) -> None:
+    story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
+    write(tmp_path / "one", story.rows[:3])
+    write(tmp_path / "two", story.rows[3:], moment=NOON + timedelta(hours=3))
+    result = audit([tmp_path / "one", tmp_path / "two"])
+    assert result.held and result.totals == Counts(expected=1, delivered=1)
+
+
+def test_no_archive_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NoRows, match="no rows of an archive"):
+        audit([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        pytest.param({}, id="many flows", marks=pytest.mark.slow),
+        pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow"),
+    ],
+)
+def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path) -> None:
+    rows = 1_000_000
+    generate(tmp_path, rows, lost=3, **scale)
+    program = """if True:
+        import pathlib, resource, sys
+        from bridge.archive.audit.audit import audit
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found = audit([pathlib.Path(sys.argv[1])], memory="100MB")
+        print(found.totals.expected, found.totals.delivered, found.totals.lost)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    counts, kilobytes = done.stdout.splitlines()
+    assert [int(one) for one in counts.split()] == [rows // 2, rows // 2 - 3, 3]
+    # Without a limit it takes more than 300 MB.
+    assert int(kilobytes) < 180_000

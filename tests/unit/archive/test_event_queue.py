@@ -1,0 +1,271 @@
+"""The queue of events for the archive: bounded, never waiting, and whole again after a kill of either process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.archive.child import PIPE
+from bridge.archive.event_queue import EventProducer, EventQueue
+from bridge.archive.events import (
+    Connected,
+    Ended,
+    Published,
+    Started,
+    Subscribed,
+    encode,
+    now_us,
+)
+from bridge.archive.writer import LOCK, ROW_BYTES
+from bridge.config.operations import ArchiveConfig, RollConfig
+from tests.helpers.archive import read
+from tests.helpers.line_process import suspend
+from tests.helpers.patience import PATIENCE, until
+
+_PUBLISHED = Published.__struct_config__.tag
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def make(directory: Path) -> Iterator[Callable[..., EventQueue]]:
+    made: list[EventQueue] = []
+
+    def call(*, roll: float = 3600, **values: Any) -> EventQueue:
+        made.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
+        made[-1].producer().keep(Started(now_us()))
+        return made[-1]
+
+    yield call
+    for one in made:
+        one.close(PATIENCE)
+
+
+def producer(queue: EventQueue) -> EventProducer:
+    """The first, which tells that the service has begun."""
+    return queue._producers[0]
+
+
+def hand(queue: EventQueue, *topics: str, size: int = 0, by: EventProducer | None = None) -> None:
+    """An event that makes a row with each of these topics, with payloads of so many bytes."""
+    now = now_us()
+    publications = [(topic, bytes(size), 0, 0, False) for topic in topics]
+    (by or producer(queue)).add(now, encode((_PUBLISHED, now, "p", "", now, {}, publications)), len(topics))
+
+
+def topics(directory: Path) -> list[str]:
+    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+
+
+def own(directory: Path) -> list[tuple[str, int]]:
+    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+
+
+def sent(queue: EventQueue) -> int:
+    """Rows of the batches that are with the process and in no finished file."""
+    return sum(one.rows for one in tuple(queue._batches))
+
+
+def is_held_up(queue: EventQueue) -> bool:
+    """More is being sent than the pipe holds: what comes now goes with a later batch."""
+    return queue.child is not None and queue.child.sending and sum(tuple(queue._sizes)) > PIPE + 50 * ROW_BYTES
+
+
+def kill(queue: EventQueue) -> int:
+    """Kill the process of the archive; its number."""
+    assert queue.child is not None
+    number = queue.child.pid
+    os.kill(number, signal.SIGKILL)
+    return number
+
+
+def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path) -> None:
+    queue = make()
+    hand(queue, "before")
+    queue.start()
+    hand(queue, "a", "b", size=10)
+    hand(queue, "large", size=500_000)
+    hand(queue, "c", size=5)
+    assert queue.close(PATIENCE)
+    assert topics(directory) == ["before", "a", "b", "large", "c"]
+    assert own(directory) == [("started", 0), ("stopped", 0)]
+    assert queue.waiting == 0
+
+
+def test_memory_is_free_again_when_it_is_written(make: Any, directory: Path) -> None:
+    queue = make(roll=0.01, memory=1024 * 1024)
+    queue.start()
+    for number in range(3):
+        hand(queue, f"{number}", size=900_000)
+        until(lambda: queue.waiting == 0)
+    queue.close(PATIENCE)
+    assert topics(directory) == ["0", "1", "2"]
+
+
+def test_what_does_not_fit_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    queue = make(memory=1024 * 1024)
+    hand(queue, "a", size=900_000)
+    began = now_us()
+    hand(queue, "b", "c", "d", size=200_000)
+    hand(queue, "e", "f", size=900_000)
+    queue.start()
+    queue.close(PATIENCE)
+    assert topics(directory) == ["a"]
+    assert own(directory) == [("started", 0), ("gap", 5), ("stopped", 0)]
+    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
+    assert began <= int(gap["received"].timestamp() * 1_000_000 + 0.5) <= now_us()
+    assert "5 rows are missing" in caplog.text and "archive.memory" in caplog.text
+
+
+def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path) -> None:
+    """The pipe is full, then the memory; what comes then is a gap, and all the rest is there."""
+    queue = make(memory=4 * 1024 * 1024)
+    queue.start()
+    until(lambda: queue.child is not None)
+    suspend(queue.child.pid)
+    for number in range(100):
+        if number == 30:  # before the memory is full: what is missed is told at once, when the process reads again
+            until(lambda: is_held_up(queue))
+        hand(queue, f"{number}", size=100_000)
+    assert producer(queue).missed > 50 and queue.waiting <= 4 * 1024 * 1024
+    assert is_held_up(queue)
+    os.kill(queue.child.pid, signal.SIGCONT)
+    queue.close(PATIENCE)
+    came = 100 - producer(queue).missed
+    assert topics(directory) == [f"{number}" for number in range(came)]
+    assert own(directory) == [("started", 0), ("gap", producer(queue).missed), ("stopped", 0)]
+
+
+def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was in no finished file is a gap; what happened to sessions is known all the same."""
+    queue = make(roll=0.05)
+    producer(queue).keep(Subscribed(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
+    queue.start()
+    hand(queue, "on disk")
+    until(lambda: topics(directory) == ["on disk"] and not queue._batches)
+    suspend(queue.child.pid)
+    producer(queue).keep(Connected(now_us(), "d", "", False))
+    producer(queue).keep(Ended(now_us(), "d"))
+    hand(queue, "lost", "lost too")
+    until(lambda: sent(queue) == 2)
+    killed = kill(queue)
+    until(lambda: queue.child.pid != killed)
+    hand(queue, "of the next one")
+    queue.close(PATIENCE)
+    assert topics(directory) == ["on disk", "of the next one"]
+    assert own(directory) == [("started", 0), ("gap", 2), ("stopped", 0)]
+    sessions = [(one["outcome"], one["client_id"]) for one in read(directory) if one["direction"] == "subscription"]
+    said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
+    assert sessions == [said, said, *happened]  # a process begins with the open sessions
+    assert f"(pid {killed}) was ended by SIGKILL; 2 rows are lost" in caplog.text
+    assert queue.waiting == 0
+
+
+def test_a_process_killed_before_its_first_file_loses_no_start(make: Any, directory: Path) -> None:
+    queue = make()
+    queue.start()
+    hand(queue, "a")
+    until(lambda: sent(queue) == 1)  # the start may have gone ahead in a batch of its own
+    killed = kill(queue)
+    until(lambda: queue.child.pid != killed)
+    queue.close(PATIENCE)
+    assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
+
+
+def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path) -> None:
+    queue = make()
+    queue.start()
+    hand(queue, "a")
+    until(lambda: sent(queue) == 1)
+    suspend(queue.child.pid)
+    before = len(queue._batches)
+
+    def kill_it() -> None:
+        until(lambda: len(queue._batches) > before)  # that the service stops has been sent
+        kill(queue)
+
+    killer = threading.Thread(target=kill_it)
+    killer.start()
+    assert queue.close(PATIENCE)
+    killer.join()
+    assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
+
+
+#: A service that hands over rows, says so, and waits to be killed.
+SERVICE = """
+import sys, time
+from pathlib import Path
+from bridge.archive.events import Published, Started, encode, now_us
+from bridge.archive.event_queue import EventQueue
+from bridge.config.operations import ArchiveConfig
+queue = EventQueue(ArchiveConfig(directory=Path(sys.argv[1])))
+producer = queue.producer()
+producer.keep(Started(now_us()))
+queue.start()
+for number in range(2000):
+    now = now_us()
+    publications = [(str(number), bytes(1000), 0, 0, False)]
+    producer.add(now, encode((Published.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
+while queue._queue or not queue._idle:
+    time.sleep(0.001)
+print("in the pipe", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) -> None:
+    """Killed, or told to stop together with its process, which does not heed that."""
+    command = [sys.executable, "-c", SERVICE, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as service:
+        assert service.stdout is not None
+        assert service.stdout.readline() == b"in the pipe\n"
+        (os.kill if number == signal.SIGKILL else os.killpg)(service.pid, number)
+    with (directory / LOCK).open("ab") as lock:
+        until(lambda: topics(directory) != [])
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it lets go when it has written all
+    assert topics(directory) == [str(number) for number in range(2000)]
+    assert own(directory) == [("started", 0)]  # and not that it was stopped
+    assert not list(directory.glob("date=*/hour=*/.*"))
+
+
+def test_several_threads_hand_over(make: Any, directory: Path) -> None:
+    """Each by a producer of its own; what each has no room for is a gap of its own."""
+    queue = make(memory=1024 * 1024)
+    producers = [queue.producer() for _ in range(3)]
+
+    def work(number: int) -> None:
+        for count in range(200):
+            hand(queue, f"{number}/{count}", by=producers[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for one in producers[:2]:
+        hand(queue, "x", "y", size=500_000, by=one)
+    queue.start()
+    queue.close(PATIENCE)
+    found = topics(directory)
+    for number in range(3):
+        assert [one for one in found if one.startswith(f"{number}/")] == [f"{number}/{count}" for count in range(200)]
+    assert own(directory) == [("started", 0), ("gap", 2), ("gap", 2), ("stopped", 0)]
+    assert queue.waiting == 0
+
+
+def test_no_process_runs_before_the_start(make: Any) -> None:
+    queue = make()
+    assert queue.child is None and queue.close(0)

@@ -1,0 +1,270 @@
+"""What the archive's process does: whole files only, gaps that are told, days that begin with the open sessions."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.archive import parquet
+from bridge.archive import writer as writer_module
+from bridge.archive.directory import files
+from bridge.archive.events import Connected, Ended, Event, Gap, Published, Started, Stopped, Subscribed
+from bridge.archive.writer import ArchiveError, ArchiveWriter
+from bridge.config.operations import ArchiveConfig, RollConfig
+from tests.helpers.archive import at, read
+
+#: Settings under which nothing is due before a test says so.
+LATER = {"time": 3600}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def reports() -> list[tuple[int, int]]:
+    """What the writer reports: batches out of memory, batches in finished files."""
+    return []
+
+
+@pytest.fixture
+def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[..., ArchiveWriter]]:
+    made: list[ArchiveWriter] = []
+
+    def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
+        config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
+        made.append(ArchiveWriter(config, lambda taken, durable: reports.append((taken, durable))))
+        assert made[-1].take_over()
+        return made[-1]
+
+    yield call
+    for one in made:
+        one.close()
+
+
+def hand(writer: ArchiveWriter, *topics: str, size: int = 0, now: int | None = None) -> None:
+    """A batch with an event that makes a row with each of these topics."""
+    now = at(0) if now is None else now
+    publications = [(topic, b"", 0, 0, False) for topic in topics]
+    writer.take([Published(now, "p", "", now, {}, publications)], size)
+
+
+def topics(directory: Path) -> list[str]:
+    return [one["topic"] for one in read(directory) if one["direction"] == "in"]
+
+
+def own(directory: Path) -> list[tuple[str, int]]:
+    return [(one["outcome"], one["size"]) for one in read(directory) if one["direction"] == "archive"]
+
+
+def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, reports: list[Any]) -> None:
+    writer = make()
+    writer.take([Started(at(0))], 10)
+    hand(writer, "a", "b")
+    hand(writer, "c")
+    writer.take([Gap(at(2), at(1), 7), Stopped(at(3))], 10)
+    assert files(directory) == [] and reports == []
+    writer.close()
+    assert topics(directory) == ["a", "b", "c"]
+    assert own(directory) == [("started", 0), ("gap", 7), ("stopped", 0)]
+    assert reports == [(4, 4)]
+    (gap,) = (one for one in read(directory) if one["outcome"] == "gap")
+    assert (gap["received"], gap["settled"]) == tuple(datetime(2026, 3, 2, 12, 0, one, tzinfo=UTC) for one in (1, 2))
+
+
+def test_a_file_is_there_when_it_is_whole(
+    make: Any, directory: Path, reports: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "GROUP_ROWS", 2)
+    monkeypatch.setattr(writer_module, "SLICE_ROWS", 1)
+    writer = make()
+    for _ in range(3):
+        hand(writer, "a")
+    # One row group is written, to a file that has another name while it is under way; one row waits.
+    assert files(directory) == []
+    assert len(list(directory.glob("date=*/hour=*/.*"))) == 1
+    assert reports == [(2, 0)]
+    writer.close()
+    assert len(topics(directory)) == 3
+    assert not list(directory.glob("date=*/hour=*/.*"))
+    assert reports[-1] == (3, 3)
+
+
+def test_files_are_rolled_by_time(make: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(writer_module.time, "monotonic", lambda: now)
+    writer = make(roll={"time": 10})
+    assert writer.due() is None
+    hand(writer, "a")
+    assert writer.due() == 10
+    now += 9
+    hand(writer, "b")
+    writer.look()
+    assert files(directory) == [] and writer.due() == 1
+    now += 1
+    writer.look()
+    assert topics(directory) == ["a", "b"] and writer.due() is None
+
+
+def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "SLICE_ROWS", 1)
+    monkeypatch.setattr(writer_module, "GROUP_ROWS", 2)
+    writer = make(roll={"rows": 4})
+    writer.take([Started(at(0))], 10)
+    for _ in range(4):
+        hand(writer, "a", "b")
+    writer.take([Stopped(at(0))], 10)
+    writer.close()
+    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in files(directory)] == [5, 4, 1]
+
+
+def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]) -> None:
+    writer = make()
+    hand(writer, "a", size=10)
+    hand(writer, "b", size=writer_module.GROUP_BYTES)
+    assert reports == [(2, 0)]
+    hand(writer, "c", size=10)
+    writer.close()
+    (file,) = files(directory)
+    assert parquet.pa.parquet.read_metadata(file).num_row_groups == 2
+
+
+def test_each_hour_has_files_of_its_own(make: Any, directory: Path) -> None:
+    writer = make()
+    writer.take([Started(at(0))], 10)
+    for hour in range(3):
+        hand(writer, f"{hour}", now=at(hour * 3600))
+    writer.take([Stopped(at(2 * 3600))], 10)
+    writer.close()
+    found = [(one.parent.name, read_topics(one)) for one in files(directory)]
+    assert found == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
+
+
+def read_topics(file: Path) -> list[str]:
+    found: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()
+    return found
+
+
+def test_a_day_begins_with_the_open_sessions(make: Any, directory: Path) -> None:
+    writer = make()
+    happened: list[Event] = [
+        Connected(at(0), "c", "anna", True),
+        Subscribed(at(0), "c", "anna", True, [("a/#", 1)], at(0)),
+        Connected(at(0), "gone", "", False),
+        Ended(at(0), "gone"),
+    ]
+    writer.take(happened, 10)
+    hand(writer, "next day", now=at(24 * 3600))
+    writer.close()
+    day = [one for one in read(directory) if one["direction"] == "subscription"]
+    said = [(one["outcome"], one["client_id"], one["topic"], one["received"]) for one in day]
+    noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+    assert said[-2:] == [("subscribed", "c", "a/#", noon), ("connected", "c", "", noon)]
+    assert len([one for one in said if one[1] == "gone"]) == 2
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The next so many row groups cannot be written."""
+    real = parquet.ArchiveFile.write
+    left = [None] * times
+
+    def write(file: parquet.ArchiveFile, batches: list[Any]) -> None:
+        if left:
+            left.pop()
+            raise OSError(28, "No space left on device")
+        real(file, batches)
+
+    monkeypatch.setattr(parquet.ArchiveFile, "write", write)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_rows_that_cannot_be_written_are_a_gap(
+    make: Any,
+    directory: Path,
+    reports: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    times: int,
+) -> None:
+    writer = make(roll={"time": 0.01})
+    failing(monkeypatch, times)
+    writer.take([Started(at(0))], 10)
+    hand(writer, "a", "b")
+    for _ in range(times):
+        writer._finish()
+    assert not [one for one in reports if one[1]]  # what is missing is not reported yet
+    hand(writer, "c")
+    writer.close()
+    assert topics(directory) == ["c"]
+    assert own(directory) == [("gap", 3)]  # a, b, and that it started
+    assert reports[-1] == (3, 3)
+    assert "No space left on device" in caplog.text
+
+
+def test_an_event_that_makes_no_rows_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = make()
+    writer.take([Published(at(0), "p", "", at(0), {}, [("a", None, 0, 0, False)])], 10)  # type: ignore[list-item]
+    hand(writer, "b")
+    writer.close()
+    assert topics(directory) == ["b"]
+    assert own(directory) == [("gap", 1)]
+    assert "cannot be made" in caplog.text
+
+
+def test_one_process_writes_at_a_time(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = make()
+    second = ArchiveWriter(ArchiveConfig(directory=directory))
+    assert not second.take_over(lambda: True)
+    assert "another process writes" in caplog.text
+    first.close()
+    assert second.take_over()
+    second.close()
+
+
+def test_the_lock_is_taken_while_it_writes(make: Any, directory: Path) -> None:
+    writer = make()
+    with (directory / writer_module.LOCK).open("ab") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        writer.close()
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_what_a_killed_bridge_left_is_removed(make: Any, directory: Path) -> None:
+    left = directory / "date=2026-03-01" / "hour=03" / ".1.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"PAR1")
+    make()
+    assert not left.exists()
+
+
+def test_days_beyond_the_retention_are_removed(make: Any, directory: Path) -> None:
+    today = datetime.now(UTC).date()
+    days = [directory / f"date={today - timedelta(days=days)}" for days in (2, 3, 4)]
+    for day in days:
+        day.mkdir(parents=True)
+    writer = make(retention_days=3)
+    assert writer.due() == 0
+    writer.look()
+    assert [one.exists() for one in days] == [True, True, False]
+    assert 0 < writer.due() <= writer_module.RETENTION_INTERVAL
+
+
+def test_a_directory_that_cannot_be_written_is_said_at_the_start(make: Any, directory: Path) -> None:
+    directory.write_text("a file")
+    with pytest.raises(ArchiveError, match=r"cannot be written to .*archive: File exists; see archive\.directory"):
+        make()
+
+
+def test_without_pyarrow_the_extra_is_named(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name))
+    with pytest.raises(ArchiveError, match=r"pyarrow is not installed: .* -m pip install '.*pyarrow"):
+        make()

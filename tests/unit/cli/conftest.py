@@ -1,0 +1,120 @@
+"""A queue manager that listens as the bridge's does, and the command line at it: in this process, and in one of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bridge.cli.program import program
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQOD
+from tests.helpers.known_secrets import assert_no_secret
+from tests.helpers.patience import until
+from tests.helpers.served_queue_manager import ServedQueueManager
+
+
+class RunningQueueManager(ServedQueueManager):
+    """A queue manager with an MQ connection of the test's own."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "QM1")
+        self._names = itertools.count(1)
+        self.connection = RemoteConnection(directory, application="test")
+
+    def close(self) -> None:
+        self.connection.disconnect()
+        super().close()
+
+    def command(self, text: str) -> list[dict[str, str | int]]:
+        """The objects that an MQSC command shows; none when it is refused."""
+        (response,) = self.connection.command(text)
+        return response.objects
+
+    def queue(self, attributes: str = "") -> str:
+        """The name of a new local queue."""
+        name = self.name("QUEUE")
+        (response,) = self.connection.command(f"DEFINE QLOCAL({name}) {attributes}")
+        assert response.ok, response.message
+        return name
+
+    def name(self, kind: str) -> str:
+        """A name that nothing has yet."""
+        return f"{kind}.{next(self._names)}"
+
+    def depth(self, queue: str) -> int:
+        return int(self.command(f"DISPLAY QLOCAL({queue}) CURDEPTH")[0]["CURDEPTH"])
+
+    def put(self, queue: str, *messages: object) -> None:
+        for message in messages:
+            self.connection.put1(MQOD(ObjectName=queue), message)  # type: ignore[arg-type]
+
+    until = staticmethod(until)
+
+
+@pytest.fixture(scope="session")
+def queue_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    with RunningQueueManager(tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of whoever runs the tests names no data directory and no configuration."""
+    monkeypatch.delenv("MQBRIDGE_DATA_DIR", raising=False)
+    monkeypatch.delenv("MQBRIDGE_CONFIG", raising=False)
+
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """Run a command in this process: `invoke("check", path, input=b"")`."""
+
+    def call(*arguments: object, input: bytes | None = None) -> Result:
+        result = CliRunner().invoke(program, [str(one) for one in arguments], input=input)
+        assert_no_secret(result.output, f"what mqbridge {arguments[0]} printed")
+        return result
+
+    return call
+
+
+@pytest.fixture
+def mq(invoke: Invoke, queue_manager: RunningQueueManager, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Run a `mqbridge mq` command in this process, at the queue manager."""
+    monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
+
+    def call(*arguments: object, input: bytes | None = None) -> Result:
+        return invoke("mq", *arguments, input=input)
+
+    return call
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `mqbridge` as a process, in an empty working directory: `start("mq", "get", "Q")`."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def call(*arguments: object, stdout: int = subprocess.PIPE, **variables: object) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("mqbridge"), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env=os.environ | {name: str(value) for name, value in variables.items()},
+        )
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,149 @@
+"""What `mqbridge check` has to say of files: certificates, revoked ones, keys, tokens; and of clients without a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from tests.helpers.certificate_authority import Authority
+
+TLS = (
+    "tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key, ca_file: {0}/ca.pem, crl_file: {0}/crl.pem,"
+    " client_certificates: optional}}"
+)
+CHANNEL = f"channels: [{{{{name: A, {TLS}}}}}]\n"
+LISTENER = f"queue_manager: {{{{listener: {{{{{TLS}}}}}}}}}\n"
+ADMIN = f"admin: {{{{port: 0, {TLS}}}}}\n"
+TOKENS = "admin: {{port: 0, token_file: {0}/tokens}}\n"
+IBM = (
+    "queue_manager: {{type: ibm, name: QM1, channel: C, connections: 'a(1)',"
+    " tls: {{key_repository: {0}/key, cipher_spec: ANY}}}}\n"
+)
+TOKEN = "queue_manager: {{type: ibm, name: QM1, channel: C, connections: 'a(1)', token_file: {0}/token}}\n"
+JWKS = "channels: [{{name: A, authentication: [{{method: jwt, jwks_file: {0}/keys.json}}]}}]\n"
+
+Spoil = Callable[[Authority], object]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A directory with all that the configurations of these tests name."""
+    authority = Authority(tmp_path)
+    authority.issue("server")
+    authority.revoke()
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    (tmp_path / "keys.json").write_text(f'{{"keys": [{ECAlgorithm.to_jwk(key)}]}}')
+    (tmp_path / "tokens").touch(0o600)
+    for name in ("key.kdb", "key.sth", "token"):
+        (tmp_path / name).touch(0o600)
+    return authority
+
+
+def checked(invoke: Any, authority: Authority, config: str) -> Any:
+    path = authority.directory / "bridge.yaml"
+    path.write_text(config.format(authority.directory))
+    return invoke("check", path)
+
+
+@pytest.mark.parametrize("config", [CHANNEL, LISTENER, ADMIN, TOKENS, JWKS, IBM, TOKEN])
+def test_all_is_there(invoke: Any, authority: Authority, config: str) -> None:
+    result = checked(invoke, authority, config)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def too_short(authority: Authority) -> None:
+    key = rsa.generate_private_key(65537, 1024).public_key()
+    (authority.directory / "keys.json").write_text(f'{{"keys": [{RSAAlgorithm.to_jwk(key)}]}}')
+
+
+@pytest.mark.parametrize(
+    ("config", "spoil", "told"),
+    [
+        (CHANNEL, lambda one: one.revoke(next_update=-1), "channel A: tls.crl_file {0}/crl.pem: a list in it is out of date"),
+        (LISTENER, lambda one: one.revoke(next_update=-1), "queue_manager.listener: tls.crl_file {0}/crl.pem: a list in it"),
+        (ADMIN, lambda one: one.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it is out of date"),
+        (LISTENER, lambda one: one.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
+        (ADMIN, lambda one: (one.directory / "server.key").chmod(0o644), "admin: {0}/server.key, which is secret, can be"),
+        (TOKENS, lambda one: (one.directory / "tokens").chmod(0o644), "admin.token_file: {0}/tokens can be read by every"),
+        (IBM, lambda one: (one.directory / "key.kdb").unlink(), "queue_manager.tls.key_repository: {0}/key.kdb cannot be"),
+        (IBM, lambda one: (one.directory / "key.sth").unlink(), "key_repository_password_file: {0}/key.sth cannot be read"),
+        (TOKEN, lambda one: (one.directory / "token").unlink(), "queue_manager.token_file: {0}/token cannot be read"),
+        (JWKS, lambda one: (one.directory / "keys.json").unlink(), "{0}/keys.json: No such file"),
+        (JWKS, lambda one: (one.directory / "keys.json").write_text("{}"), "{0}/keys.json: "),
+        (JWKS, too_short, "an RSA key of 1024 bits is too short"),
+    ],
+)  # fmt: skip
+def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoil: Spoil, told: str) -> None:
+    """It is told, with the file, and the exit status is that of something missing."""
+    spoil(authority)
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 1
+    assert told.format(authority.directory) in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("channel", "noted"),
+    [
+        ("address: 0.0.0.0, authentication: [{{method: anonymous}}]", True),
+        ("authentication: [{{method: certificate}}, {{method: anonymous}}]", True),
+        ("address: 0.0.0.0, allow_anonymous_remote: true", True),
+        ("address: 0.0.0.0, authentication: [{{method: anonymous}}], mcauser: plant", False),
+        ("address: 0.0.0.0, authentication: [{{method: anonymous}}], use_client_id: true", False),
+        ("address: 0.0.0.0, authentication: [{{method: jwt, jwks_file: {0}/keys.json}}]", False),
+        ("port: 1884", False),
+    ],
+)
+def test_clients_without_an_identity(invoke: Any, authority: Authority, channel: str, noted: bool) -> None:
+    """They are nobody to MQ, unless their channel says who that is."""
+    config = f"channels: [{{{{name: A, {channel}, {TLS}}}}}]\n"
+    result = checked(invoke, authority, config)
+    assert (result.exit_code, result.stderr) == (0, "")
+    notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
+    assert ("note: channel A: clients that come without an identity act as nobody" in "\n".join(notes)) is noted
+
+
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [("", ["user name"]), (", mcauser: plant", []), (", use_client_id: true", ["client identifier"])],
+)
+def test_check_notes_that_clients_with_long_names_are_rejected(
+    invoke: Any, authority: Authority, more: str, noted: list[str]
+) -> None:
+    config = f"channels: [{{{{name: A, authentication: [{{{{method: certificate}}}}]{more}, {TLS}}}}}]\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 0
+    assert re.findall("clients with a (.*) longer than 12 bytes, the length of an MQ user, are", result.stdout) == noted
+
+
+@pytest.mark.parametrize(("more", "noted"), [("", True), (", mcauser: plant", False)])
+def test_check_notes_the_users_of_a_password_file_that_are_too_long_for_mq(
+    invoke: Any, authority: Authority, more: str, noted: bool
+) -> None:
+    passwords = authority.directory / "users"
+    passwords.write_text("".join(f"{user}:$argon2id$x\n" for user in ("twelve-bytes", "temperature-1")))
+    passwords.chmod(0o600)
+    config = f"channels: [{{{{name: A, authentication: [{{{{method: password, file: {passwords}}}}}]{more}}}}}]\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 0, result.stderr
+    assert ("are rejected: temperature-1;" in result.stdout) is noted
+
+
+def test_check_notes_that_a_file_is_empty(invoke: Any, authority: Authority) -> None:
+    result = checked(invoke, authority, "# nothing yet\n")
+    assert result.exit_code == 0
+    assert "bridge.yaml is empty: every setting has its default" in result.stdout
+
+
+@pytest.mark.parametrize(("script", "noted"), [("DEFINE QLOCAL(OTHER)", True), ("def ql(orders) maxdepth(5)", False)])
+def test_check_notes_a_queue_that_no_script_defines(invoke: Any, authority: Authority, script: str, noted: bool) -> None:
+    (authority.directory / "objects.mqsc").write_text(script)
+    config = "queue_manager: {{scripts: [objects.mqsc]}}\nmappings: {{m: {{from: {{mqtt: a}}, to: {{queue: ORDERS}}}}}}\n"
+    result = checked(invoke, authority, config)
+    assert result.exit_code == 0
+    assert ("no script in queue_manager.scripts defines queue ORDERS" in result.stdout) is noted

@@ -1,0 +1,95 @@
+"""`mqbridge completion`: a shell completes commands, options, and names that the running bridge knows."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.patience import PATIENCE
+from tests.helpers.raw_client import RawClient
+
+CONFIG = """
+channels: [{{name: PLAIN.MQTT, port: 0}}]
+links: {{cloud: {{host: 127.0.0.1, port: 1}}}}
+mappings:
+  orders: {{from: {{mqtt: "orders/#"}}, to: {{topic: x}}}}
+  off: {{from: {{mqtt: "off/#"}}, to: {{topic: x}}, enabled: false}}
+"""
+COMPLETED = [
+    ("client ", {"list", "show", "disconnect", "purge"}),
+    ("client li", {"list"}),
+    ("mapping pause o", {"orders", "off"}),
+    ("link test ", {"cloud"}),
+    ("channel stop P", {"PLAIN.MQTT"}),
+    ("client show pump", {"pump-7"}),
+    ("client list --channel ", {"PLAIN.MQTT"}),
+    ("client purge --dr", {"--dry-run"}),
+    ("completion f", {"fish"}),
+]
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    made = BridgeProcess(tmp_path_factory.mktemp("bridge") / "data", config=CONFIG.format())
+    made.start()
+    pump = RawClient.connected(made.port, "pump-7", clean=False)
+    other = RawClient.connected(made.port, "pump 8; reboot", clean=False)  # no word of a shell
+    pump.ping()
+    other.ping()
+    yield made
+    made.discard()
+
+
+def completed(words: str, bridge: BridgeProcess | None, tmp_path: Path) -> set[str]:
+    """What bash offers behind these words, the script being sourced as the documentation says."""
+    script = f"""
+source <("{MQBRIDGE}" completion bash)
+COMP_WORDS=(mqbridge {words}{"''" if words.endswith(" ") else ""})
+COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_mqbridge_completion "{MQBRIDGE}"
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    if bridge is not None:
+        env |= {"MQBRIDGE_CONFIG": str(bridge.config), "MQBRIDGE_DATA_DIR": str(bridge.data_directory)}
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return set(done.stdout.split("\n")) - {""}
+
+
+@pytest.mark.parametrize(("words", "offered"), COMPLETED)
+def test_bash_completes(bridge: BridgeProcess, tmp_path: Path, words: str, offered: set[str]) -> None:
+    """Commands, options, and the names that the running bridge knows; what a shell would obey is not offered."""
+    assert completed(words, bridge, tmp_path) == offered
+
+
+@pytest.mark.parametrize("words", ["mapping pause o", "client show "])
+def test_without_a_bridge_there_are_no_names(tmp_path: Path, words: str) -> None:
+    """Nothing is offered, and nothing is said in the middle of a line."""
+    assert completed(words, None, tmp_path) == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_takes_the_script(shell: str) -> None:
+    """Each shell that is installed parses its script."""
+    script = subprocess.run([MQBRIDGE, "completion", shell], capture_output=True, check=True).stdout
+    assert b"_MQBRIDGE_COMPLETE=complete_" + shell.encode() in script
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    parsed = subprocess.run([shell, "-n"], input=script, capture_output=True, timeout=PATIENCE)
+    assert (parsed.returncode, parsed.stderr) == (0, b"")
+
+
+def test_there_are_such_shells_alone() -> None:
+    """Another one is wrong usage."""
+    done = subprocess.run([sys.executable, "-m", "bridge.cli", "completion", "csh"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.stderr

@@ -1,0 +1,205 @@
+"""`mqbridge install-service`: what it writes, what it says of it, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.cli.install_service import FILES, Work, unseen
+from bridge.config import load
+from bridge.mq.mqsc import read
+from tests.unit.cli.conftest import Invoke
+
+UNIT = Path("etc/systemd/system/mqbridge.service")
+CONFIGURATION = Path("etc/mqbridge/bridge.yaml")
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The program that installs itself, at a path that units can name. The path of the checkout may have spaces."""
+    executable = Path(sys.executable)
+    directory = tmp_path_factory.mktemp("bin")
+    for name in (executable.name, "mqbridge"):
+        (directory / name).symlink_to(executable.with_name(name))
+    monkeypatch.setattr(sys, "executable", str(directory / executable.name))
+    return directory / "mqbridge"
+
+
+def files(root: Path) -> dict[str, str]:
+    """What is below a directory."""
+    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def test_it_writes_what_the_service_needs_and_says_so(invoke: Invoke, tmp_path: Path) -> None:
+    done = invoke("install-service", "--root", tmp_path)
+    assert done.exit_code == 0
+    assert set(files(tmp_path)) == {*(str(path)[1:] for path in FILES), str(CONFIGURATION)}
+    for name in files(tmp_path):
+        assert f"{tmp_path / name}: written\n" in done.output
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o644
+    for command in ("systemd-sysusers", "systemd-tmpfiles", "systemctl daemon-reload"):
+        assert f"not run below another root: {command}" in done.output
+    assert "it is not started: systemctl enable --now mqbridge" in done.output
+
+
+def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path: Path, program: Path) -> None:
+    invoke("install-service", "--root", tmp_path, "--user", "bridge", "--config", "/srv/plant/bridge.yaml")
+    unit = (tmp_path / UNIT).read_text()
+    for line in (
+        f"ExecStart={program} run /srv/plant/bridge.yaml",
+        f"ExecReload={program} reload /srv/plant/bridge.yaml",
+        "User=bridge",
+        "Group=bridge",
+        "StateDirectory=mqbridge",
+    ):
+        assert f"\n{line}\n" in unit
+    pipeline = (tmp_path / UNIT.with_name("mqbridge-pipeline@.service")).read_text()
+    assert f"ExecStart={program} pipeline run %i --config /srv/plant/bridge.yaml\n" in pipeline
+    assert '\nu bridge - "MQ-MQTT bridge"' in (tmp_path / "etc/sysusers.d/mqbridge.conf").read_text()
+    # Not the directory of somebody else's choice: its mode and owner stay.
+    rules = [line for line in (tmp_path / "etc/tmpfiles.d/mqbridge.conf").read_text().splitlines() if line[0] != "#"]
+    assert rules == ["d /var/lib/mqbridge 0750 bridge bridge -"]
+    assert load(tmp_path / "srv/plant/bridge.yaml").queue_manager.data_directory == Path("/var/lib/mqbridge")
+
+
+def test_a_second_time_it_changes_nothing_and_says_so(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("install-service", "--root", tmp_path)
+    before = files(tmp_path)
+    done = invoke("install-service", "--root", tmp_path)
+    assert (done.exit_code, files(tmp_path)) == (0, before)
+    assert done.output.count("as it should be") == len(FILES)
+    assert f"{tmp_path / CONFIGURATION}: there already; left alone\n" in done.output
+    assert done.output.endswith("nothing had to be changed\n")
+
+
+def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
+    invoke: Invoke, tmp_path: Path, program: Path
+) -> None:
+    invoke("install-service", "--root", tmp_path)
+    for path in (UNIT, CONFIGURATION):
+        (tmp_path / path).write_text("# edited\n")
+    done = invoke("install-service", "--root", tmp_path)
+    assert (tmp_path / CONFIGURATION).read_text() == "# edited\n"
+    assert (tmp_path / f"{UNIT}.old").read_text() == "# edited\n"
+    assert f"ExecStart={program}" in (tmp_path / UNIT).read_text()
+    assert f"{tmp_path / UNIT}: replaced; what it was is in {tmp_path / UNIT}.old\n" in done.output
+
+
+def test_a_dry_run_only_says(invoke: Invoke, tmp_path: Path) -> None:
+    done = invoke("install-service", "--root", tmp_path, "--dry-run")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (0, [])
+    assert f"{tmp_path / UNIT}: would be written\n" in done.output
+    invoke("install-service", "--root", tmp_path)
+    before = files(tmp_path)
+    done = invoke("install-service", "--root", tmp_path, "--remove", "--dry-run")
+    assert files(tmp_path) == before
+    assert f"{tmp_path / UNIT}: would be removed\n" in done.output
+
+
+def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("install-service", "--root", tmp_path)
+    data = tmp_path / "var/lib/mqbridge/queuemanager.db"
+    data.parent.mkdir(parents=True)
+    data.write_text("messages")
+    done = invoke("install-service", "--root", tmp_path, "--remove")
+    assert done.exit_code == 0
+    assert set(files(tmp_path)) == {str(CONFIGURATION), "var/lib/mqbridge/queuemanager.db"}
+    assert done.output.count(": removed\n") == len(FILES)
+    assert "kept: its configuration file, the data in /var/lib/mqbridge" in done.output
+    again = invoke("install-service", "--root", tmp_path, "--remove")
+    assert again.output.endswith("nothing had to be removed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--user", "Bridge User"], "--user Bridge User: expected a name of a-z, 0-9, _ and -"),
+        (["--user", ""], "--user : expected a name"),
+        (["--config", "bridge.yaml"], "--config bridge.yaml: expected an absolute path"),
+        (["--config", "/etc/my bridge.yaml"], "--config /etc/my bridge.yaml: expected an absolute path"),
+        (["--config", "/etc/%n.yaml"], "--config /etc/%n.yaml: expected an absolute path"),
+        (["--config", "/etc/../bridge.yaml"], "--config /etc/../bridge.yaml: expected an absolute path"),
+    ],
+)
+def test_what_systemd_would_misread_is_refused(arguments: list[str], said: str, invoke: Invoke, tmp_path: Path) -> None:
+    done = invoke("install-service", "--root", tmp_path, *arguments)
+    assert (done.exit_code, files(tmp_path)) == (2, {})
+    assert said in done.output
+
+
+def test_who_is_not_root_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    done = invoke("install-service")
+    assert (done.exit_code, done.output) == (
+        1,
+        "install-service writes to /etc: run it as root, or see with --dry-run what it would do\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "is_seen"),
+    [
+        ("/opt/mqbridge/bin/mqbridge", True),
+        ("/usr/bin/python3.11", True),
+        ("/homes/mqbridge", True),
+        ("/home/ann/.venv/bin/mqbridge", False),
+        ("/root/.pyenv/versions/3.11.7/bin/python3.11", False),
+        ("/tmp/venv/bin/mqbridge", False),
+    ],
+)
+def test_a_program_must_lie_where_the_unit_sees_it(path: str, is_seen: bool) -> None:
+    assert list(unseen(Path(path))) == ([] if is_seen else [Path(path)])
+
+
+@pytest.mark.parametrize(
+    ("script", "failed", "said"),
+    [
+        ("exit 0", False, "run: systemd-sysusers FILE\n"),
+        ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
+        ("exit 3", True, "systemd-sysusers FILE: exit status 3\n"),
+        (None, True, "systemd-sysusers is not there; have done by hand what it would have: systemd-sysusers FILE\n"),
+    ],
+)
+def test_what_a_program_of_systemd_could_not_do_is_said(
+    script: str | None,
+    failed: bool,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if script is not None:
+        program = tmp_path / "systemd-sysusers"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    work = Work(Path("/"), is_dry=False)
+    work.run("systemd-sysusers", "FILE")
+    printed = capsys.readouterr()
+    assert (work.failed, printed.err if failed else printed.out) == (failed, said)
+
+
+def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:
+    """As runmqsc reads it, and with lines and attributes no longer than MQ has them."""
+    printed = invoke("install-service", "--mq", "--config", "/etc/mqbridge/QM1.yaml").stdout
+    (command,) = read(printed)
+    assert command.problem is None
+    assert (command.verb, command.noun, command.name) == ("DEFINE", "SERVICE", "MQBRIDGE")
+    attributes = {one.keyword: one.value for one in command.parameters}
+    assert attributes == {
+        "REPLACE": None,
+        "DESCR": "MQ-MQTT bridge",
+        "CONTROL": "QMGR",
+        "SERVTYPE": "SERVER",
+        "STARTCMD": str(program),
+        "STARTARG": "run /etc/mqbridge/QM1.yaml",
+        "STOPCMD": "/bin/kill",
+        "STOPARG": "-TERM +MQ_SERVER_PID+",
+        "STDOUT": "+MQ_Q_MGR_DATA_PATH+/mqbridge.stdout",
+        "STDERR": "+MQ_Q_MGR_DATA_PATH+/mqbridge.stderr",
+    }
+    assert all(len(line) <= 72 for line in printed.splitlines() if str(program) not in line)

@@ -1,0 +1,117 @@
+"""`mqbridge pipeline`, as far as it goes without Spark (`tests/spark/flow` has it run, end and killed)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.cli.pipeline import settings_of
+from bridge.config.pipeline import SparkConfig
+from tests.unit.cli.conftest import Invoke
+
+ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "bridge.yaml"
+    path.write_text(f"pipelines: {{one: {ONE}, two: {ONE[:-1]}, enabled: no}}}}")
+    return path
+
+
+def test_list(invoke: Invoke, file: Path) -> None:
+    result = invoke("pipeline", "list", "--config", file)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "pipeline one: from queue Q to queue R, every 1 s\n"
+        "pipeline two (not enabled): from queue Q to queue R, every 1 s\n",
+    )
+
+
+def test_the_environment_names_the_configuration(invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQBRIDGE_CONFIG", str(file))
+    assert "pipeline one" in invoke("pipeline", "list").stdout
+
+
+def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "bridge.yaml").write_text("")
+    result = invoke("pipeline", "list", "--config", tmp_path / "bridge.yaml")
+    assert result.stdout == "the configuration file has no pipelines\n"
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("text", "names", "told"),
+    [
+        (None, (), "pipelines are in a configuration file: name it by --config or MQBRIDGE_CONFIG"),
+        (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two; there are one"),
+        ("", ("two",), "no pipeline two; there are none"),
+        (f"pipelines: {{one: {ONE[:-1]}, enabled: no}}}}", (), "the configuration file has no pipeline that is enabled"),
+        ("pipelines: {one: {}}", (), "bridge.yaml:1:18: pipelines.one"),
+    ],
+)
+def test_wrong(command: str, text: str | None, names: tuple[str, ...], told: str, invoke: Invoke, tmp_path: Path) -> None:
+    config = []
+    if text is not None:
+        (tmp_path / "bridge.yaml").write_text(text)
+        config = ["--config", tmp_path / "bridge.yaml"]
+    result = invoke("pipeline", command, *names, *config)
+    assert result.exit_code == 2 and told in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("said_by", ["file", "command line"])
+def test_a_cluster_that_does_not_reach_the_queue_manager(command: str, said_by: str, invoke: Invoke, file: Path) -> None:
+    master = ["--master", "spark://far:7077"] if said_by == "command line" else []
+    if said_by == "file":
+        file.write_text(f"{file.read_text()}\nspark: {{master: 'spark://far:7077'}}\n")
+    result = invoke("pipeline", command, *master, "--config", file)
+    told = "bridge.yaml: workers of spark://far:7077 reach the queue manager by TCP only, and it does not listen: expected"
+    assert result.exit_code == 2 and told in result.stderr and "queue_manager.listener" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--conf", "executor.memory=2g"], "--conf: expected KEY=VALUE with a key that begins with spark., found"),
+        (["--conf", "spark.speculation"], "--conf: expected KEY=VALUE"),
+        (["--conf", "spark.hadoop.fs.s3a.secret.key=x"], "--conf spark.hadoop.fs.s3a.secret.key: expected no secret"),
+        (["--packages", "a:b:1,delta"], "--packages: expected group:artifact:version, found 'delta'"),
+    ],
+)
+def test_wrong_settings_of_spark(command: str, arguments: list[str], told: str, invoke: Invoke, file: Path) -> None:
+    result = invoke("pipeline", command, *arguments, "--config", file)
+    assert result.exit_code == 2 and told in result.stderr
+
+
+def test_a_session_that_no_pipeline_has_left_behind_is_not_ended(invoke: Invoke, file: Path) -> None:
+    result = invoke("pipeline", "end-session", "other", "--config", file, "--data-dir", file.parent)
+    told = "no session other that is left behind (by what this file says); there are none"
+    assert result.exit_code == 1 and told in result.stderr
+
+
+def test_settings_of_spark() -> None:
+    """The command line wins over the file; packages and jars of both count, these as its folder has them."""
+    spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])  # type: ignore[dict-item, list-item]
+    assert settings_of(spark, ["spark.a=x=y"], "c:d:2, a:b:1", "b.jar") == {
+        "spark.a": "x=y",
+        "spark.b": "2",
+        "spark.jars.packages": "a:b:1,c:d:2",
+        "spark.jars": f"a.jar,{Path('b.jar').absolute()}",
+    }
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("stop", "one"), ("drain", "one"), ("end-session", "x"), ("run",), ("check",), ("reset", "one")]
+)
+def test_without_spark_a_command_says_in_one_line_what_to_install(
+    words: tuple[str, ...], invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    result = invoke("pipeline", *words, "--config", file)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("pyspark is not installed: `") and "pip install" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

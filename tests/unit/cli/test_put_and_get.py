@@ -1,0 +1,224 @@
+"""`mqbridge mq put` and `get`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from bridge.mq.mqi import MQOD, GetOptions
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.patience import PATIENCE
+
+NO_MESSAGE = "MQRC_NO_MSG_AVAILABLE (2033)"
+
+
+def objects(result: Any) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ((), {"Persistence": 0, "Priority": 3, "Expiry": -1, "Format": "MQSTR", "CodedCharSetId": 1208}),
+        (("--persistent",), {"Persistence": 1}),
+        (("--priority", 0), {"Priority": 0}),
+        (("--priority", 9), {"Priority": 9}),
+    ],
+)
+def test_put_sets_the_mqmd(mq: Any, queue_manager: Any, arguments: tuple[Any, ...], fields: dict[str, Any]) -> None:
+    queue = queue_manager.queue("DEFPRTY(3)")
+    (put,) = objects(mq("put", queue, "text", "--json", *arguments))
+    (got,) = objects(mq("get", queue, "--json"))
+    assert put == got["md"]
+    assert {name: got["md"][name] for name in fields} == fields
+    assert (got["body"], got["bodyEncoding"], got["rfh2"]) == ("text", "utf-8", [])
+
+
+def test_put_of_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    mq("put", queue, "question", "--reply-to", "ANSWERS", "--property", "site=north", "--property", "line=1=2")
+    mq("put", queue, "answer", "--correl-id", "AB" * 24)
+    mq("put", queue, "answer", "--correl-id", "dev-1")
+    request, by_number, by_text = objects(mq("get", queue, "--count", 3, "--json"))
+    assert (request["md"]["MsgType"], request["md"]["ReplyToQ"]) == (cmqc.MQMT_REQUEST, "ANSWERS")
+    assert [header["folders"] for header in request["rfh2"]] == [{"usr": {"site": "north", "line": "1=2"}}]
+    assert (by_number["md"]["MsgType"], by_number["md"]["CorrelId"]) == (cmqc.MQMT_DATAGRAM, "AB" * 24)
+    assert by_text["md"]["CorrelId"] == b"dev-1".hex().upper().ljust(48, "0")
+
+
+def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    mq("put", queue, "--ccsid", 500, input="grün".encode("cp500"))
+    (got,) = objects(mq("get", queue, "--json"))
+    assert (got["md"]["Format"], got["md"]["CodedCharSetId"]) == ("MQSTR", 500)
+    assert base64.b64decode(got["body"]) == "grün".encode("cp500")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--property", "site", "--property: expected NAME=VALUE, found 'site'"),
+        ("--property", "=north", "--property: expected NAME=VALUE, found '=north'"),
+        ("--reply-to", "A B", "--reply-to: 'A B' is no name for a queue"),
+        ("--correl-id", "x" * 25, "--correl-id: "),
+    ],
+)
+def test_put_refuses(mq: Any, queue_manager: Any, option: str, value: str, told: str) -> None:
+    result = mq("put", queue_manager.queue(), "text", option, value)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(told)
+
+
+def test_expiry_is_in_tenths_of_a_second(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    mq("put", queue, "text", "--expiry", 6000)
+    (got,) = objects(mq("get", queue, "--json"))
+    assert 5000 < got["md"]["Expiry"] <= 6000
+
+
+def test_persistence_as_the_queue_has_it(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue("DEFPSIST(YES)")
+    (put,) = objects(mq("put", queue, "text", "--json"))
+    assert put["Persistence"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "body", "format_", "ccsid"),
+    [
+        (("grün",), None, "grün".encode(), b"MQSTR", 1208),
+        (("",), None, b"", b"MQSTR", 1208),
+        (("-",), "grün\n".encode(), "grün\n".encode(), b"MQSTR", 1208),
+        ((), b"piped", b"piped", b"MQSTR", 1208),
+        ((), b"", b"", b"MQSTR", 1208),
+        (("-",), b"\xff\x00\xfe", b"\xff\x00\xfe", b"", 1208),
+        (("\udcff",), None, b"\xff", b"", 1208),
+    ],
+)
+def test_bodies(
+    mq: Any,
+    queue_manager: Any,
+    arguments: tuple[str, ...],
+    given: bytes | None,
+    body: bytes,
+    format_: bytes,
+    ccsid: int,
+) -> None:
+    queue = queue_manager.queue()
+    result = mq("put", queue, *arguments, input=given)
+    assert result.exit_code == 0
+    handle = queue_manager.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    got = queue_manager.connection.get(handle, GetOptions())
+    queue_manager.connection.close(handle)
+    assert (got.data, got.md.Format, got.md.CodedCharSetId) == (body, format_, ccsid)
+    assert result.stdout == got.md.MsgId.hex().upper() + "\n"
+
+
+def test_a_body_may_begin_with_a_hyphen(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    assert mq("put", queue, "--", "-1").exit_code == 0
+    assert mq("get", queue).stdout == "-1\n"
+
+
+def test_a_message_for_a_client_goes_by_its_transmission_queue(mq: Any) -> None:
+    # No bridge is here that would take it away.
+    (put,) = objects(mq("put", "commands/reset", "now", "--to", "dev-1", "--persistent", "--json"))
+    (got,) = objects(mq("get", "SYSTEM.MQTT.TRANSMIT.QUEUE", "--json"))
+    assert got["md"]["Format"] == "MQXMIT"
+    assert got["md"]["CorrelId"] == put["MsgId"] == got["xqh"]["md"]["MsgId"]
+    assert (got["xqh"]["RemoteQName"], got["xqh"]["RemoteQMgrName"]) == ("commands/reset", "dev-1")
+    assert (got["xqh"]["md"]["Persistence"], got["xqh"]["md"]["Format"]) == (1, "MQSTR")
+    assert got["body"] == "now"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bodies", "left"),
+    [
+        ((), ["a"], 2),
+        (("--count", 2), ["a", "b"], 1),
+        (("--count", 9), ["a", "b", "c"], 0),
+        (("--count", 0), ["a", "b", "c"], 0),
+        (("--count", 0, "--wait", 0.01), ["a", "b", "c"], 0),
+        (("--browse",), ["a"], 3),
+        (("--browse", "--count", 0), ["a", "b", "c"], 3),
+    ],
+)
+def test_get(mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: list[str], left: int) -> None:
+    queue = queue_manager.queue()
+    queue_manager.put(queue, *(Message(MQMD(), body) for body in (b"a", b"b", b"c")))
+    result = mq("get", queue, *arguments)
+    assert (result.exit_code, result.stdout.splitlines(), result.stderr) == (0, bodies, "")
+    assert queue_manager.depth(queue) == left
+
+
+@pytest.mark.parametrize("arguments", [(), ("--wait", 0.05), ("--browse",), ("--count", 0), ("--json",)])
+def test_none_available(mq: Any, queue_manager: Any, arguments: tuple[Any, ...]) -> None:
+    queue = queue_manager.queue()
+    result = mq("get", queue, *arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"{NO_MESSAGE}: queue '{queue}'\n")
+
+
+def test_get_waits_for_a_message(start: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    process = start("mq", "get", queue, "--wait", 20, "--data-dir", queue_manager.directory)
+    queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 1)
+    queue_manager.put(queue, Message(MQMD(), b"late"))
+    assert process.communicate(timeout=PATIENCE) == (b"late\n", b"")
+    assert process.returncode == 0
+    assert queue_manager.depth(queue) == 0
+
+
+def test_waiting_gets_share_what_comes(start: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    processes = [start("mq", "get", queue, "--wait", 20, "--data-dir", queue_manager.directory) for _ in range(3)]
+    queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 3)
+    for left in (2, 1, 0):  # each message is for one of them; the others wait on
+        queue_manager.put(queue, Message(MQMD(), b"one"))
+        queue_manager.until(lambda left=left: [one.poll() for one in processes].count(None) == left)
+    assert [one.communicate() for one in processes] == [(b"one\n", b"")] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("put", "NO.SUCH.QUEUE", "x"), "MQRC_UNKNOWN_OBJECT_NAME (2085): no queue 'NO.SUCH.QUEUE'"),
+        (("get", "NO.SUCH.QUEUE"), "MQRC_UNKNOWN_OBJECT_NAME (2085): no queue 'NO.SUCH.QUEUE'"),
+        (("put", "FULL", "x"), "MQRC_Q_FULL (2053)"),
+        (("put", "SHUT", "x"), "MQRC_PUT_INHIBITED (2051)"),
+        (("get", "SHUT"), "MQRC_GET_INHIBITED (2016)"),
+        (("put", "t" * 49, "x", "--to", "dev"), "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectName takes 48 bytes, not 49"),
+        (("put", "topic", "x", "--to", "d" * 49), "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectQMgrName takes 48 bytes, not 49"),
+    ],
+)
+def test_refusals_have_name_and_number(mq: Any, queue_manager: Any, arguments: tuple[str, ...], complaint: str) -> None:
+    queue_manager.command("DEFINE QLOCAL(FULL) REPLACE MAXDEPTH(0)")
+    queue_manager.command("DEFINE QLOCAL(SHUT) REPLACE PUT(DISABLED) GET(DISABLED)")
+    result = mq(*arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(complaint)
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("put",),
+        ("put", "Q", "x", "--priority", "10"),
+        ("put", "Q", "x", "--priority", "high"),
+        ("put", "Q", "x", "--expiry", "0"),
+        ("put", "Q", "x", "y"),
+        ("get", "Q", "--wait", "-1"),
+        ("get", "Q", "--count", "-1"),
+        ("get", "Q", "--no-such-option"),
+        ("no-such-command",),
+    ],
+)
+def test_wrong_usage(mq: Any, arguments: tuple[str, ...]) -> None:
+    result = mq(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage: " in result.stderr

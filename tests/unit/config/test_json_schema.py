@@ -1,0 +1,141 @@
+"""`mqbridge schema`: what an editor is told. Shipped files are right by it, and typical mistakes are not."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from bridge.config import ConfigurationError, load
+from bridge.config.json_schema import json_schema, mapping_file_schema
+from bridge.config.source import Source
+
+ROOT = Path(__file__).parents[3]
+
+
+# Of the process that runs these tests, not of each one that reads this file.
+@functools.cache
+def configuration() -> Draft202012Validator:
+    return Draft202012Validator(json_schema())
+
+
+@functools.cache
+def mapping_file() -> Draft202012Validator:
+    return Draft202012Validator(mapping_file_schema())
+
+
+RIGHT = [
+    "{}",
+    "queue_manager: {name: QM1}",
+    "queue_manager: {type: ibm, name: QM1, channel: C, connections: 'a(1414),b(1414)'}",
+    "queue_manager: {type: ibm, name: QM1, channel: C, connections: [a(1414)]}",
+    "queue_manager:\nchannels:\nlimits:\nlog:\nlinks:\nmappings:\n",
+    "spark:",
+    "spark: {master: yarn, conf: {spark.executor.cores: 2}, packages: ['a:b:1'], jars: [a.jar], shared: [/mnt]}",
+    "channels: []\nlimits: {pending_bytes: 1 mib, retry_interval: 500 ms, shutdown_timeout: 2.5}",
+    "links: {a: {host: b}, c: {host: d, tls: , version: 3.1.1, keep_alive: 1 min}, e: {host: f, version: 5}}",
+    "mappings: [maps/, {a: {from: {mqtt: x}, to: {queue: X}}}]",
+    "mappings: {a: {from: {mqtt: x}, to: {queue: X}, payload: text, filter: {qos: 1, min_size: 1 KiB}}}",
+    "mappings: {a: {from: {mqtt: x}, to: {topic: X}, payload: {type: text, ccsid: 500}, filter: {qos: [0, 2]}}}",
+    "mappings: {a: {from: {mqtt: x}, to: {queue: X}, attributes: {persistence: {0: persistent}, priority: 4}}}",
+    "mappings: {a: {from: {mqtt: x}, to: {queue: X}, attributes: {persistence: as-queue, expiry: 5 min}}}",
+    "mappings: {a: {from: {queue: X}, to: {mqtt: x, link: l}, attributes: {qos: {persistent: 1}, expiry: unlimited}}}"
+    "\nlinks: {l: {host: x}}",
+    "mappings: {a: {from: {topic: X}, to: {mqtt: x}, attributes: , filter: {properties: {a: 1, b: [x, y], c: }}}}",
+]
+
+MISTAKES = [
+    ("prot: 1", ()),
+    ("log: {level: loud}", ("log", "level")),
+    ("spark: {master: here}", ("spark", "master")),
+    ("spark: {conf: {a: b}}", ("spark", "conf")),
+    ("queue_manager: {type: ibm, name: Q 1}", ("queue_manager", "name")),
+    ("channels: [{port: mqtt}]", ("channels", 0, "port")),
+    ("limits: {pending_bytes: 1 TiB}", ("limits", "pending_bytes")),
+    ("limits: {retry_interval: 1 day}", ("limits", "retry_interval")),
+    ("links: {a: {}}", ("links", "a")),
+    ("links: {local: {host: a}}", ("links",)),
+    ("links: {a: {host: a, password: secret}}", ("links", "a")),
+    ("links: {a: {host: a, version: 4}}", ("links", "a", "version")),
+    ("mappings: mappings/", ("mappings",)),
+    ("mappings: {a b: {from: {mqtt: x}, to: {queue: X}}}", ("mappings",)),
+    ("mappings: {a: {from: {mqtt: x}}}", ("mappings", "a")),
+    ("mappings: {a: {from: {queue: x}, to: {queue: x}}}", ("mappings", "a", "to")),
+    ("mappings: {a: {from: {mqtt: x}, to: {mqtt: x}}}", ("mappings", "a", "to")),
+    ("mappings: {a: {from: {mqtt: x}, to: {queue: X, topic: x}}}", ("mappings", "a", "to")),
+    ("mappings: {a: {from: {mqtt: x}, to: {queue: X}, attributes: {qos: 1}}}", ("mappings", "a", "attributes")),
+    (
+        "mappings: {a: {from: {mqtt: x}, to: {queue: X}, attributes: {persistence: {3: persistent}}}}",
+        ("mappings", "a", "attributes", "persistence"),
+    ),
+    (
+        "mappings: {a: {from: {queue: X}, to: {mqtt: x}, attributes: {qos: 3}}}",
+        ("mappings", "a", "attributes", "qos"),
+    ),
+    ("mappings: {a: {from: {queue: X}, to: {mqtt: x}, payload: txt}}", ("mappings", "a", "payload")),
+    ("mappings: {a: {from: {queue: X}, to: {mqtt: x}, guarantee: once}}", ("mappings", "a", "guarantee")),
+]
+
+
+def values(directory: Path, text: str) -> dict[str, Any]:
+    """The values that the bridge reads of a text."""
+    file = directory / "bridge.yaml"
+    file.write_text(text)
+    return Source(file).values
+
+
+def test_they_are_json_schemas() -> None:
+    for validator in (configuration(), mapping_file()):
+        Draft202012Validator.check_schema(validator.schema)
+        assert validator.schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_what_the_bridge_takes_is_right(text: str, tmp_path: Path) -> None:
+    found = values(tmp_path, text)
+    (tmp_path / "maps").mkdir()
+    load(tmp_path / "bridge.yaml")
+    assert [error.message for error in configuration().iter_errors(found)] == []
+
+
+@pytest.mark.parametrize(("text", "place"), MISTAKES)
+def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> None:
+    found = values(tmp_path, text)
+    with pytest.raises(ConfigurationError):
+        load(tmp_path / "bridge.yaml")
+
+    def deepest(error: Any) -> Any:
+        return max([tuple(error.absolute_path), *map(deepest, error.context)], key=len)
+
+    assert place in [deepest(error)[: len(place)] for error in configuration().iter_errors(found)]
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("mappings/**/*.y*ml")), ids=lambda file: file.name)
+def test_shipped_mapping_files(file: Path) -> None:
+    found = Source(file).values
+    schema = configuration() if set(found) - set(mapping_file().schema["properties"]) else mapping_file()
+    assert [error.message for error in schema.iter_errors(found)] == []
+
+
+def test_shipped_configuration(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
+    for one in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
+        assert [error.message for error in configuration().iter_errors(values(tmp_path, one))] == []
+
+
+def test_an_editor_shows_what_each_key_means() -> None:
+    def undescribed(name: str, schema: dict[str, Any]) -> list[str]:
+        parts = [schema, *schema.get("anyOf", [])]
+        properties = {key: value for part in parts for key, value in part.get("properties", {}).items()}
+        return [f"{name}.{key}" for key, value in properties.items() if not value.get("description")]
+
+    for validator in (configuration(), mapping_file()):
+        schema = validator.schema
+        assert undescribed("", schema) == []
+        assert [one for name, part in schema["$defs"].items() for one in undescribed(name, part)] == []
+        assert "None" not in json.dumps(schema)  # YAML says null

@@ -1,0 +1,199 @@
+"""Mappings in files of their own: what `mappings:` may name, in which order, and where a mistake is said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bridge.config import (
+    AnyMapping,
+    Clash,
+    Configuration,
+    ConfigurationError,
+    LinkConfig,
+    StandardProfile,
+    load,
+)
+from bridge.config.source import Source
+
+A = "{from: {mqtt: a}, to: {queue: A}}"
+B = "{from: {queue: B}, to: {mqtt: b}}"
+
+
+def written(directory: Path, **files: str) -> Path:
+    """Files by name (`maps_a` is maps/a.yaml); the configuration among them."""
+    for name, text in files.items():
+        path = directory / f"{name.replace('_', '/')}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return directory / "bridge.yaml"
+
+
+def problems(file: Path) -> list[str]:
+    with pytest.raises(ConfigurationError) as raised:
+        load(file)
+    return [line.replace(f"{file.parent}/", "") for line in str(raised.value).splitlines()]
+
+
+def names(configuration: Configuration) -> list[str]:
+    return list(configuration.mappings)
+
+
+def test_by_name(tmp_path: Path) -> None:
+    assert names(load(written(tmp_path, bridge=f"mappings: {{a: {A}, b: {B}}}"))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["mappings:", "mappings: {}", "mappings: []", "mappings: [{}]", "mappings: [empty]"])
+def test_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert load(written(tmp_path, bridge=text)) == Configuration()
+
+
+def test_files_directories_and_mappings_in_one_list(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        bridge=f"mappings: [maps, one.yaml, {{c: {A}, d: {{from: {{queue: D}}, to: {{mqtt: d}}}}}}]",
+        maps_b=f"mappings: {{b2: {A}, b1: {B}}}",
+        maps_a=f"mappings: {{a1: {A}}}",
+        maps_empty="",
+        one="mappings:\n  one: {from: {queue: ONE}, to: {mqtt: one}}\nlinks:\n",
+    )
+    (tmp_path / "maps" / "c.yml").write_text(f"mappings: {{c1: {A}}}")
+    (tmp_path / "maps" / ".d.yaml").write_text("what an editor leaves behind")
+    (tmp_path / "maps" / "readme.txt").write_text("no mapping")
+    (tmp_path / "maps" / "deeper.yaml").mkdir()
+    assert names(load(file)) == ["a1", "b2", "b1", "c1", "one", "c", "d"]
+
+
+def test_paths_count_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    written(tmp_path / "conf", bridge=f"mappings: [../maps, {tmp_path}/one.yaml]")
+    written(tmp_path, maps_a=f"mappings: {{a: {A}}}", one=f"mappings: {{one: {A}}}")
+    monkeypatch.chdir(tmp_path)
+    assert names(load(Path("conf/bridge.yaml"))) == ["a", "one"]
+
+
+def test_links_of_a_mapping_file(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        bridge="links: {one: {host: h}}\nmappings: [maps]",
+        maps_a="links: {two: {host: i, password_file: pw, tls: {ca_file: ca.pem, key_file: /k, certificate_file: c}}}\n"
+        "mappings: {a: {from: {mqtt: a, link: one}, to: {queue: A}}, b: {from: {queue: B}, to: {mqtt: b, link: two}}}",
+    )
+    links = load(file).links
+    assert list(links) == ["one", "two"]
+    assert links["two"].password_file == tmp_path / "maps" / "pw"
+    assert links["two"].tls is not None
+    assert links["two"].tls.ca_file == tmp_path / "maps" / "ca.pem"
+    assert links["two"].tls.key_file == Path("/k")
+
+
+def test_a_mistake_has_its_file(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        bridge=f"mappings:\n- maps\n- a: {A}\n  c: {A[:-1]}, guarantee: once}}\nlog: 5\n",
+        maps_a="mappings:\n  a:\n    from: {mqtt: a}\n    to: {queue: A}\n    attributes: {qos: 1}\n",
+        maps_b="mappings:\n  b: {from: {mqtt: a, link: x}, to: {queue: A}}\nlinks: {x: {hots: h}}\n",
+    )
+    assert [line.split(": expected")[0] for line in problems(file)] == [
+        "bridge.yaml:3:3: mappings[1].a",
+        "bridge.yaml:4:51: mappings[1].c.guarantee",
+        "bridge.yaml:5:6: log",
+        "maps/a.yaml:5:18: mappings.a.attributes.qos",
+        "maps/b.yaml:3:12: links.x.host",
+        "maps/b.yaml:3:13: links.x.hots",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (
+            {"bridge": f"mappings: [a.yaml, {{m: {A}}}]", "a": f"\nmappings: {{m: {A}}}"},
+            "bridge.yaml:1:21: mappings[1].m: expected a name that no other mapping has,"
+            " found 'm' again, which stands at a.yaml:2",
+        ),
+        (
+            {"bridge": "links: {l: {host: h}}\nmappings: [a.yaml]", "a": "links: {l: {host: h}}"},
+            "a.yaml:1:9: links.l: expected a name that no other link has, found 'l' again, which stands at bridge.yaml:1",
+        ),
+        (
+            {"bridge": "mappings: [a.yaml, ./a.yaml]", "a": ""},
+            "bridge.yaml:1:20: mappings[1]: expected each mapping file once, and not this file itself, found a.yaml again",
+        ),
+        (
+            {"bridge": "mappings: [bridge.yaml]"},
+            "bridge.yaml:1:12: mappings[0]: expected each mapping file once, and not this file itself,"
+            " found bridge.yaml again",
+        ),
+        (
+            {"bridge": "mappings: [missing.yaml]"},
+            "bridge.yaml:1:12: mappings[0]: expected the path of a mapping file, or of a directory of such,"
+            " found 'missing.yaml', which does not exist",
+        ),
+        (
+            {"bridge": "mappings: [5]"},
+            "bridge.yaml:1:12: mappings[0]: expected the path of a mapping file or a directory of such, or mappings by"
+            " name, found 5",
+        ),
+        (
+            {"bridge": "mappings: [a.yaml]", "a": "mappings: [b.yaml]"},
+            "a.yaml:1:11: mappings: expected mappings by name, because a mapping file names no further files, found a list",
+        ),
+        (
+            {"bridge": "mappings: [a.yaml]", "a": "mappings: 5\nlinks: x"},
+            "a.yaml:1:11: mappings: expected a mapping (lines of 'key: value'), found 5\n"
+            "a.yaml:2:8: links: expected a mapping (lines of 'key: value'), found 'x'",
+        ),
+        (
+            {"bridge": "mappings: [a.yaml]", "a": "mapings: {}"},
+            "a.yaml:1:1: mapings: expected a known key (did you mean mappings?), found 'mapings'",
+        ),
+        (
+            {"bridge": "mappings: [a.yaml]\nlog: 5", "a": "mappings: {"},
+            "bridge.yaml:2:6: log: expected a mapping (lines of 'key: value'), found 5\n"
+            "a.yaml:1:12: expected a value, found <stream end>",
+        ),
+        (
+            {"bridge": "mappings: [a.yaml]", "a": "standard: {to_mq: {priority: 4}}"},
+            "a.yaml:1:11: standard: expected the standard profile as it is shipped, because it cannot be set (write"
+            " attributes: in a mapping instead), found a mapping",
+        ),
+    ],
+)
+def test_mistake_of_files(files: dict[str, str], told: str, tmp_path: Path) -> None:
+    assert problems(written(tmp_path, **files)) == told.splitlines()
+
+
+def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def examine(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
+        seen.append((list(mappings), list(links)))
+        return [Clash(("mappings", "a", "from", "mqtt"), "something else")]
+
+    file = written(
+        tmp_path, bridge="links: {l: {host: h}}\nmappings: [a.yaml]", a=f"mappings:\n  a: {A}\n  b: {B[:-1]}, batch: 5}}"
+    )
+    with pytest.raises(ConfigurationError) as raised:
+        load(file, examine)
+    # Those that are right by themselves are examined, though another is not.
+    assert seen == [(["a"], ["l"])]
+    assert [(one.file.name, one.line, one.column, one.key) for one in raised.value.problems] == [
+        ("a.yaml", 2, 20, "mappings.a.from.mqtt"),
+        ("a.yaml", 3, 47, "mappings.b.batch"),
+    ]
+
+
+STANDARD = Path(__file__).parents[3] / "mappings" / "standard.yaml"
+
+
+def test_the_standard_profile_is_what_the_models_have() -> None:
+    assert StandardProfile.model_validate(Source(STANDARD).values["standard"]) == StandardProfile()
+
+
+def test_the_standard_profile_may_lie_among_mapping_files(tmp_path: Path) -> None:
+    file = written(tmp_path, bridge=f"mappings: [{STANDARD}]")
+    assert load(file) == Configuration()

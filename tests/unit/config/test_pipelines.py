@@ -1,0 +1,382 @@
+"""Pipelines in the configuration file: what they may say, what is told of mistakes, and in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bridge.config import ConfigurationError, PipelineConfig, describe, load
+from bridge.config.document import Collection
+from bridge.config.source import place_in
+
+ROOT = Path(__file__).parents[3]
+#: What every pipeline needs.
+REST = "from: {mq: {queue: Q}}, select: SELECT 1, to: {mq: {queue: R}}"
+
+
+def written(directory: Path, text: str, name: str = "bridge.yaml") -> Path:
+    file = directory / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def pipeline(directory: Path, text: str) -> PipelineConfig:
+    return load(written(directory, f"pipelines: {{a: {{{text}}}}}")).pipelines["a"]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "expected"),
+    [
+        ("5 seconds", 5.0),
+        ("1 second", 1.0),
+        ("250 milliseconds", 0.25),
+        ("2 minutes", 120.0),
+        ("1 hour", 3600.0),
+        ("500 ms", 0.5),
+        ("3", 3.0),
+        ("0", 0.0),
+        ("availableNow", "availableNow"),
+    ],
+)
+def test_trigger(trigger: str, expected: float | str, tmp_path: Path) -> None:
+    assert pipeline(tmp_path, f"{REST}, trigger: {trigger}").trigger == expected
+
+
+MISTAKES = [
+    ("from: {}, select: S, to: {mq: {}}", "exactly one of mqtt:, mq: and archive:"),
+    ("from: {mqtt: a, archive: b}, select: S, to: {mq: {}}", "exactly one of mqtt:, mq: and archive:"),
+    ("from: {queue: Q}, select: S, to: {mq: {}}", "mq: {queue: ...}"),
+    ("from: {mq: {queue: Q, topic: t}}, select: S, to: {mq: {}}", "exactly one of queue: and topic:"),
+    ("from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}", "no link, which belongs to mqtt:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt:, archive: and format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {archive: a, path: p}", "to.path: expected no path, which belongs to format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, compact: 1 h}", "to.compact: expected no compact, which belongs to"),
+    (f"{REST[:-1]}, archive: a, compact: soon}}", "to.compact: expected a duration"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}", "no partitionBy, which belongs to format:"),
+    ("from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}", "the name of a format, such as jdbc"),
+    (
+        "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {url: u, password: p}}",
+        "to.options.password: expected no secret in this file (name a file that has it under secrets:)",
+    ),
+    (
+        "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {user: u}, secrets: {user: f}}",
+        "to.secrets.user: expected an option once, in options or in secrets",
+    ),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
+    ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
+    ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
+    ("from: {mq: {queue: Q}}, to: {mq: {}}", "a SELECT of Spark SQL (only a pipeline with mapping: may leave it out)"),
+    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected where it writes: to: (or mapping:, which says it)"),
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: beside mapping:, which says where its messages go"),
+    ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
+    (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
+    (f"{REST}, trigger: 2 days", "availableNow, or a duration"),
+    (f"{REST}, tables: {{input: a.csv}}", "a name for SQL (not input)"),
+    (f"{REST}, tables: {{t: a.txt}}", "a path that ends with .csv, .json or .parquet"),
+    (f"{REST}, schema: {{temp: number}}", "string, boolean, tinyint"),
+    (f"{REST}, schema: {{'a b': int}}", "a field, such as temp or a.b[0]"),
+    (f"{REST}, schema: {{a: int}}, payload: text", "no schema, because payload is not json"),
+    (f"{REST}, changes: {{key: []}}", "at least one column"),
+    (f"{REST}, changes: {{key: [a], deadband: -1}}", "a number of at least 0"),
+    ("from: {archive: s3a://b/x}, select: S, to: {mq: {}}", "from.archive: expected a path of this machine, because s3a://"),
+    (f"{REST}, tables: {{t: hdfs://n/t.csv}}", "tables.t: expected a path of this machine, because hdfs:// is not"),
+    (f"{REST}, dead_letters: {{archive: file:///x}}", "dead_letters.archive: expected a path of this machine"),
+    (f"{REST}, checkpoint: gs://x/y", "checkpoint: expected a path of this machine"),
+    ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: Q}}", "to.mq.queue: expected another queue than the one that it"),
+    (f"{REST}, dead_letters: {{queue: Q}}", "dead_letters.queue: expected another queue than the one that it reads"),
+    ("from: {mq: {topic: t}}, select: S, to: {mq: {topic: t}}", "to.mq.topic: expected another topic than the one that it"),
+    ("from: {archive: a}, select: S, to: {archive: a}", "to.archive: expected another directory than the one that it reads"),
+    (f"{REST}, watermark: {{column: ts}}", "watermark.delay: expected this key, which has no default"),
+    (f"{REST}, watermark: {{column: ts, delay: soon}}", "watermark.delay: expected a duration"),
+    (f"{REST}, watermark: {{ts: 10 s}}", "watermark.ts: expected a known key (column or delay)"),
+    (f"{REST}, watermark: late", "watermark: expected a duration"),
+    (f"{REST}, dead_letters: {{queue: D, archive: a}}", "one of mq: (or queue:), mqtt:, archive: and format:"),
+    (f"{REST}, dead_letters: {{mq: {{topic: t}}}}", "dead_letters.mq: expected a queue, because the message is behind an"),
+    (f"{REST}, dead_letters: {{mq: {{queue: D, persistence: as-queue}}}}", "no persistence, because a dead letter keeps"),
+    (f"{REST}, dead_letters: {{topic: t}}", "dead_letters.topic: expected mq: {topic: ...}"),
+    (f"{REST}, dead_letters: {{format: jdbc, options: {{password: x}}}}", "dead_letters.options.password: expected no"),
+    (f"{REST}, late: {{mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
+    (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
+    (f"{REST}, late: {{mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and format:"),
+    (f"{REST}, late: {{mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
+    (f"{REST}, late: {{archive: a, compact: 1 h}}", "late.compact: expected a known key"),
+    (f"{REST}, late: {{mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
+    ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
+    ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
+    (
+        "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}",
+        "no maxMessagesPerTrigger, because the key batch of the file says it",
+    ),
+    ("from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}", "no host, because the key links of the file says it"),
+    ("from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}", "text, a number, or true or false"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        pipeline(tmp_path, text)
+    assert expected in str(raised.value) and ":1:" in str(raised.value)
+
+
+def test_options_of_the_source(tmp_path: Path) -> None:
+    given = "{partitions: 2, failOnDataLoss: no, maxBytesPerTrigger: 1 MiB}"
+    options = pipeline(tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}").source.options
+    assert options == {"partitions": "2", "failOnDataLoss": "false", "maxBytesPerTrigger": "1 MiB"}
+
+
+def test_a_session_is_of_one_pipeline(tmp_path: Path) -> None:
+    text = """
+links: {l: {host: h}, m: {host: h, port: 1884}}
+pipelines:
+  a: {from: {mqtt: x, link: l, options: {clientId: me}}, select: S, to: {mq: {queue: R}}}
+  b: {from: {mqtt: x, link: m, options: {clientId: me}}, select: S, to: {mq: {queue: R}}}
+  c: {from: {mqtt: y, link: l, options: {client_id: me}}, select: S, to: {mq: {queue: R}}}
+"""
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, text))
+    said = "expected a client identifier that no other pipeline has, found 'me' again, with which pipeline a connects"
+    (problem,) = raised.value.problems
+    assert problem.key == "pipelines.c.from.options.client_id" and said in str(problem)
+
+
+SPARK_MISTAKES = [
+    ("master: spark", "local, local[N], spark://host:port, yarn or k8s://..."),
+    ("conf: {executor.memory: 2g}", "the name of a setting of Spark, which begins with spark."),
+    ("conf: {spark.executor.cores: [2]}", "text, a number, or true or false"),
+    ("conf: {spark.hadoop.fs.s3a.secret.key: x}", "no secret in this file"),
+    ("conf: {spark.ssl.keyStorePassword: x}", "no secret in this file"),
+    ("packages: [delta]", "group:artifact:version"),
+    ("listener: host:1414", "host(port)"),
+    ("user: spark", "a file whose first line is the password of user"),
+    ("password_file: p", "the name of the user whose password it is"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SPARK_MISTAKES)
+def test_mistakes_of_the_section_spark(text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"spark: {{{text}}}"))
+    assert expected in str(raised.value) and "bridge.yaml:1:" in str(raised.value)
+
+
+def test_the_section_spark(tmp_path: Path) -> None:
+    text = """
+spark:
+  master: spark://a:7077
+  conf: {spark.executor.cores: 2, spark.speculation: false, spark.executor.memory: 2g, spark.ssl.keyStore.path: /k}
+  packages: ["io.delta:delta-spark_4.1_2.13:4.1.0"]
+  jars: [driver.jar]
+  listener: gateway(1414)
+  user: spark
+  password_file: secret
+  shared: [/mnt/plant]
+"""
+    configuration = load(written(tmp_path, text))
+    conf = configuration.spark.conf
+    assert (conf["spark.executor.cores"], conf["spark.speculation"]) == ("2", "false")
+    assert configuration.spark.jars == [tmp_path / "driver.jar"]
+    lines = describe(configuration)
+    first = lines.index("pipelines run on Spark at spark://a:7077")
+    assert lines[first + 1 : first + 3] == [
+        "  workers reach the queue manager at gateway(1414)",
+        f"  as user spark, password in {tmp_path / 'secret'} on each of them",
+    ]
+    assert lines[first + 5] == "  workers have /mnt/plant, too"
+
+
+def test_mistakes_that_the_rest_of_the_file_makes(tmp_path: Path) -> None:
+    text = f"""
+queue_manager: {{type: ibm, name: Q, channel: C, connections: a(1)}}
+links: {{l: {{host: h, client_id: me}}}}
+pipelines:
+  a: {{{REST}}}
+  b: {{from: {{mqtt: x, link: l}}, select: S, to: {{mq: {{queue: R}}}}, checkpoint: c}}
+  c: {{{REST}, checkpoint: c}}
+"""
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, text))
+    said = str(raised.value)
+    assert "pipelines.a.checkpoint: expected a directory, because IBM MQ has no data directory here" in said
+    assert "pipelines.b.from.link: expected a link whose client_id has {mapping} in it" in said
+    assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in said
+
+
+def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
+    two = f"{{{REST}}}"
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two}"))
+    (said,) = str(raised.value).splitlines()
+    assert "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in said
+    assert said.endswith("found 'Q' again, which pipeline a reads")
+    load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
+    browses = two.replace("mq: {queue: Q}", "mq: {queue: Q}, options: {browse: true}")
+    load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {browses}\n  c: {browses}"))
+
+
+def test_an_archive_that_is_streamed_is_not_compacted(tmp_path: Path) -> None:
+    writer = "{from: {mq: {queue: Q}}, select: S, to: {archive: a/b, compact: 1 h}}"
+    reader = "{from: {archive: DIRECTORY}, select: S, to: {mq: {queue: R}}}"
+    load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/c')}"))
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/../a')}"))
+    assert "bridge.yaml:2:70: pipelines.a.to.compact: expected no compact" in str(raised.value)
+    assert "an archive that pipeline b streams" in str(raised.value)
+
+
+#: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
+MAPPINGS = [
+    ("from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a"),
+    ("enabled: true, from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:25: mappings.m.enabled: expected false"),
+    (
+        "enabled: false, from: {mqtt: a}, to: {queue: Q}",
+        "mq: {queue: R}",
+        "bridge.yaml:2:50: pipelines.a.mapping: expected a mapping from MQ to MQTT, because the pipeline reads mq:",
+    ),
+    (
+        "enabled: false, from: {queue: Q}, to: {mqtt: a}",
+        "mqtt: a",
+        "bridge.yaml:2:43: pipelines.a.mapping: expected a mapping from MQTT to MQ, because the pipeline reads mqtt:",
+    ),
+    (
+        "enabled: false, from: {queue: Q, requests_queue: R}, to: {mqtt: a}",
+        "mq: {queue: R}",
+        "pipelines.a.mapping: expected a mapping without from.requests_queue",
+    ),
+    (
+        "enabled: false, from: {queue: Q}, to: {mqtt: a}, filter: {max_size: 1}",
+        "mq: {queue: R}",
+        "pipelines.a.mapping: expected a mapping whose filter has others: discard",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mapping", "source", "expected"), MAPPINGS)
+def test_a_mapping_that_a_pipeline_cannot_use(mapping: str, source: str, expected: str, tmp_path: Path) -> None:
+    written(tmp_path, f"mappings: {{m: {{{mapping}}}}}", "m.yaml")
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, f"mappings: [m.yaml]\npipelines: {{a: {{from: {{{source}}}, mapping: m}}}}"))
+    assert expected in str(raised.value) and len(raised.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "mapping"),
+    [
+        ("mqtt: a", "from: {mqtt: 'a/{b}'}, to: {queue: '{b}'}, filter: {qos: 1}"),
+        ("archive: a", "from: {mqtt: a}, to: {topic: b}"),
+        ("mq: {queue: Q}", "from: {topic: a}, to: {mqtt: a}, filter: {qos: 1}"),
+        ("mq: {topic: a}", "from: {queue: R}, to: {mqtt: a}, filter: {qos: 1, others: discard}"),
+    ],
+)
+def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_path: Path) -> None:
+    text = f"mappings: {{m: {{enabled: false, {mapping}}}}}\npipelines:"
+    configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
+    found = configuration.pipelines["a"]
+    assert found.destination is None and found.payload == "bytes" and found.select == "SELECT * FROM input"
+    assert "by mapping m, every 1 s\n" in "\n".join(describe(configuration)) + "\n"
+    text += f"\n  a: {{from: {{{source}}}, mapping: m, select: S}}"
+    assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
+
+
+def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
+    (tmp_path / "flows").mkdir()
+    one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
+    one += " dead_letters: {archive: d}, late: {archive: l}}"
+    written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
+    found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
+    assert list(found) == ["one", "two"]
+    paths = found["one"].source.archive, found["one"].destination.archive, found["one"].tables["t"], found["one"].checkpoint
+    assert paths == tuple(tmp_path / "flows" / name for name in ("in", "out", "t.csv", "c"))
+    assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
+    assert found["one"].late is not None and found["one"].late.archive == tmp_path / "flows" / "l"
+
+
+def test_a_scheme_is_refused_in_files_of_their_own_too(tmp_path: Path) -> None:
+    written(tmp_path, "pipelines: {one: {from: {archive: in}, select: S, to: {archive: 's3a://b/x'}}}", "one.yaml")
+    with pytest.raises(ConfigurationError, match=r"one\.yaml:1:\d+: pipelines\.one\.to\.archive: expected a path of"):
+        load(written(tmp_path, "pipelines: [one.yaml]"))
+
+
+def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(written(tmp_path, "pipelines: [nowhere]"))
+    assert "pipelines[0]: expected the path of a pipeline file, or of a directory of such" in str(raised.value)
+
+
+DESCRIBED = [
+    (REST, ": from queue Q to queue R, every 1 s"),
+    (
+        "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
+        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
+    ),
+    (
+        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out, compact: 1 h}, trigger: availableNow, enabled: no",
+        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out (compacted every 1 h), until"
+        " all that is there is done",
+    ),
+    (
+        f"{REST}, late: {{mqtt: late/x, link: local}}, dead_letters: {{format: parquet, path: /bad}}",
+        ": from queue Q to queue R, every 1 s\n  what comes late goes to MQTT late/x (at least once)\n"
+        "  bad payloads go to parquet /bad (at least once)",
+    ),
+    (
+        "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
+        " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}",
+        ": from topic t to the queue or topic that a column names, batch after batch\n  payloads are text\n"
+        "  table t is /t.csv\n  only changes of b and c by a\n  bad payloads go to DEAD",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), DESCRIBED)
+def test_in_words(text: str, expected: str, tmp_path: Path) -> None:
+    lines = "\n".join(describe(load(written(tmp_path, f"pipelines: {{a: {{{text}}}}}"))))
+    assert f"pipeline a{expected}\n" in lines
+
+
+def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^##  pipelines:\n(?:##    .*\n)+", text, re.M)
+    (found,) = load(written(tmp_path, re.sub("^##  ", "", example, flags=re.M))).pipelines.values()
+    sections = [found, found.source, found.destination, found.destination.mq]
+    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [set()] * 4
+    minimal = {"from": {"mqtt": found.source.mqtt}, "to": found.destination, "select": found.select, "schema": found.fields}
+    assert found == PipelineConfig.model_validate(minimal)
+
+
+
+#: One text, written in each way that YAML has; the place of FOO.
+WAYS = [
+    ("select: |\n  SELECT a,\n    FOO(b)\n  FROM input\n", (3, 5)),
+    ("select: >-  # folded\n    SELECT a,\n      FOO(b)\n    FROM input\n", (3, 7)),
+    ("select: SELECT a,\n  FOO(b)\n  FROM input\n", (2, 3)),
+    ("select: SELECT a, FOO(b) FROM input\n", (1, 19)),
+    ("select: 'SELECT a,\n  FOO(b) FROM input'\n", (2, 3)),
+    ('select: "SELECT a,\\n  FOO(b)\\nFROM input"\n', (1, 23)),
+    ('{"select": "SELECT a, \\\n   FOO(b) FROM input"}', (2, 4)),
+]
+
+
+@pytest.mark.parametrize(("text", "place"), WAYS)
+def test_where_a_character_of_a_text_stands(text: str, place: tuple[int, int]) -> None:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    node = root.value[0][1]
+    assert place_in(text, node, node.value.index("FOO")) == place
+    line, column = place_in(text, node, len(node.value))
+    assert text.splitlines()[line - 1][: column - 1].endswith("input")
+
+
+def test_quotes_and_escapes_count_as_they_are_written() -> None:
+    for text, column in (("a: 'x ''y'' z'", 13), ('a: "\\"x\\" \\u0041 z"', 18)):
+        node = yaml.compose(text, Loader=yaml.SafeLoader).value[0][1]
+        assert place_in(text, node, node.value.index("z")) == (1, column)
+
+
+def test_a_problem_in_a_text_has_its_place(tmp_path: Path) -> None:
+    file = written(tmp_path, "pipelines:\n  a:\n    select: |\n      SELECT x\n      FROM nowhere\n")
+    problem = Collection(file).text_problem(("pipelines", "a", "select"), 14, "a table", "'nowhere'")
+    assert str(problem) == f"{file}:5:12: pipelines.a.select: expected a table, found 'nowhere'"

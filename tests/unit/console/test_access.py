@@ -1,0 +1,392 @@
+"""Who may read the console, and change something by it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from bridge.console.logins import IDLE, LONGEST, MOST, MOST_OF_ONE, Logins
+from bridge.console.security_headers import HEADERS
+from bridge.console.tokens import Right, TokenFile, make_token_file
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.console import Console
+from tests.helpers.patience import PATIENCE
+
+PAGES = (
+    "/", "/clients", "/topics", "/topics/show?filter=a", "/topics/live?filter=a", "/queues", "/queues/show?name=ORDERS",
+    "/mappings", "/mappings/try?name=orders", "/links", "/dead-letters", "/log", "/pipelines", "/archive",
+)  # fmt: skip
+CHANGES = {
+    "/channels/stop": {"name": "NONE"},
+    "/channels/start": {"name": "NONE"},
+    "/clients/disconnect": {"id": "none"},
+    "/clients/purge": {"id": "none", "sure": "1"},
+    "/topics/publish": {"topic": "a", "payload": "x"},
+    "/mappings/pause": {"name": "none"},
+    "/mappings/resume": {"name": "none"},
+    "/links/test": {"name": "none"},
+    "/dead-letters/retry": {"all": "1"},
+    "/dead-letters/delete": {"all": "1", "sure": "1"},
+    "/log/level": {"level": "info"},
+}
+
+
+def audited(bridge: BridgeProcess) -> list[dict[str, object]]:
+    file = bridge.data_directory.parent / "audit.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+# Without a login -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_not_shown_to_strangers(bridge: BridgeProcess, path: str) -> None:
+    """Who has not logged in is sent to the login, and back to the page from there."""
+    page = Console(bridge).get(path)
+    assert page.status == 303
+    assert page.headers["Location"].startswith("/login")
+    assert page.bytes == b""
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_stranger_changes_nothing(bridge: BridgeProcess, path: str) -> None:
+    """Who has not logged in cannot have anything changed."""
+    page = Console(bridge).post(path, **CHANGES[path])
+    assert (page.status, page.headers["Location"]) == (303, "/login")
+
+
+def test_events_are_not_for_strangers(bridge: BridgeProcess) -> None:
+    """A live view needs a login, too."""
+    assert Console(bridge).get("/topics/events", filter="a").status == 303
+
+
+@pytest.mark.parametrize("path", ["/nosuch", "/clients/show/../../etc/passwd", "/static/../console.py", "/static/nosuch"])
+def test_what_is_not_there(bridge: BridgeProcess, path: str) -> None:
+    """What is no page is told, in words, to everybody."""
+    page = Console(bridge).get(path)
+    assert page.status == 404
+    assert "Traceback" not in page.text
+
+
+@pytest.mark.parametrize("path", ["/login", "/healthz", "/static/console.js", "/nosuch", "/"])
+def test_each_answer_has_the_headers(bridge: BridgeProcess, path: str) -> None:
+    """Headers that bound what a browser does with an answer are in each of them; none but files may be kept."""
+    page = Console(bridge).get(path)
+    for name, value in HEADERS.items():
+        assert page.headers[name] == value
+    assert "unsafe" not in page.headers["Content-Security-Policy"]
+    assert page.headers["Cache-Control"] == ("no-cache" if "static" in path else "no-store")
+    assert page.headers["Server"] is None
+
+
+def test_no_page_has_inline_scripts(console: Console) -> None:
+    """No page relies on what the policy forbids: scripts, styles or handlers in the page itself."""
+    for path in PAGES:
+        html = console.get(path).html
+        assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", html), path
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421), ("evil.example:80", 421), ("127.0.0.1.evil.example", 421), ("localhost", 200),
+        ("127.0.0.1:1", 200), ("[::1]:9", 200), ("10.0.0.1", 421),
+    ],
+)  # fmt: skip
+def test_the_host_is_this_machine(bridge: BridgeProcess, host: str, status: int) -> None:
+    """A page of a site whose name leads to this machine (DNS rebinding) gets nothing of a port on loopback."""
+    assert Console(bridge).request("GET", "/healthz", headers={"Host": host}).status == status
+
+
+# By a token ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_token_is_made_and_not_told(bridge: BridgeProcess) -> None:
+    """The bridge makes a token in a file that is its own, says where that is, and tells the token to nobody."""
+    file = bridge.data_directory / "admin.tokens"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert any(str(file) in line for line in bridge.printed)
+    token = Console(bridge).token
+    assert len(token) >= 40
+    assert token not in "".join(bridge.printed) + bridge.log
+
+
+def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None:
+    """A program needs no cookie and no form's token; a change is answered in lines of text."""
+    console = Console(bridge)
+    bearer = {"Authorization": f"Bearer {console.token}"}
+    assert console.request("GET", "/clients", headers=bearer).status == 200
+    done = console.post("/topics/publish", headers=bearer, topic="by/program", payload="x")
+    assert (done.status, done.text) == (200, "1 bytes are published to by/program ")
+    refused = console.post("/mappings/pause", headers=bearer, name="nosuch")
+    assert refused.status == 409
+    assert "nosuch" in refused.text
+    assert not console.cookies
+
+
+def test_a_wrong_token_is_no_login(bridge: BridgeProcess) -> None:
+    """A token that is not in the file lets nobody in, and is noted without being told."""
+    console = Console(bridge)
+    wrong = "x" * 43
+    page = console.request("GET", "/", headers={"Authorization": f"Bearer {wrong}"})
+    assert (page.status, page.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert console.post("/login", token=wrong).status == 403
+    refused = [one for one in audited(bridge) if one["event"] == "console login refused"]
+    assert len(refused) >= 2
+    assert wrong not in json.dumps(refused) + bridge.log
+
+
+def test_a_wrong_token_is_not_helped_by_a_cookie(console: Console) -> None:
+    """A header that is wrong is wrong, whoever is logged in."""
+    cookie = "; ".join(f"{name}={value}" for name, value in console.cookies.items())
+    headers = {"Authorization": "Bearer no", "Cookie": cookie}
+    assert console.request("GET", "/", headers=headers).status == 401
+
+
+# Logged in -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_cookie(bridge: BridgeProcess) -> None:
+    """The cookie is for this site alone, and out of the reach of scripts; it is a new one at each login."""
+    console = Console(bridge)
+    first, second = (console.post("/login", token=console.token).headers["Set-Cookie"] for _ in range(2))
+    assert {one.strip().lower() for one in first.split(";")[1:]} == {"httponly", "path=/", "samesite=strict"}
+    assert first != second
+
+
+def test_behind_tls_the_cookie_is_secure(bridge: BridgeProcess) -> None:
+    """Where the browser speaks TLS, to a proxy perhaps, the cookie never leaves it without."""
+    console = Console(bridge)
+    origin = {"Origin": f"https://{console.place}"}
+    cookie = console.post("/login", headers=origin, token=console.token).headers["Set-Cookie"]
+    assert cookie.startswith("__Host-mqbridge=")
+    assert "Secure" in cookie
+
+
+def test_logging_out(console: Console) -> None:
+    """Who has logged out is a stranger, whatever cookie they still have."""
+    cookies = dict(console.cookies)
+    assert console.post("/logout", csrf_token=console.csrf_token).status == 303
+    assert not console.cookies
+    console.cookies = cookies
+    assert console.get("/").status == 303
+
+
+def test_the_login_sends_nobody_elsewhere(bridge: BridgeProcess) -> None:
+    """After the login a browser goes to a page of the console, whatever the link to it said."""
+    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\t//evil.example"):
+        console = Console(bridge)
+        assert console.post("/login", token=console.token, next=target).headers["Location"] == "/"
+    assert Console(bridge).log_in().get("/login", next="/clients").headers["Location"] == "/clients"
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_change_needs_the_token_of_its_form(console: Console, path: str) -> None:
+    """A form without the token of the login, or with another's, changes nothing."""
+    other = Console(console.bridge).log_in()
+    for token in ({}, {"csrf_token": ""}, {"csrf_token": "x"}, {"csrf_token": other.csrf_token}):
+        assert console.post(path, **token, **CHANGES[path]).status == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)  # fmt: skip
+def test_a_form_of_another_site(console: Console, headers: dict[str, str]) -> None:
+    """A form that another site's page has sent changes nothing, even with the right token; nor does it log in."""
+    page = console.post("/topics/publish", headers=headers, csrf_token=console.csrf_token, topic="a", payload="x")
+    assert page.status == 403
+    assert console.post("/login", headers=headers, token=console.token).status == 403
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_change_is_no_link(console: Console, path: str) -> None:
+    """Nothing is changed by a GET."""
+    assert console.get(path, **CHANGES[path]).status in (404, 405)
+
+
+def test_who_may_read_changes_nothing(bridge: BridgeProcess) -> None:
+    """With the right to read all pages are shown, without the forms of changes; what is sent all the same is refused."""
+    token = "r" * 32
+    with (bridge.data_directory / "admin.tokens").open("a") as file:
+        file.write(f"\nreader:read:{token}\n")
+    console = Console(bridge).log_in(token)
+    for path in PAGES:
+        page = console.get(path)
+        assert page.status == 200, path
+        forms = set(re.findall(r'<form method="post" action="([^"?]+)', page.html)) - {"/logout", "/mappings/try"}
+        assert not forms, path
+    for path, fields in CHANGES.items():
+        page = console.post(path, csrf_token=console.csrf_token, **fields)
+        assert page.status == 403
+        assert "may read" in page.text
+        assert console.post(path, headers={"Authorization": f"Bearer {token}"}, **fields).status == 403
+
+
+def test_a_token_that_is_taken_back(bridge: BridgeProcess) -> None:
+    """Who has logged in by a token is a stranger when it is no longer in the file."""
+    file = bridge.data_directory / "admin.tokens"
+    before = file.read_text()
+    file.write_text(f"{before}\nguest:change:{'g' * 32}\n")
+    console = Console(bridge).log_in("g" * 32)
+    assert console.get("/clients").status == 200
+    file.write_text(before)
+    assert console.get("/clients").status == 303
+
+
+def test_changes_are_audited(console: Console) -> None:
+    """Logins and changes are in the audit log, with who made them, and whether they succeeded."""
+    console.change("/topics/publish", topic="audited", payload="secret")
+    console.change("/mappings/pause", name="nosuch")
+    entries = audited(console.bridge)
+    published = [one for one in entries if one.get("what") == "publish" and one.get("topic") == "audited"]
+    assert published[-1]["user"] == "token admin"
+    assert published[-1]["ok"] is True
+    assert "secret" not in json.dumps(published)
+    paused = [one for one in entries if one.get("command") == "mapping pause" and one.get("name") == "nosuch"]
+    assert (paused[-1]["user"], paused[-1]["ok"]) == ("token admin", False)
+    assert any(one["event"] == "console login" and one["user"] == "token admin" for one in entries)
+
+
+# Bounds --------------------------------------------------------------------------------------------------------------
+
+
+def test_forms_are_bounded(console: Console) -> None:
+    """A form that is too long, has too many fields, or is none, is refused before it is looked at."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert console.request("POST", "/topics/publish", b"topic=" + b"a" * 2_000_000, form).status == 413
+    assert console.request("POST", "/topics/publish", "&".join(f"f{i}=1" for i in range(100)), form).status == 400
+    assert console.request("POST", "/topics/publish", b"topic=%ff%fe", form).status == 400
+    assert console.request("POST", "/topics/publish", "{}", {"Content-Type": "application/json"}).status == 415
+
+
+def test_a_connection_that_sends_nothing_ends(bridge: BridgeProcess) -> None:
+    """Who connects and sends no request, or half of one, does not keep the place of another."""
+    host, _, port = Console(bridge).place.rpartition(":")
+    for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+            connection.sendall(sent)
+            assert connection.recv(1_000) == b""
+
+
+def test_queries_that_are_wrong(console: Console) -> None:
+    """What a query cannot mean is told in words."""
+    for path in (
+        "/clients/show", "/clients?connected=maybe", f"/clients?search={'a*' * 200}", "/topics/show?filter=a%23",
+        "/topics/events?filter=", "/queues?from=-1", "/queues/show?name=ORDERS&from=x", "/queues/message?name=ORDERS&id=xyz",
+        "/queues/message?name=ORDERS&id=00", "/dead-letters?reason=NONESUCH", "/dead-letters?topic=a%23", "/log?level=loud",
+        "/archive?span=5y", "/archive?from=yesterday",
+    ):  # fmt: skip
+        page = console.get(path)
+        assert page.status == 400, path
+        assert "Traceback" not in page.text
+    assert console.get("/clients/show", id="nosuch").status == 404
+    assert console.get("/mappings/try", name="nosuch").status == 404
+    assert "MQRC_UNKNOWN_OBJECT_NAME" in console.get("/queues/show", name="NO.SUCH.QUEUE").text
+
+
+# Parts ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "# admin:change:" + "x" * 32, "admin", "admin:change", "admin:change:short", "admin:all:" + "x" * 32,
+        ":read:" + "x" * 32,
+    ],
+)  # fmt: skip
+def test_lines_that_are_no_tokens(tmp_path: Path, line: str) -> None:
+    """A line that does not say who may do what lets nobody in."""
+    file = tmp_path / "tokens"
+    file.write_text(f"{line}\n")
+    assert TokenFile(file).holder("x" * 32) is None
+
+
+def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+    """A token counts as soon as it is in the file, and no more when the file is gone."""
+    file = tmp_path / "tokens"
+    tokens = TokenFile(file)
+    assert tokens.holder("x" * 32) is None
+    file.write_text(f"anna:read:{'x' * 32}\n")
+    found = tokens.holder("x" * 32)
+    assert found is not None
+    assert (found.name, found.right) == ("anna", Right.READ)
+    file.write_text(f"anna:change:{'x' * 31}:\n")
+    assert tokens.holder("x" * 32) is None
+    assert tokens.holder("x" * 31 + ":") is not None
+    file.unlink()
+    assert tokens.holder("x" * 31 + ":") is None
+
+
+def test_a_token_file_that_is_there_stays(tmp_path: Path) -> None:
+    """The bridge makes a token file where there is none, and changes none."""
+    file = tmp_path / "new" / "tokens"
+    make_token_file(file)
+    before = file.read_text()
+    make_token_file(file)
+    assert file.read_text() == before
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_login_ends_when_it_is_idle() -> None:
+    """A login ends half an hour after the last request by hand; those that a page makes by itself do not count."""
+    clock = Clock()
+    logins = Logins(clock)
+    identifier = logins.begin("anna", Right.READ)
+    clock.now += IDLE - 1
+    assert logins.find(identifier) is not None
+    clock.now += IDLE - 1
+    assert logins.find(identifier, by_hand=False) is not None
+    clock.now += 2
+    assert logins.find(identifier) is None
+
+
+def test_a_login_ends_at_last() -> None:
+    """A login ends after twelve hours, and when what was shown is true no more."""
+    clock = Clock()
+    logins = Logins(clock)
+    busy, short = logins.begin("anna", Right.READ), logins.begin("bert", Right.READ, seconds=60.0)
+    clock.now += 61
+    assert logins.find(short) is None
+    while clock.now < 1_000.0 + LONGEST:
+        assert logins.find(busy) is not None
+        clock.now += IDLE / 2
+    clock.now += 1
+    assert logins.find(busy) is None
+
+
+def test_logins_are_bounded() -> None:
+    """With one login too many, that ends which was idle longest."""
+    clock = Clock()
+    logins = Logins(clock)
+    first, second = logins.begin("anna", Right.READ), logins.begin("anna", Right.READ)
+    clock.now += 1
+    assert logins.find(first) is not None
+    for number in range(MOST - 1):
+        logins.begin(f"reader {number}", Right.READ)
+    assert logins.find(second) is None
+    assert logins.find(first) is not None
+
+
+def test_logins_of_one_name_take_no_others_place() -> None:
+    """Who logs in again and again ends their own logins."""
+    logins = Logins(Clock())
+    anna = logins.begin("anna", Right.CHANGE)
+    bert = [logins.begin("bert", Right.READ) for _ in range(MOST)]
+    assert logins.find(anna) is not None
+    assert sum(logins.find(one) is not None for one in bert) == MOST_OF_ONE

@@ -1,0 +1,217 @@
+"""The console in headless Chromium: each page clicked through, changes made, and what axe-core has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mqtt.packets import Publish
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.browser import Browser
+from tests.helpers.console import Console
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.scrape import admin_url
+from tests.unit.console.conftest import CONFIG, SCRIPT
+
+pytestmark = pytest.mark.slow
+
+#: What the navigation leads to, and the heading there.
+PAGES = (
+    ("Clients", "Clients"), ("Topics", "Topics"), ("Queues", "Queues"), ("Mappings", "Mappings"), ("Links", "Links"),
+    ("Dead letters", "Dead letters"), ("Pipelines", "Pipelines"), ("Archive", "Archive"), ("Log", "Log"),
+    ("Overview", "Overview"),
+)  # fmt: skip
+WINDOWS = {
+    "light": {"colorScheme": "light", "viewport": {"width": 1280, "height": 800}},
+    "dark": {"colorScheme": "dark", "viewport": {"width": 1280, "height": 800}},
+    "phone": {"colorScheme": "light", "viewport": {"width": 360, "height": 740}, "hasTouch": True, "isMobile": True},
+}
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """A bridge with something on each page: clients, retained publications, messages, a dead letter, an archive."""
+    directory = tmp_path_factory.mktemp("browser")
+    script = directory / "objects.mqsc"
+    script.write_text(SCRIPT)
+    config = CONFIG.format(script=script, audit=directory / "audit.jsonl") + f"archive: {{directory: {directory}/archive}}\n"
+    process = BridgeProcess(directory / "data", config=config).start()
+    with (
+        RawClient.connected(process.port, "<script>alert('client')</script>", clean=False) as client,
+        RawClient.connected(process.port, "pump-1", clean=False) as pump,
+    ):
+        pump.subscribe(("plant/#", 1))
+        client.subscribe(("<img src=x onerror=alert(1)>/#", 1))
+        client.publish("plant/<script>alert('topic')</script>", b"<script>alert('payload')</script>", 1, retain=True)
+        pump.wait_for(Publish)
+        client.publish("orders/1", b'{"order": 1}', 1)
+        process.mq("put", "news", "for nobody", "--to", "nobody")
+        yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+
+
+@pytest.fixture(scope="module")
+def browser(bridge: BridgeProcess) -> Iterator[Browser]:
+    with Browser(admin_url(bridge.printed)) as one:
+        yield one
+
+
+def log_in(browser: Browser, bridge: BridgeProcess, window: dict[str, object]) -> None:
+    browser.do("open", window)
+    browser.do("goto", "/")
+    browser.do("sees", "h1", "Log in")
+    browser.do("fill", "#token", Console(bridge).token)
+    browser.do("click", "button.main")
+    browser.do("sees", "h1", "Overview")
+
+
+def look(browser: Browser) -> None:
+    """See what axe-core finds serious, what the browser complains of, and whether the page is as wide as the window."""
+    assert browser.do("axe") == []
+    assert browser.do("complaints") == []
+    whole, window = browser.do("width")
+    assert whole <= window
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, window: str) -> None:
+    """Each page is led to by the navigation; nothing serious is wrong with it, in light and dark, and on a phone."""
+    log_in(browser, bridge, WINDOWS[window])
+    look(browser)
+    for label, heading in PAGES:
+        browser.do("click", f'nav[aria-label="Pages"] >> text="{label}"')
+        browser.do("sees", "h1", heading)
+        look(browser)
+    # One page behind each list.
+    for page, link, text in (
+        ("/clients", 'tbody a >> text="pump-1"', "plant/#"),
+        ("/topics/show?filter=plant/%23", "a.button", "Watching"),
+        ("/queues/show?name=ORDERS", "tbody th a", "MQMD"),
+        ("/mappings", 'tbody a >> text="orders"', "A publication comes in"),
+        ("/dead-letters", "tbody th a", "No client of that identifier"),
+        ("/archive", 'text="last hour"', "Archive"),
+    ):
+        browser.do("goto", page)
+        browser.do("click", link)
+        browser.do("sees", "main", text)
+        look(browser)
+    browser.do("goto", "/nosuch")
+    look(browser)
+
+
+def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) -> None:
+    """Clients whose identifiers, topics and payloads look like scripts run nothing, and are shown as they are."""
+    log_in(browser, bridge, {})
+    for path in ("/clients", "/topics", "/topics/show?filter=%23", "/log"):
+        browser.do("goto", path)
+        browser.do("sees", "main", "alert(")
+        assert browser.do("count", "main script, main img") == 0
+    assert browser.do("complaints") == []
+
+
+def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) -> None:
+    """A page that is open shows a client that comes, and one that goes; the focus stays where it is meanwhile."""
+    log_in(browser, bridge, {})
+    browser.do("goto", "/clients")
+    browser.do("press", "/")
+    assert browser.do("focused") == "search"
+    with RawClient.connected(bridge.port, "visitor"):
+        browser.do("sees", "tbody", "visitor")
+        assert browser.do("focused") == "search"
+    browser.do("misses", "tbody", "visitor")
+    assert browser.do("complaints") == []
+
+
+def test_a_client_is_disconnected(bridge: BridgeProcess, browser: Browser) -> None:
+    """A client is found, looked at and disconnected; its session stays, until it is purged."""
+    log_in(browser, bridge, {})
+    with RawClient.connected(bridge.port, "to-be-cut", clean=False) as client:
+        browser.do("goto", "/clients")
+        browser.do("fill", "#search", "be-cut")
+        browser.do("click", 'form.search >> text="Search"')
+        browser.do("click", 'text="to-be-cut"')
+        browser.do("sees", "dl", "connected")
+        browser.do("click", 'text="Disconnect"')
+        browser.do("sees", ".said.good", "disconnected")
+        with pytest.raises(ConnectionClosed):
+            client.receive()
+    browser.do("sees", "dl", "away")
+    browser.do("check", 'input[name="sure"]')
+    browser.do("click", 'text="Purge"')
+    browser.do("sees", ".said.good", "ended")
+
+
+def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> None:
+    """What is published comes to clients, and into a live view, as text."""
+    log_in(browser, bridge, {})
+    browser.do("goto", "/topics")
+    browser.do("fill", "#topic", "from/console")
+    browser.do("fill", "#payload", "<b>hello</b>")
+    with RawClient.connected(bridge.port, "listener") as client:
+        client.subscribe(("from/#", 1))
+        browser.do("click", "text=Publish >> nth=-1")
+        browser.do("sees", ".said.good", "published to from/console")
+        assert client.take().payload == b"<b>hello</b>"
+        browser.do("goto", "/topics/live?filter=from/%23")
+        browser.do("sees", "#view-state", "Subscribed to from/#")
+        client.publish("from/<i>client</i>", b"<script>alert(1)</script>", 1)
+        browser.do("sees", "#view", "<script>alert(1)</script>")
+        browser.do("sees", "#view", "from/<i>client</i>")
+    assert browser.do("complaints") == []
+
+
+def test_a_dead_letter_is_retried(bridge: BridgeProcess, browser: Browser) -> None:
+    """A dead letter is looked at and tried again, and comes to its client, which is there by now."""
+    bridge.mq("put", "news", "for the late one", "--to", "latecomer")
+    log_in(browser, bridge, {})
+    browser.do("goto", "/dead-letters")
+    browser.do("fill", "#client", "latecomer")
+    browser.do("click", 'form.search >> text="Search"')
+    browser.do("click", "tbody th a")
+    browser.do("sees", "pre", "for the late one")
+    with RawClient.connected(bridge.port, "latecomer") as client:
+        browser.do("click", 'text="Retry"')
+        browser.do("sees", ".said.good", "1 of 1 letters")
+        assert client.take().payload == b"for the late one"
+
+
+def test_a_mapping_is_paused_and_tried(bridge: BridgeProcess, browser: Browser) -> None:
+    """A mapping is paused and resumed where it is listed, and tried by its form."""
+    log_in(browser, bridge, {})
+    browser.do("goto", "/mappings")
+    browser.do("click", 'tr:has-text("upwards") >> text="Pause"')
+    browser.do("sees", ".said.good", "paused")
+    browser.do("sees", 'tr:has-text("upwards") .state', "paused")
+    browser.do("click", 'tr:has-text("upwards") >> text="Resume"')
+    browser.do("sees", 'tr:has-text("upwards") .state', "running")
+    browser.do("goto", "/mappings/try?name=orders")
+    browser.do("fill", "#topic", "orders/9")
+    browser.do("fill", "#payload", "nine")
+    browser.do("click", 'button:has-text("Try")')
+    browser.do("sees", ".said.good", "put to queue ORDERS")
+    look(browser)
+
+
+def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) -> None:
+    """Without JavaScript each page can be read, and forms are sent."""
+    log_in(browser, bridge, {"javaScriptEnabled": False})
+    for label, heading in PAGES:
+        browser.do("click", f'nav[aria-label="Pages"] >> text="{label}"')
+        browser.do("sees", "h1", heading)
+    browser.do("goto", "/clients?search=pump")
+    browser.do("sees", "tbody", "pump-1")
+    browser.do("click", 'text="Log out"')
+    browser.do("sees", "h1", "Log in")
+
+
+def test_a_bridge_that_is_gone_is_told(tmp_path: Path) -> None:
+    """A page whose bridge has ended says that what it shows is old, and goes on when there is one again."""
+    process = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
+    with Browser(admin_url(process.printed)) as browser:
+        log_in(browser, process, {})
+        browser.do("sees", "dl", "running")
+        assert process.stop() == 0, process.log
+        browser.do("sees", "#stale", "does not answer")

@@ -1,0 +1,166 @@
+"""`/healthz` and `/readyz`, asked while a bridge runs, hangs, starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from bridge.administration.answers import BridgeState
+from bridge.administration.requests import ShowStatus
+from bridge.config import Configuration
+from bridge.console import health, metrics
+from bridge.console.admin_port import AdminPort
+from bridge.console.http_protocol import MOST_CONNECTIONS
+from bridge.service.administration.handlers import show_status
+from bridge.service.lifecycle import Bridge
+from tests.helpers.patience import PATIENCE
+from tests.helpers.scrape import admin_url, ask
+from tests.helpers.unfinished_connections import assert_cut_off, unfinished_connections
+
+
+class BridgeThread:
+    """A bridge with an admin port on an event loop of its own, which a test can stop."""
+
+    def __init__(self, data_directory: Path) -> None:
+        configuration = Configuration(
+            queue_manager={"data_directory": data_directory},
+            channels=[{"name": "A", "port": 0}, {"name": "B", "port": 0}],
+            admin={"port": 0},
+        )
+        self.printed: list[str] = []
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.bridge = Bridge(configuration, self.printed.append, admin_port=AdminPort)
+        self.run(self.bridge.start())
+        self.bridge._stands(BridgeState.RUNNING)
+        self.url = admin_url(self.printed)
+
+    def run(self, coroutine: Any) -> Any:
+        """What a coroutine returns on the event loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE)
+
+    def stop(self) -> None:
+        bridge = self.bridge
+        assert bridge.host is not None
+        assert bridge.metrics is not None
+        assert bridge._admin_port is not None
+        self.run(bridge.stop())
+        self.run(bridge._admin_port.stop())
+        self.loop.call_soon_threadsafe(bridge.metrics.stop)
+        self.run(bridge.host.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(PATIENCE)
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeThread]:
+    one = BridgeThread(tmp_path_factory.mktemp("health") / "data")
+    yield one
+    one.stop()
+
+
+def test_a_bridge_that_is_well(running: BridgeThread) -> None:
+    """It lives, and it serves clients."""
+    assert ask(f"{running.url}/healthz") == (200, "ok\n")
+    assert ask(f"{running.url}/readyz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "GET /healthz HTTP/1.1\r\n", "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> None:
+    """Of more connections than there may be, those that have waited longest for a request give way: health is told."""
+    address = urlsplit(running.url)
+    assert address.hostname is not None and address.port is not None
+    count = 3 * MOST_CONNECTIONS
+    with unfinished_connections(address.hostname, address.port, count, sent.encode()) as oldest:
+        assert ask(f"{running.url}/healthz") == (200, "ok\n")
+        assert_cut_off(oldest)
+
+
+@pytest.fixture
+def hung(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgeThread]:
+    """The bridge, while its event loop does not turn."""
+    for module in (health, metrics):
+        monkeypatch.setattr(module, "TURN_TIMEOUT", 0.1)
+    go_on, stands = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        stands.set()
+        go_on.wait(PATIENCE)
+
+    running.loop.call_soon_threadsafe(hang)
+    assert stands.wait(PATIENCE)
+    yield running
+    go_on.set()
+    running.run(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("path", ["healthz", "readyz", "metrics"])
+def test_a_loop_that_hangs(hung: BridgeThread, path: str) -> None:
+    """Who asks is told so, and soon: the admin port has a thread of its own."""
+    status, text = ask(f"{hung.url}/{path}")
+    assert status == 503
+    assert "the event loop has not turned" in text
+
+
+def test_a_loop_that_hung_once(running: BridgeThread) -> None:
+    """When the loop turns again all is well again."""
+    assert ask(f"{running.url}/healthz") == (200, "ok\n")
+
+
+def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue manager that takes nothing persistent serves nobody: the bridge lives, but is not ready."""
+    monkeypatch.setattr(running.bridge.host.queue_manager.recovery_log.reserve, "full", True)  # type: ignore[union-attr]
+    assert ask(f"{running.url}/healthz")[0] == 200
+    status, text = ask(f"{running.url}/readyz")
+    assert status == 503
+    assert "takes nothing persistent" in text
+    assert "mqbridge_disk_full 1.0" in ask(f"{running.url}/metrics")[1]
+    assert "mqbridge_ready 0.0" in ask(f"{running.url}/metrics")[1]
+
+
+def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge lives and is not ready; `/readyz`, `status` and the metrics give the reason."""
+    assert "mqbridge_memory_above_watermark 0.0" in ask(f"{running.url}/metrics")[1]
+    memory = running.bridge.host.memory  # type: ignore[union-attr]
+    memory.stop()
+    monkeypatch.setattr(memory, "above", True)
+    assert ask(f"{running.url}/healthz")[0] == 200
+    status, text = ask(f"{running.url}/readyz")
+    assert status == 503
+    assert text.startswith("new messages are rejected: memory use is ") and "limits.memory_watermark" in text
+    assert running.bridge.administration is not None
+    status = running.run(show_status(running.bridge.administration.parts, ShowStatus()))
+    assert text.strip() in [problem.what for problem in status.problems]
+    metrics = ask(f"{running.url}/metrics")[1]
+    assert "mqbridge_memory_above_watermark 1.0" in metrics
+    assert "mqbridge_memory_rejected_messages_total 0.0" in metrics
+    assert "mqbridge_ready 0.0" in metrics
+
+
+def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong with a channel is said, a line for each."""
+    problem = "channel B cannot listen on 127.0.0.1:1883: Address already in use"
+    monkeypatch.setitem(running.bridge.channels.problems, "B", problem)
+    assert ask(f"{running.url}/readyz") == (503, f"{problem}\n")
+
+
+@pytest.mark.parametrize("state", [BridgeState.STARTING, BridgeState.STANDING_BY, BridgeState.STOPPING])
+def test_a_bridge_that_does_not_run(running: BridgeThread, state: BridgeState) -> None:
+    """One that starts, stands by or stops is not ready, and lives: nobody should start it again for that."""
+    running.bridge._stands(state)
+    try:
+        assert ask(f"{running.url}/readyz") == (503, f"{state}\n")
+        assert ask(f"{running.url}/healthz")[0] == 200
+        assert f'state="{state}"}} 1.0' in ask(f"{running.url}/metrics")[1]
+    finally:
+        running.bridge._stands(BridgeState.RUNNING)

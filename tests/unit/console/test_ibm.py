@@ -1,0 +1,66 @@
+"""The console of a bridge on IBM MQ (the stand-in for its client library)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers import remote_bridge
+from tests.helpers.console import Console
+from tests.helpers.patience import until
+from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
+
+TOKEN = "t" * 32
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+    """A bridge on a queue manager elsewhere; its token file is configured, for it has no data directory."""
+    if not remote_bridge.built():
+        remote_bridge.build()
+    directory = tmp_path_factory.mktemp("ibm")
+    tokens = directory / "tokens"
+    tokens.write_text(f"admin:change:{TOKEN}\n")
+    tokens.chmod(0o600)
+    config = f"admin: {{port: 0, token_file: {tokens}}}\n"
+    process = RemoteBridgeProcess(directory / "data", library="ibmmq", config=config).start()
+    yield process
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+@pytest.mark.parametrize("path", ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log"])
+def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
+    """Pages are shown as for the embedded queue manager."""
+    page = Console(bridge).log_in(TOKEN).get(path)
+    assert page.status == 200, page.text
+
+
+def test_topics(bridge: RemoteBridgeProcess) -> None:
+    """The topic tree is shown, and who subscribes."""
+    console = Console(bridge).log_in(TOKEN)
+    with RawClient.connected(bridge.port, "topics") as client:
+        client.subscribe(("tree/leaf", 1))
+        assert "tree /" in console.get("/topics").text
+        shown = console.get("/topics/show", filter="tree/leaf").text
+        assert "topics tree/leaf" in shown
+
+
+def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
+    """What is published from the page comes to clients; what waits for one is on its queue; a letter is tried again."""
+    console = Console(bridge).log_in(TOKEN)
+    with RawClient.connected(bridge.port, "taker", clean=False) as client:
+        client.subscribe(("news/#", 1))
+        assert "are published" in console.change("/topics/publish", topic="news/1", payload="hello").text
+        taken = client.take()
+        assert (taken.topic, taken.payload) == ("news/1", b"hello")
+        client.acknowledge(taken)
+        client.disconnect()
+    console.change("/topics/publish", topic="news/2", payload="waits", persistent="1")
+    path = "/queues/show?name=SYSTEM.MQTT.TRANSMIT.QUEUE"
+    until(lambda: "waits" in console.get(path).text, lambda: console.get(path).text)
+    (message,) = console.links(path, "/queues/message")
+    assert "RemoteQMgrName taker" in console.get(message).text
+    assert console.change("/clients/purge", id="taker", sure="1").status == 200

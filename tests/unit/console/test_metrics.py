@@ -1,0 +1,346 @@
+"""`/metrics` of a running bridge: what Prometheus thinks of it, and whether the numbers are those of what clients did."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Configuration
+from bridge.mq.embedded.host import EmbeddedHost
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Publish
+from bridge.mqtt.writer import encode
+from bridge.service.events import Published
+from bridge.service.lifecycle import Bridge
+from bridge.service.metrics.catalogue import CATALOGUE
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Mosquitto
+from tests.helpers.patience import eventually
+from tests.helpers.promtool import promtool
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.scrape import OPEN_METRICS, Scrape, admin_url, ask
+
+CHANNEL = "PLAIN.MQTT"
+VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"}
+#: Metrics of the process and of Python are prometheus_client's.
+FOREIGN = ("process_", "python_")
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """A bridge with an admin port, that goes on from test to test."""
+    process = BridgeProcess(tmp_path_factory.mktemp("metrics") / "data", config="admin: {port: 0}\n").start()
+    yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def exchange(port: int, level: int, qos: int, messages: int, payload: bytes) -> None:
+    """Have a client publish to itself; returns when the bridge has taken its last acknowledgement."""
+    with RawClient.connected(port, f"v{level}q{qos}", level=level) as client:
+        client.subscribe((f"metrics/{level}/{qos}", qos))
+        for _ in range(messages):
+            client.publish(f"metrics/{level}/{qos}", payload, qos)
+            client.acknowledge(client.wait_for(Publish))
+        client.ping()
+        client.disconnect()
+
+
+def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
+    """`promtool check metrics` finds neither a mistake nor a bad habit in a scrape of a bridge that has clients."""
+    exchange(bridge.port, 4, 1, 1, b"x")
+    status, text = ask(f"{admin_url(bridge.printed)}/metrics")
+    assert status == 200
+    assert promtool("check", "metrics", given=text) == ""
+
+
+def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
+    """Who accepts OpenMetrics gets it, with its end; anybody else the text format of Prometheus."""
+    url = f"{admin_url(bridge.printed)}/metrics"
+    assert ask(url, OPEN_METRICS)[1].endswith("# EOF\n")
+    assert "# EOF" not in ask(url)[1]
+    assert "# EOF" not in ask(url, "text/html,*/*")[1]
+
+
+def test_a_scrape_holds_what_the_catalogue_has(bridge: BridgeProcess) -> None:
+    """Each metric of the catalogue is in a scrape, with its type, meaning and labels; and there is no other."""
+    exchange(bridge.port, 4, 1, 1, b"x")
+    families = {family.name: family for family in Scrape(bridge).families if not family.name.startswith(FOREIGN)}
+    suffix = {"counter": "_total", "info": "_info"}
+    expected = {metric.name.removesuffix(suffix.get(metric.kind, "")): metric for metric in CATALOGUE.values()}
+    assert families.keys() == expected.keys()
+    for name, metric in expected.items():
+        family = families[name]
+        assert (family.type, family.documentation) == (metric.kind, metric.meaning)
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == set(metric.labels), name
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("level", VERSIONS)
+def test_publications_are_counted(bridge: BridgeProcess, level: int, qos: int) -> None:
+    """Publications of clients and to them are counted, and their bytes, by version and QoS; and how long each step took."""
+    messages, payload = 3, b"x" * 1000
+    labels = {"channel": CHANNEL, "version": VERSIONS[level], "qos": str(qos)}
+    before = Scrape(bridge)
+    exchange(bridge.port, level, qos, messages, payload)
+
+    def counted() -> dict[str, float]:
+        now = Scrape(bridge)
+        wanted = [
+            *((f"mqbridge_publications_total {way}", {"direction": way}) for way in ("in", "out")),
+            *((f"mqbridge_publication_bytes_total {way}", {"direction": way}) for way in ("in", "out")),
+            *((f"mqbridge_{step}_seconds_count", {}) for step in ("put", "acknowledgement", "delivery")),
+        ]
+        return {
+            name: now.total(name.split()[0], **labels, **more) - before.total(name.split()[0], **labels, **more)
+            for name, more in wanted
+        }
+
+    eventually(
+        counted,
+        {
+            "mqbridge_publications_total in": messages,
+            "mqbridge_publications_total out": messages,
+            "mqbridge_publication_bytes_total in": messages * len(payload),
+            "mqbridge_publication_bytes_total out": messages * len(payload),
+            "mqbridge_put_seconds_count": messages,
+            # QoS 0 has no acknowledgement.
+            "mqbridge_acknowledgement_seconds_count": messages if qos else 0,
+            "mqbridge_delivery_seconds_count": messages,
+        },
+    )
+
+
+def test_clients_come_and_go(bridge: BridgeProcess) -> None:
+    """Connections, clients and connects are counted as they come, and clients no more when they are gone."""
+    labels = {"channel": CHANNEL, "version": "5"}
+    before = Scrape(bridge)
+    with RawClient.connected(bridge.port, "comes-and-goes", level=5) as client:
+        now = Scrape(bridge)
+        assert now.get("mqbridge_clients", **labels) == before.total("mqbridge_clients", **labels) + 1
+        assert now.get("mqbridge_connects_total", **labels) == before.total("mqbridge_connects_total", **labels) + 1
+        assert now.total("mqbridge_connections", channel=CHANNEL) >= 1
+        client.disconnect()
+    eventually(lambda: Scrape(bridge).get("mqbridge_clients", **labels), before.total("mqbridge_clients", **labels))
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (Connect("x" * 49, "MQTT", 4), "client_identifier_not_valid"),
+        (Connect("c", "MQTT", 7), "unsupported_protocol_version"),
+        (Connect("x" * 49, "MQTT", 5), "client_identifier_not_valid"),
+    ],
+)
+def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -> None:
+    """A client that is refused is counted by the reason that MQTT 5 has, also where it speaks an older version."""
+    labels = {"channel": CHANNEL, "reason": reason}
+    before = Scrape(bridge).total("mqbridge_connects_refused_total", **labels)
+    with RawClient(bridge.port, "c", level=packet.protocol_level if packet.protocol_level in VERSIONS else 4) as client:
+        client.send(packet)
+        client.expect(Connack)
+        assert Scrape(bridge).get("mqbridge_connects_refused_total", **labels) == before + 1
+
+
+def test_what_is_sent_again(bridge: BridgeProcess) -> None:
+    """A message that a client gets again, with DUP, is counted when the client acknowledges it."""
+    before = Scrape(bridge).total("mqbridge_messages_resent_total")
+    with RawClient.connected(bridge.port, "again", clean=False) as client:
+        client.subscribe(("again", 1))
+        client.publish("again", b"x", 1)
+        assert not client.wait_for(Publish).dup
+    with RawClient(bridge.port, "again", clean=False) as client:
+        client.connect()
+        again = client.wait_for(Publish)
+        assert again.dup
+        client.acknowledge(again)
+        client.ping()
+        eventually(lambda: Scrape(bridge).total("mqbridge_messages_resent_total", channel=CHANNEL), before + 1)
+        client.unsubscribe("again")
+
+
+def test_the_transmission_queue(bridge: BridgeProcess, tmp_path: Path) -> None:
+    """Messages that wait for a client that is away are on the transmission queue, and the oldest of them has an age."""
+    queue = {"qmgr": "MQB1", "platform": "UNIX", "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
+    with RawClient.connected(bridge.port, "away", clean=False) as client:
+        client.subscribe(("away", 1))
+        client.disconnect()
+    with RawClient.connected(bridge.port, "sends") as sender:
+        for _ in range(3):
+            sender.publish("away", b"x", 1)
+    now = Scrape(bridge)
+    assert now.get("ibmmq_queue_depth", **queue) == now.get("mqbridge_transmission_queue_depth") == 3
+    age = now.get("ibmmq_queue_oldest_message_age", **queue)
+    assert age is not None and age > 0
+    with RawClient(bridge.port, "away", clean=True) as client:
+        client.connect()
+    eventually(lambda: Scrape(bridge).get("ibmmq_queue_depth", **queue), 0)
+    assert Scrape(bridge).get("ibmmq_queue_oldest_message_age", **queue) == 0
+    assert Scrape(bridge).total("mqbridge_messages_discarded_total", reason="session_ended") >= 3
+
+
+def test_commits_are_timed(bridge: BridgeProcess) -> None:
+    """A commit of the recovery log is counted with its bytes and its time."""
+    before = Scrape(bridge)
+    with RawClient.connected(bridge.port, "durable", clean=False) as client:
+        client.disconnect()
+    now = Scrape(bridge)
+    for name in (
+        "mqbridge_commit_seconds_count",
+        "mqbridge_committed_units_of_work_total",
+        "mqbridge_recovery_log_written_bytes_total",
+    ):
+        assert now.total(name) > before.total(name), name
+    assert now.total("mqbridge_commits_failed_total") == 0
+    assert now.total("mqbridge_recovery_log_file_bytes", file="database") > 0
+
+
+def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> None:
+    """2,000 client identifiers and topics later, no series has their names, and there are hardly more series than before."""
+    exchange(bridge.port, 4, 0, 1, b"x")
+
+    async def come_and_go(number: int, turn: asyncio.Semaphore) -> None:
+        name = f"flood-{number}"
+        async with turn:
+            reader, writer = await asyncio.open_connection("127.0.0.1", bridge.port)
+            packets = (Connect(name, "MQTT", 4), Publish(f"flood/{name}", b"x", 0, False, False, 0), Disconnect())
+            writer.write(b"".join(encode(packet) for packet in packets))
+            await reader.read()  # until the bridge has closed
+            writer.close()
+
+    async def flood() -> None:
+        turn = asyncio.Semaphore(50)
+        await asyncio.gather(*(come_and_go(number, turn) for number in range(2_000)))
+
+    before = Scrape(bridge)
+    asyncio.run(flood())
+    now = Scrape(bridge)
+    connects = {"channel": CHANNEL, "version": "3.1.1"}
+    assert now.total("mqbridge_connects_total", **connects) >= before.total("mqbridge_connects_total", **connects) + 2_000
+    assert not [labels for _, labels in now.values if any("flood" in value for _, value in labels)]
+    # Gauges of sessions have series for sessions that other tests leave, and are counted every 10 s at most.
+    assert len(now.values.keys() - before.values.keys()) < 20
+
+
+@pytest.fixture
+def own_bridge(tmp_path: Path) -> Iterator[Callable[[str], BridgeProcess]]:
+    """Makes and starts a bridge of the test's own, with a configuration."""
+    made: list[BridgeProcess] = []
+
+    def make(config: str) -> BridgeProcess:
+        made.append(BridgeProcess(tmp_path / "data", config=config).start())
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.discard()
+
+
+def test_metrics_for_who_has_a_token(own_bridge: Callable[[str], BridgeProcess]) -> None:
+    """With `open_metrics: false` who shows no token gets nothing."""
+    bridge = own_bridge("admin: {port: 0, open_metrics: false}\n")
+    status, text = ask(f"{admin_url(bridge.printed)}/metrics")
+    assert status == 401
+    assert "mqbridge_" not in text
+
+
+def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
+    """What a channel forbids is counted by its MQRC, and so is what goes to the dead-letter queue instead."""
+    bridge = own_bridge(
+        "admin: {port: 0}\nchannels:\n"
+        "  - {name: STRICT, port: 0, publish_topics: [allowed/#]}\n"
+        "  - {name: LENIENT, port: 0, publish_topics: [allowed/#], refused_to_dead_letters: [MQRC_NOT_AUTHORIZED]}\n"
+    )
+    for channel in ("STRICT", "LENIENT"):
+        with RawClient.connected(bridge.ports[channel], channel, level=5) as client:
+            client.publish("allowed/t", b"x", 1)
+            client.publish("forbidden/t", b"x", 1)
+    now = Scrape(bridge)
+    reason = "MQRC_NOT_AUTHORIZED"
+    assert now.get("mqbridge_publications_refused_total", channel="STRICT", reason=reason) == 1
+    assert now.total("mqbridge_publications_refused_total", channel="LENIENT") == 0
+    assert now.get("mqbridge_dead_letters_total", direction="in", reason=reason) == 1
+
+
+def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
+    """A client with a wrong password is counted as refused, and as one that did not show who it is."""
+    passwords = tmp_path / "passwords"
+    passwords.write_text("")
+    passwords.chmod(0o600)
+    bridge = own_bridge(
+        "admin: {port: 0}\nchannels:\n"
+        f"  - {{name: GUARDED, port: 0, authentication: [{{method: password, file: {passwords}}}]}}\n"
+    )
+    with RawClient(bridge.port, "c", user_name="u", password=b"wrong") as client:
+        assert client.connect().return_code == 4
+    now = Scrape(bridge)
+    assert now.get("mqbridge_authentications_failed_total", channel="GUARDED") == 1
+    assert (
+        now.get("mqbridge_connects_refused_total", channel="GUARDED", reason="bad_user_name_or_password") == 1
+    )
+
+
+async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
+    """A bridge without an admin port has no metrics, nor does anything count for them."""
+    configuration = Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
+    )
+    bridge = Bridge(configuration, announce=lambda _: None)
+    await bridge.start()
+    assert bridge.metrics is None
+    assert Published not in bridge.service.events._handlers
+    assert isinstance(bridge.host, EmbeddedHost)
+    assert bridge.host.queue_manager.recovery_log.commits is None
+    await bridge.stop()
+    await bridge.host.stop()
+
+
+def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
+    """A bridge that nobody asks does not pay for it with its memory, either."""
+    program = (
+        "import sys, bridge.service.process\n"
+        "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
+        "print([one for one in sys.modules if one.startswith(kinds)])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], BridgeProcess]) -> None:
+    """A connection that a channel has no room for is counted there; its clients stay."""
+    bridge = own_bridge("admin: {port: 0}\nchannels: [{name: SMALL, port: 0, max_clients: 1}]\n")
+    with RawClient.connected(bridge.port, "first") as first:
+        with pytest.raises(ConnectionClosed), RawClient(bridge.port, "second") as second:
+            second.expect(Connack)
+            second.receive()
+        first.ping()
+        assert Scrape(bridge).get("mqbridge_connections_refused_total", channel="SMALL") == 1
+
+
+def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
+    """Messages that a mapping moves are counted, and so is what its link takes; a broker that is gone shows."""
+    broker = Mosquitto(tmp_path).start()
+    try:
+        bridge = own_bridge(
+            f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
+            "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"
+        )
+        link, mapping = {"link": "plant", "mapping": "up"}, {"mapping": "up"}
+        eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 1)
+        eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="running", **mapping), 1)
+        with RawClient.connected(bridge.port, "c") as client:
+            client.publish("up/1", b'{"keep": 1}', 1)
+            client.publish("up/2", b"{}", 1)
+        eventually(lambda: Scrape(bridge).get("mqbridge_mapping_messages_total", outcome="moved", **mapping), 1)
+        eventually(lambda: Scrape(bridge).get("mqbridge_mapping_messages_total", outcome="filtered", **mapping), 1)
+        assert Scrape(bridge).get("mqbridge_link_publications_total", direction="out", **link) == 1
+    finally:
+        broker.stop()
+    eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 0)
+    eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="waiting for the link", **mapping), 1)

@@ -1,0 +1,356 @@
+"""The pages of the console: what they show of a running bridge, and what they have it do."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from urllib.parse import quote
+
+import pytest
+from markupsafe import escape as markup
+
+from bridge.mqtt.packets import Publish
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.console import Console, Page
+from tests.helpers.patience import until
+from tests.helpers.raw_client import ConnectionClosed, RawClient
+
+#: What clients may call themselves and their topics, to see whether a page takes it for its own.
+HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'-alert(1)-'", "{{7*7}}", "a&amp;b", "☃/é")
+
+
+def is_escaped(page: Page, hostile: str) -> bool:
+    """Whether a page shows a text as text: no element and no attribute was made of it."""
+    assert page.status == 200, page.text
+    html = page.html.replace(str(markup(hostile)), "")
+    return hostile in unescape(page.html) and "<img" not in html and "alert(1)" not in re.sub(r'"[^"]*"', "", html)
+
+
+def shows(console: Console, path: str, text: str) -> Page:
+    """The page, when a text is on it."""
+    until(lambda: text in console.get(path).text, lambda: console.get(path).text)
+    return console.get(path)
+
+
+# Overview ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_overview(console: Console) -> None:
+    """The overview tells state, queue manager, channels and their clients; charts have what they show in words."""
+    with RawClient.connected(console.bridge.port, "overview"):
+        page = shows(console, "/", "1 connected")
+    for text in ("running, for", "MQB1 (embedded) answers", "PLAIN.MQTT", f"127.0.0.1:{console.bridge.port}"):
+        assert text in page.text
+    assert page.html.count('<svg role="img" aria-label=') == 3
+
+
+def test_alarms_are_in_words(console: Console) -> None:
+    """A channel that is stopped can be started again; what is wrong is told in words on the first page."""
+    try:
+        stopped = console.change("/channels/stop", name="PLAIN.MQTT")
+        assert "PLAIN.MQTT" in stopped.text
+        assert "stopped" in stopped.text
+    finally:
+        started = console.change("/channels/start", name="PLAIN.MQTT")
+    assert "running" in started.text
+    # It took any free port, and has taken another one now.
+    found = re.search(r"<code>127\.0\.0\.1:(\d+)</code>", started.html)
+    assert found is not None
+    console.bridge.port = int(found[1])
+    refused = console.change("/channels/stop", name="NO.SUCH")
+    assert 'class="said bad"' in refused.html
+    assert "NO.SUCH" in refused.text
+
+
+def test_rates_are_drawn(console: Console) -> None:
+    """What clients publish and get is drawn as messages a second."""
+    with RawClient.connected(console.bridge.port, "rates") as client:
+        client.subscribe(("rates", 0))
+
+        def drawn() -> bool:
+            client.publish("rates", b"x")
+            client.wait_for(Publish)
+            found = re.search(r"delivered to clients now (\d+)", console.get("/").html)
+            return found is not None and int(found[1]) > 0
+
+        until(drawn)
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client_id", HOSTILE)
+def test_client_identifiers_are_text(console: Console, client_id: str) -> None:
+    """A client identifier is text in each page that has it, whatever it looks like, and leads to the client's page."""
+    with RawClient.connected(console.bridge.port, client_id) as client:
+        client.subscribe((f"hostile/{client_id}", 1))
+        listed = console.get("/clients")
+        assert is_escaped(listed, client_id)
+        assert f"/clients/show?id={quote(client_id, safe='')}" in listed.html.replace("+", "%20")
+        shown = console.get("/clients/show", id=client_id)
+        assert is_escaped(shown, client_id)
+        assert is_escaped(console.get("/topics/show", filter=f"hostile/{client_id}"), client_id)
+        level = client_id.split("/")[0]
+        assert is_escaped(console.get("/topics", below="hostile"), level)
+
+
+def test_clients_are_searched(console: Console) -> None:
+    """Clients are found by a part of their identifier, by a pattern, by channel, and by whether they are connected."""
+    port = console.bridge.port
+    RawClient.connected(port, "search-away", clean=False).disconnect()
+    with RawClient.connected(port, "search-here"):
+        for path, here, away in (
+            ("/clients?search=search", True, True),
+            ("/clients?search=search-*", True, True),
+            ("/clients?search=*-away", False, True),
+            ("/clients?search=search&connected=yes", True, False),
+            ("/clients?search=search&connected=no", False, True),
+            ("/clients?search=search&channel=PLAIN.MQTT&connected=yes", True, False),
+            ("/clients?search=search&channel=OTHER", False, False),
+        ):
+            text = console.get(path).text
+            assert ("search-here" in text, "search-away" in text) == (here, away), path
+    console.change("/clients/purge", id="search-away", sure="1")
+
+
+def test_clients_are_shown_a_page_at_a_time(console: Console) -> None:
+    """Of many clients a page shows a hundred, and leads to the next ones."""
+    clients = [RawClient.connected(console.bridge.port, f"many-{number:03}") for number in range(101)]
+    try:
+        first = console.get("/clients", search="many-")
+        assert len(set(re.findall(r"many-\d{3}", first.text))) == 100
+        assert "many-100" not in first.text
+        following = re.search(r'id="next" href="([^"]+)"', first.html)
+        assert following is not None
+        second = console.get(following[1].replace("&amp;", "&"))
+        assert "many-100" in second.text
+        assert "many-099" not in second.text
+    finally:
+        for client in clients:
+            client.vanish()
+
+
+def test_a_client_is_disconnected(console: Console) -> None:
+    """A client that is disconnected keeps its durable session; its page tells what it subscribes to and what waits."""
+    port = console.bridge.port
+    with RawClient.connected(port, "cut", clean=False) as client:
+        client.subscribe(("cut/#", 1))
+        page = console.change("/clients/disconnect", id="cut")
+        assert "disconnected" in page.text
+        with pytest.raises(ConnectionClosed):
+            client.receive()
+    console.change("/topics/publish", topic="cut/1", payload="waits")
+    page = shows(console, "/clients/show?id=cut", "cut/1")
+    for text in ("away", "durable", "cut/#", "1 messages"):
+        assert text in page.text
+    again = console.change("/clients/disconnect", id="cut")
+    assert "not connected" in again.text
+
+
+def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
+    """A session is purged when it is ticked that it may end; then it is gone, with what waited."""
+    RawClient.connected(console.bridge.port, "purged", clean=False).disconnect()
+    assert "Nothing was purged" in console.change("/clients/purge", id="purged").text
+    assert console.get("/clients/show", id="purged").status == 200
+    assert "ended" in console.change("/clients/purge", id="purged", sure="1").text
+    assert console.get("/clients/show", id="purged").status == 404
+
+
+# Topics --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_published_comes_to_clients(console: Console) -> None:
+    """A publication of the console comes to who subscribes; a retained one is in the tree, until it is cleared."""
+    with RawClient.connected(console.bridge.port, "taker") as client:
+        client.subscribe(("tree/+", 1))
+        page = console.change("/topics/publish", topic="tree/leaf", payload="grün\r\nzwei", retain="1")
+        assert "10 bytes are published to tree/leaf, and retained" in page.text
+        publish = client.take()
+        assert (publish.topic, publish.payload) == ("tree/leaf", "grün\nzwei".encode())
+        shown = console.get("/topics/show", filter="tree/leaf")
+        assert "grün" in shown.text
+        assert "taker" in shown.text
+        assert "tree /" in console.get("/topics").text
+        assert "tree/leaf" in console.get("/topics", below="tree").text
+    assert "cleared" in console.change("/topics/publish", topic="tree/leaf", payload="", retain="1").text
+    assert "grün" not in console.get("/topics/show", filter="tree/leaf").text
+
+
+@pytest.mark.parametrize("topic", ["", "a/#", "+", "a" * 20_000, "/".join("a" * 200)])
+def test_a_topic_that_is_none(console: Console, topic: str) -> None:
+    """Nothing is published to what is no topic, and it is told why."""
+    assert "Nothing was published" in console.change("/topics/publish", topic=topic, payload="x").text
+
+
+# Queues --------------------------------------------------------------------------------------------------------------
+
+
+def test_queues_and_their_messages(console: Console) -> None:
+    """A queue's depth and messages are shown, and a message laid open, MQMD and RFH2; all of it stays where it is."""
+    bridge = console.bridge
+    with RawClient.connected(bridge.port, "buyer") as client:
+        client.publish("orders/7", b"<b>seven</b>", 1)
+    page = shows(console, "/queues/show?name=ORDERS", "<b>seven</b>")
+    assert "&lt;b&gt;seven" in page.html
+    listed = console.get("/queues", search="orders")
+    assert re.search(r"ORDERS 1 ", listed.text)
+    leads_to = re.search(r'href="(/queues/message[^"]+)"', page.html)
+    assert leads_to is not None
+    message = console.get(leads_to[1].replace("&amp;", "&"))
+    for text in ("MQMD", "MQRFH2", "MsgId", "folders.mqtt.clientId buyer", "folders.mqps.Top orders/7", "<b>seven</b>"):
+        assert text in message.text, text
+    assert len(bridge.messages("ORDERS")) == 1
+    bridge.mq("get", "ORDERS")
+    assert console.get(leads_to[1].replace("&amp;", "&")).status == 404
+
+
+def test_messages_are_shown_a_page_at_a_time(console: Console) -> None:
+    """Of many messages a page shows fifty, and leads to the next ones."""
+    for number in range(52):
+        console.bridge.mq("put", "ORDERS", f"body {number}")
+    first = console.get("/queues/show", name="ORDERS")
+    assert "body 49" in first.text
+    assert "body 50" not in first.text
+    following = re.search(r'id="next" href="([^"]+)"', first.html)
+    assert following is not None
+    assert "body 51" in console.get(following[1].replace("&amp;", "&")).text
+    console.bridge.mq("get", "ORDERS", "--count", "0")
+
+
+def test_system_queues_are_shown_where_they_are_asked_for(console: Console) -> None:
+    """Queues of SYSTEM are left out, but for those that an administrator of the bridge looks at."""
+    usual = console.get("/queues").text
+    assert "SYSTEM.MQTT.TRANSMIT.QUEUE" in usual
+    assert "SYSTEM.DEAD.LETTER.QUEUE" in usual
+    assert "SYSTEM.ADMIN.COMMAND.QUEUE" not in usual
+    assert "SYSTEM.ADMIN.COMMAND.QUEUE" in console.get("/queues", system="1").text
+    assert "ORDERS" not in console.get("/queues", filled="1").text
+
+
+# Mappings and links --------------------------------------------------------------------------------------------------
+
+
+def test_a_mapping_is_paused_and_resumed(console: Console) -> None:
+    """What comes for a mapping that is paused waits until it is resumed."""
+    bridge = console.bridge
+    with RawClient.connected(bridge.port, "upwards") as client:
+        client.subscribe(("up/#", 1))
+        assert "paused" in console.change("/mappings/pause", name="upwards").text
+        bridge.mq("put", "UPWARDS", "waits")
+        assert re.search(r"UPWARDS 1 ", console.get("/queues", search="UPWARDS").text)
+        assert "upwards" in console.change("/mappings/resume", name="upwards").text
+        assert client.take().payload == b"waits"
+
+
+def test_a_mapping_is_tried(console: Console) -> None:
+    """The form of a mapping takes a message and shows what comes out, or why nothing does; nothing is put."""
+    path = "/mappings/try?name=orders"
+    publication = {"topic": "orders/1", "payload": "<i>x</i>", "qos": "2", "properties": "a=1\nb=2"}
+    page = console.post(path, csrf_token=console.csrf_token, **publication)
+    for text in ("It would be put to queue ORDERS", "md.Persistence 1", "<i>x</i>", "orders/1"):
+        assert text in page.text, page.text
+    page = console.post(path, csrf_token=console.csrf_token, topic="other", payload="x")
+    assert "does not take it: topic other does not match orders/#" in page.text
+    page = console.post(path, csrf_token=console.csrf_token, topic="orders/1", payload="x", properties="nothing")
+    assert "cannot be made" in page.text
+    page = console.post("/mappings/try?name=upwards", csrf_token=console.csrf_token, payload="y", topic="")
+    assert "It would be published to topic up/here" in page.text
+    assert not console.bridge.messages("ORDERS")
+
+
+def test_links(console: Console) -> None:
+    """A link is shown, and tried: what goes wrong is told in words."""
+    assert "plant" in console.get("/links").text
+    page = console.change("/links/test", name="plant")
+    assert 'class="said bad"' in page.html
+    assert "127.0.0.1" in page.text
+
+
+# Dead letters --------------------------------------------------------------------------------------------------------
+
+
+def letter_to(console: Console, client_id: str, text: str) -> str:
+    """Have a message for a client that is not there become a dead letter; return the path of its page."""
+    console.bridge.mq("put", "news", text, "--to", client_id)
+    page = shows(console, f"/dead-letters?client={client_id}", client_id)
+    found = re.search(r'href="(/dead-letters/show[^"]+)"', page.html)
+    assert found is not None, page.text
+    return found[1].replace("&amp;", "&")
+
+
+def test_a_dead_letter_is_retried(console: Console) -> None:
+    """A letter tells in words why it is there; tried again while its client is there, it comes to it."""
+    path = letter_to(console, "late", "news for <you>")
+    assert "1 message is on dead-letter queue" in console.get("/").text
+    page = console.get(path)
+    for text in ("No client of that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
+        assert text in page.text, text
+    (name,) = re.findall(r'name="id" value="([^"]+)"', page.html)[:1]
+    refused = console.change("/dead-letters/retry", id=name, to="NO.SUCH.QUEUE")
+    assert "Retried 1 messages; 1 are on the dead-letter queue as before" in refused.text
+    assert "stayed: queue NO.SUCH.QUEUE: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
+    with RawClient.connected(console.bridge.port, "late") as client:
+        done = console.change("/dead-letters/retry", id=name)
+        assert "Retried 1 messages; 0 are on the dead-letter queue as before" in done.text
+        assert client.take().payload == b"news for <you>"
+    assert console.get(path).status == 404
+    assert "All is well." in console.get("/").text
+
+
+def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
+    """Letters that are chosen are exported as lines of JSON, and deleted when that is ticked; others stay."""
+    letter_to(console, "gone-1", "one")
+    letter_to(console, "gone-2", "two")
+    export = console.get("/dead-letters/export", client="gone-1")
+    assert "attachment" in export.headers["Content-Disposition"]
+    (letter,) = map(json.loads, export.html.splitlines())
+    assert letter["letter"]["destination_queue_manager"] == "gone-1"
+    assert "Nothing was deleted" in console.change("/dead-letters/delete", client="gone-1").text
+    assert console.post("/dead-letters/delete", csrf_token=console.csrf_token, sure="1").status == 400
+    assert "1 letters are deleted" in console.change("/dead-letters/delete", client="gone-1", sure="1").text
+    left = console.get("/dead-letters").text
+    assert "gone-2" in left
+    console.change("/dead-letters/delete", all="1", sure="1")
+    assert "There are no dead letters" in console.get("/dead-letters").text
+
+
+# Log, pipelines, archive ---------------------------------------------------------------------------------------------
+
+
+def test_the_log(console: Console) -> None:
+    """The last lines of the log are shown, by level and text; what clients have put into them is text."""
+    with RawClient(console.bridge.port, "<b>logged</b>") as client:
+        client.connect()
+        client.send_bytes(b"\xff\xff\xff\xff")
+        client.expect_closed()
+    page = shows(console, "/log", "<b>logged</b>")
+    assert "&lt;b&gt;logged" in page.html
+    assert "<b>logged" not in page.html
+    assert "logged" not in console.get("/log", level="error").text
+    assert "logged" not in console.get("/log", search="no such words").text.replace("no such words", "")
+
+
+def test_the_level_of_the_log(console: Console) -> None:
+    """The level of the log is set, for the log itself as well as for what is shown of it."""
+    try:
+        page = console.change("/log/level", level="debug")
+        assert 'class="said good"' in page.html
+        assert re.search(r'id="set-level".*<option selected>debug', page.html)
+    finally:
+        console.change("/log/level", level="info")
+    assert console.post("/log/level", csrf_token=console.csrf_token, level="loud").status == 400
+
+
+def test_without_pipelines_and_archive(console: Console) -> None:
+    """Where there are neither pipelines nor an archive, their pages say so, and what would make one."""
+    assert "has no pipelines" in console.get("/pipelines").text
+    assert "archive.directory" in console.get("/archive").text
+
+
+def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
+    """Health is told to everybody; metrics are as the configuration says."""
+    stranger = Console(bridge)
+    assert stranger.get("/healthz").text == "ok "
+    assert stranger.get("/readyz").status == 200
+    assert stranger.get("/metrics").status == 200

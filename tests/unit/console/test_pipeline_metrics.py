@@ -1,0 +1,66 @@
+"""Metrics of pipelines are what their processes have written down."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Configuration
+from bridge.console.pipeline_metrics import gather_pipelines
+from bridge.service.metrics.catalogue import Samples
+from bridge.spark.flow.administration.status import LOCK, STATUS, BatchSummary, StatusRecord
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    pipelines = {
+        name: {
+            "from": {"mq": {"queue": f"Q.{name.upper()}"}},
+            "to": {"archive": tmp_path / "out"},
+            "select": "SELECT * FROM input",
+        }
+        for name in ("runs", "new")
+    }
+    return Configuration(queue_manager={"data_directory": tmp_path / "data"}, pipelines=pipelines)
+
+
+def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
+    samples = Samples()
+    gather_pipelines(samples, configuration)
+    return {(metric.name, *labels): value for metric, values in samples for labels, value in values}
+
+
+def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> None:
+    """Its rows and batches are counted, what waits, and when the last batch was done; one that never ran is down."""
+    directory = tmp_path / "data" / "pipelines" / "runs"
+    directory.mkdir(parents=True)
+    record = StatusRecord(directory, pytest.fail)
+    record.done(BatchSummary(7, 1_000.0, 0.5, rows_in=5, rows_out=3, dead_letters=1, late=1, waiting=9))
+    with (directory / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        found = gathered(configuration)
+    assert found == {
+        ("mqbridge_pipeline_up", "runs"): 1,
+        ("mqbridge_pipeline_up", "new"): 0,
+        ("mqbridge_pipeline_rows_total", "runs", "in"): 5,
+        ("mqbridge_pipeline_rows_total", "runs", "out"): 3,
+        ("mqbridge_pipeline_rows_total", "runs", "dead_letter"): 1,
+        ("mqbridge_pipeline_rows_total", "runs", "late"): 1,
+        ("mqbridge_pipeline_batches_total", "runs"): 1,
+        ("mqbridge_pipeline_last_batch_timestamp_seconds", "runs"): 1_000.0,
+        ("mqbridge_pipeline_waiting_messages", "runs"): 9,
+    }
+    assert gathered(configuration)["mqbridge_pipeline_up", "runs"] == 0
+
+
+def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Path) -> None:
+    """It costs the metrics of its pipeline, and of no other."""
+    directory = tmp_path / "data" / "pipelines" / "runs"
+    directory.mkdir(parents=True)
+    (directory / STATUS).write_text("{")
+    assert gathered(configuration) == {("mqbridge_pipeline_up", "new"): 0}

@@ -1,0 +1,99 @@
+"""An admin port with a certificate: TLS, and nothing without."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator
+
+import pytest
+
+from bridge.console.tls_gate import MOST_HANDSHAKES
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.console import Console
+from tests.helpers.patience import PATIENCE
+from tests.helpers.unfinished_connections import assert_cut_off, unfinished_connections
+
+CONFIG = "admin: {{port: 0, tls: {{certificate_file: {directory}/admin.pem, key_file: {directory}/admin.key}}}}\n"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    made.issue("admin")
+    return made
+
+
+@pytest.fixture(scope="module")
+def trust(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.file))
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[BridgeProcess]:
+    config = CONFIG.format(directory=authority.directory)
+    process = BridgeProcess(tmp_path_factory.mktemp("tls") / "data", config=config).start()
+    yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def at(bridge: BridgeProcess, tls: ssl.SSLContext | None) -> Console:
+    """Somebody at the console, by the name that its certificate has."""
+    console = Console(bridge, tls)
+    console.place = console.place.replace("127.0.0.1", "localhost")
+    return console
+
+
+def test_the_console_by_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> None:
+    """Who trusts the certificate's authority logs in; the cookie of the login goes nowhere without TLS."""
+    console = at(bridge, trust).log_in()
+    assert list(console.cookies) == ["__Host-mqbridge"]
+    assert "are published" in console.change("/topics/publish", topic="by/tls", payload="x").text
+    assert console.get("/healthz").status == 200
+    assert console.get("/metrics").status == 200
+
+
+def test_nothing_without_tls(bridge: BridgeProcess) -> None:
+    """Plain HTTP is not answered, and old versions of TLS are not spoken."""
+    console = at(bridge, None)
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        console.get("/healthz")
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        at(bridge, old).get("/healthz")
+
+
+def test_a_new_certificate_counts_from_the_next_connection(
+    bridge: BridgeProcess, authority: Authority, trust: ssl.SSLContext
+) -> None:
+    """Nobody has to tell the bridge that the files have changed."""
+    console = at(bridge, trust)
+    host, _, port = console.place.partition(":")
+
+    def serial() -> int:
+        plain = socket.create_connection((host, int(port)), PATIENCE)
+        with trust.wrap_socket(plain, server_hostname=host) as tls:
+            return int(str((tls.getpeercert() or {})["serialNumber"]), 16)
+
+    before = serial()
+    made = authority.issue("admin")
+    assert serial() == made.serial_number != before
+    assert console.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
+def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust: ssl.SSLContext, sent: bytes) -> None:
+    """The oldest of too many gives way: health is told."""
+    console = at(bridge, trust)
+    host, _, port = console.place.partition(":")
+    with unfinished_connections(host, int(port), 3 * MOST_HANDSHAKES, sent) as oldest:
+        assert console.get("/healthz").status == 200
+        assert_cut_off(oldest)

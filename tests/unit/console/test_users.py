@@ -1,0 +1,175 @@
+"""Users of the console with passwords, and a console that shows no payloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.mqtt.packets import Publish
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.console import Console
+from tests.helpers.known_secrets import register
+from tests.helpers.live_view import LiveView
+from tests.helpers.raw_client import RawClient
+from tests.unit.console.test_access import PAGES
+
+CONFIG = """
+audit_log: {{file: {directory}/audit.jsonl}}
+admin:
+  port: 0
+  authentication:
+    - {{method: password, file: {directory}/users}}
+  administrators: [anna, dora]
+  payloads: false
+  open_metrics: false
+"""
+PASSWORDS = {user: f"{user}'s password" for user in ("anna", "bert", "dora", "emil")}
+register(*PASSWORDS.values())
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """A bridge whose console has two users, of whom anna is an administrator, and shows no payloads."""
+    directory = tmp_path_factory.mktemp("users")
+    for user, password in PASSWORDS.items():
+        made = CliRunner().invoke(program, ["passwd", str(directory / "users"), user, "--stdin"], input=f"{password}\n")
+        assert made.exit_code == 0, made.output
+    process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
+    yield process
+    assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+def logged_in(bridge: BridgeProcess, user: str) -> Console:
+    console = Console(bridge)
+    assert console.post("/login", user=user, password=PASSWORDS[user]).status == 303
+    return console.learn()
+
+
+def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
+    """A user whom the configuration names as administrator may change something, which the audit log has under their name."""
+    console = logged_in(bridge, "anna")
+    assert "user anna (change)" in console.get("/").text
+    assert "are published" in console.change("/topics/publish", topic="by/anna", payload="x").text
+    entries = [json.loads(line) for line in (bridge.data_directory.parent / "audit.jsonl").read_text().splitlines()]
+    assert any(one.get("what") == "publish" and one["user"] == "user anna" for one in entries)
+
+
+def test_other_users_read(bridge: BridgeProcess) -> None:
+    """Any other user may read all pages, and change nothing."""
+    console = logged_in(bridge, "bert")
+    for path in PAGES:
+        if "orders" not in path and "ORDERS" not in path:
+            assert console.get(path).status == 200, path
+    assert console.change("/topics/publish", topic="by/bert", payload="x").status == 403
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [
+        ("anna", "bert's password"), ("anna", ""), ("nobody", "xyzzy"), ("", ""), ("anna\0", "xyzzy"),
+        ("a" * 10_000, "b" * 10_000),
+    ],
+)  # fmt: skip
+def test_a_wrong_password(bridge: BridgeProcess, user: str, password: str) -> None:
+    """Who does not know the password of a user is not let in, nor told what of it was wrong."""
+    console = Console(bridge)
+    page = console.post("/login", user=user, password=password)
+    assert page.status in (400, 403)
+    assert not console.cookies
+    assert password not in bridge.log or not password
+
+
+def test_no_payload_is_shown(bridge: BridgeProcess) -> None:
+    """With admin.payloads false no page shows what is in messages, whoever looks."""
+    console = logged_in(bridge, "anna")
+    with RawClient.connected(bridge.port, "discreet", clean=False) as client:
+        client.subscribe(("discreet/#", 1))
+        client.publish("discreet/1", b"CONFIDENTIAL", 1, retain=True)
+        client.wait_for(Publish)
+        bridge.mq("put", "news", "CONFIDENTIAL", "--to", "nobody")
+        for path in (
+            "/topics/show?filter=discreet/1", "/queues/show?name=SYSTEM.MQTT.TRANSMIT.QUEUE", "/dead-letters",
+            "/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", "/clients/show?id=discreet",
+        ):  # fmt: skip
+            page = console.get(path)
+            assert page.status == 200
+            assert "CONFIDENTIAL" not in page.html, path
+        for path in console.links("/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", "/queues/message"):
+            assert "CONFIDENTIAL" not in console.get(path).html
+        for path in console.links("/dead-letters", "/dead-letters/show"):
+            page = console.get(path)
+            assert "MQDLH" in page.text
+            assert "CONFIDENTIAL" not in page.html
+    assert console.get("/dead-letters/export").status == 403
+
+
+def test_metrics_need_a_token(bridge: BridgeProcess) -> None:
+    """With admin.open_metrics false a scrape needs a token."""
+    console = Console(bridge)
+    assert console.get("/metrics").status == 401
+    page = console.request("GET", "/metrics", headers={"Authorization": f"Bearer {console.token}"})
+    assert page.status == 200
+    assert "mqbridge_build_info" in page.html
+    assert console.request("GET", "/metrics", headers={"Authorization": "Bearer no"}).status == 401
+
+
+def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
+    """After some wrong passwords of an address each further one is answered late, and others are still let in."""
+    console = Console(bridge)
+    for _ in range(7):
+        assert console.post("/login", user="anna", password="guess").status == 403
+    assert "is judged 1 s late" in bridge.log
+    assert "is judged 2 s late" in bridge.log
+    assert logged_in(bridge, "anna").get("/").status == 200
+
+
+def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
+    """It ends the logins of users, and what they look at, not those by token; administrators, payloads and users are new."""
+    administrator = Administrator(bridge)
+    # Nobody has guessed at their passwords: who is judged late by now is not among them.
+    dora, emil = logged_in(bridge, "dora"), logged_in(bridge, "emil")
+    holder = Console(bridge).log_in()
+    assert bridge.config is not None
+    before = bridge.config.read_text()
+    users = bridge.data_directory.parent / "users"
+    passwords = users.read_text()
+    with LiveView(emil, "reload/#") as view:
+        users.write_text("".join(line for line in passwords.splitlines(keepends=True) if not line.startswith("dora:")))
+        bridge.config.write_text(before.replace("[anna, dora]", "[emil]").replace("payloads: false", "payloads: true"))
+        try:
+            done = administrator.does("reload")
+            assert "admin: who may log in, and what the console shows, changed" in done
+            bridge.mq("pub", "reload/1", "SECRET")
+            assert view.event("end")["text"] == "The view ends: who looked at it is logged in no more"
+            assert dora.get("/").status == emil.get("/").status == 303
+            assert Console(bridge).post("/login", user="dora", password=PASSWORDS["dora"]).status == 403
+            assert "are published" in logged_in(bridge, "emil").change("/topics/publish", topic="by/emil", payload="x").text
+            assert holder.get("/").status == 200
+            assert holder.get("/dead-letters/export").status == 200
+        finally:
+            users.write_text(passwords)
+            bridge.config.write_text(before)
+            administrator.does("reload")
+    assert logged_in(bridge, "dora").get("/").status == 200
+
+
+def test_a_directory_without_a_token_file_is_made(tmp_path: Path) -> None:
+    """The token file is there before the data directory is, at the first start."""
+    process = BridgeProcess(tmp_path / "new" / "data", config=None)
+    process.data_directory.parent.mkdir()
+    config = tmp_path / "bridge.yaml"
+    config.write_text("admin: {port: 0}\n")
+    process.config = config
+    process.start()
+    try:
+        assert Console(process).log_in().get("/").status == 200
+    finally:
+        assert process.stop() == 0, process.log

@@ -1,0 +1,94 @@
+"""From MQTT to a queue and back: nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.telemetry.conversion import message_of, publication_of, received_message
+from bridge.telemetry.message import Destination
+from bridge.wire.mq import RFH2, decode_chain
+from tests.unit.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
+
+NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
+#: A publication has no other (MQTT-3.3.2-14); the reader leaves out any other.
+RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).filter(bool)
+
+
+@given(
+    st.dictionaries(NAME, TEXT, max_size=4), st.none() | st.binary(max_size=30), st.none() | RESPONSE_TOPIC,
+    st.none() | TEXT, st.integers(0, 2), CLIENT_ID,
+    st.none() | st.integers(0, 1),
+)  # fmt: skip
+def test_nothing_of_a_publication_is_lost_on_a_queue(
+    properties: dict[str, str], data: bytes | None, response_topic: str | None, content_type: str | None, qos: int,
+    client_id: str, payload_format: int | None,
+) -> None:  # fmt: skip
+    sent = publication(
+        users=properties, correlation_data=data, response_topic=response_topic, content_type=content_type,
+        qos=qos, message_id=7 if qos else 0, client_id=client_id, expiry=12.5, retain=True,
+        payload_format_indicator=payload_format,
+    )  # fmt: skip
+    found = rule().map(sent)
+    assert found is not None
+    assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b-c", ""]), TEXT), max_size=6).map(tuple), st.booleans())
+def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str, str], ...], rfh2: bool) -> None:
+    """Through a mapping to a queue, and by another one from it again."""
+    last = dict(pairs)
+    sent = publication(user_property=pairs)
+    found = rule({} if rfh2 else {"rfh2": False}).map(sent)
+    assert found is not None
+    if not rfh2:
+        repeated = pairs if len(last) < len(pairs) else ()
+        assert found.properties.get("mqtt.userProperties", "[]") == msgspec.json.encode(repeated).decode()
+        return
+    again = publication_of(found.message)
+    assert again.user_properties == last
+    assert again.properties.user_property == pairs
+
+
+def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
+    sent = publication(
+        users={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c",
+        payload_format_indicator=1,
+    )  # fmt: skip
+    found = message_of(sent)
+    assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
+    assert publication_of(found.message, topic=TOPIC, retained=True) == sent
+    assert publication_of(received_message(sent)) == sent
+
+
+REQUESTS: dict[str, Any] = {
+    "to": {"queue": "Q", "requests_queue": "KEPT"},
+    "attributes": {"reply_to_queue": "ANSWERS", "expiry": 60, "properties": {"site": "north"}},
+}
+
+
+@pytest.mark.parametrize("data", [None, b"", b"7", b"x" * 25])
+def test_of_a_request_is_kept_where_its_answer_goes(data: bytes | None) -> None:
+    """The answer is known by the MsgId, which it has as its CorrelId, whichever of the two its program copies."""
+    found = mapped(rule(**REQUESTS), response_topic="clients/1", correlation_data=data)
+    md = found.message.md
+    assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
+    assert found.kept is not None and found.kept.queue == "KEPT"
+    assert (found.kept.message.md.Expiry, found.kept.message.md.Persistence) == (600, 1)
+    (kept,) = decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).headers
+    assert isinstance(kept, RFH2)
+    assert folders(found)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
+    assert publication_of(found.kept.message).properties.response_topic == "clients/1"
+    assert publication_of(found.kept.message).properties.correlation_data == data
+    assert decode_chain(b"MQHRF2", 546, 1208, found.kept.message.data).body == b""
+
+
+def test_nothing_is_kept_of_what_asks_for_no_answer() -> None:
+    found = mapped(rule(**REQUESTS), correlation_data=b"7")
+    assert found.kept is None
+    assert (found.message.md.MsgType, found.message.md.ReplyToQ) == (8, b"")
+    assert mapped(rule({"reply_to_queue": "ANSWERS"}), response_topic="clients/1").kept is None

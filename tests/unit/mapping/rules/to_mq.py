@@ -1,0 +1,49 @@
+"""Rules to MQ, publications, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from bridge.config.mapping import ToMqMapping
+from bridge.mapping.rules.rule import ToMqRule, rule_of
+from bridge.telemetry.message import MappedMessage, Publication
+from bridge.wire.mq import RFH2, decode_chain
+from tests.helpers.publications import publication_of_fields
+
+TOPIC = "plant/line1/x/temp/max"
+
+
+def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqRule:
+    data = {"from": {"mqtt": "plant/{line}/+/{metric...}"}, "to": {"queue": "Q"}, "attributes": attributes or {}} | more
+    made = rule_of("m1", ToMqMapping.model_validate(data), "QM1")
+    assert isinstance(made, ToMqRule)
+    return made
+
+
+def publication(**fields: Any) -> Publication:
+    standard: dict[str, Any] = {
+        "topic": TOPIC, "payload": b"21.5", "qos": 1, "message_id": 10, "client_id": "dev-1", "user": b"operator"
+    }  # fmt: skip
+    return publication_of_fields(**(standard | fields))
+
+
+def mapped(made: ToMqRule, **fields: Any) -> MappedMessage:
+    found = made.map(publication(**fields))
+    assert found is not None
+    return found
+
+
+def header(message: MappedMessage) -> RFH2:
+    (found,) = decode_chain(b"MQHRF2", 546, 1208, message.message.data).headers
+    assert isinstance(found, RFH2)
+    return found
+
+
+def folders(message: MappedMessage) -> dict[str, dict[str, Any]]:
+    return {folder.name: dict(folder.content) for folder in header(message).folders}
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+CLIENT_ID = TEXT.filter(bool)

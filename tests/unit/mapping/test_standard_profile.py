@@ -1,0 +1,95 @@
+"""mappings/standard.yaml is integration tables: what it states is what the rules of the bridge's own clients do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.config import StandardProfile, ToMqMapping, ToMqttMapping
+from bridge.config.source import Source
+from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message, Publication
+from bridge.telemetry.subscription import publication_qos
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, RFH2, decode_chain
+
+FILE = Path(__file__).parents[3] / "mappings" / "standard.yaml"
+PROFILE = StandardProfile.model_validate(Source(FILE).values["standard"])
+#: Seed 004, table 1 and table 4, in MQ's numbers.
+WORDS = {"not-persistent": 0, "persistent": 1}
+
+
+@pytest.mark.parametrize(("qos", "persistence"), [(0, "not-persistent"), (1, "persistent"), (2, "persistent")])
+def test_persistence_from_qos(qos: int, persistence: str) -> None:
+    assert isinstance(PROFILE.to_mq.persistence, dict)
+    assert PROFILE.to_mq.persistence[str(qos)] == persistence  # type: ignore[index]
+    message = to_mq(Publish("t", b"", qos, False, False, 1), ClientIdentity("c", b""))
+    assert message.md.Persistence == WORDS[persistence]
+
+
+@pytest.mark.parametrize(("persistence", "qos"), [("not-persistent", 0), ("persistent", 2)])
+def test_qos_from_persistence(persistence: str, qos: int) -> None:
+    assert isinstance(PROFILE.to_mqtt.qos, dict)
+    assert PROFILE.to_mqtt.qos[persistence] == qos  # type: ignore[index]
+    assert publication_qos(WORDS[persistence], None) == qos
+
+
+def stated_mapping() -> ToMqRule:
+    """A mapping that writes out all that standard.yaml states."""
+    config = ToMqMapping.model_validate(
+        {"from": {"mqtt": "t/#"}, "to": {"topic": "{topic}x"}, "attributes": PROFILE.to_mq.model_dump()}
+    )
+    rule = rule_of("m", config, "QM1")
+    assert isinstance(rule, ToMqRule)
+    return rule
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_mapping_makes_the_message_that_the_bridge_makes_for_its_clients(qos: int, retain: bool) -> None:
+    published = Publish("t/u", b"21.5", qos, retain, False, 7 if qos else 0)
+    usual = to_mq(published, ClientIdentity("dev-1", b"operator"))
+    mapped = stated_mapping().map(
+        Publication(
+            topic="t/u",
+            payload=b"21.5",
+            qos=qos,
+            retain=retain,
+            message_id=published.message_id,
+            client_id="dev-1",
+            user=b"operator",
+        )
+    )
+    assert mapped is not None and mapped.retain is retain
+    fields = ("Format", "UserIdentifier", "Priority", "Persistence", "Expiry", "MsgType", "ReplyToQ", "MsgId", "CorrelId")
+    assert [getattr(mapped.message.md, one) for one in fields] == [getattr(usual.md, one) for one in fields]
+    assert parts(mapped.message)[:2] == parts(usual)[:2]
+
+
+def parts(message: Message | PublicationMessage) -> tuple[object, bytes, bytes]:
+    """The mqtt folder of a message, its body, and the Format in its RFH2."""
+    chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.put_data)
+    (header,) = chain.headers
+    assert isinstance(header, RFH2)
+    folder = header.folder("mqtt")
+    assert folder is not None
+    content = {name: value for name, value in folder.content.items() if name in ("clientId", "qos", "msgid")}
+    return content, chain.body, header.Format
+
+
+@pytest.mark.parametrize(("persistence", "qos"), [(cmqc.MQPER_NOT_PERSISTENT, 0), (cmqc.MQPER_PERSISTENT, 2)])
+def test_a_mapping_makes_the_publication_that_a_client_receives(persistence: int, qos: int) -> None:
+    config = ToMqttMapping.model_validate(
+        {"from": {"queue": "Q"}, "to": {"mqtt": "t"}, "attributes": PROFILE.to_mqtt.model_dump()}
+    )
+    rule = rule_of("m", config, "QM1")
+    assert isinstance(rule, ToMqttRule)
+    publication = rule.map(Message(MQMD(Persistence=persistence), b"\x00\xff"))
+    assert publication is not None
+    assert (publication.qos, publication.retain, publication.expiry) == (qos, False, None)
+    assert publication.payload == b"\x00\xff"

@@ -1,0 +1,163 @@
+"""SET, DELETE and DISPLAY AUTHREC: the MQSC commands on authority records."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+
+import pytest
+
+from bridge.mq.embedded.authority import ADMIN, ALL, MQI, NUMBERS, WORDS
+from bridge.wire import cmqc
+from tests.unit.mq.embedded.conftest import Manager
+
+QUEUE = "PROFILE('APP.**') OBJTYPE(QUEUE)"
+
+
+def held(manager: Manager) -> dict[tuple[str, int, str], str]:
+    """(profile, entity type, entity) -> authorities, as the records have them."""
+    return {
+        (one.profile, one.entity_type, one.entity): ",".join(sorted(NUMBERS[number] for number in granted))
+        for one, granted in manager.itself.authority_records.granted.items()
+    }
+
+
+def test_records_come_change_and_go(manager: Manager) -> None:
+    manager.ok(f"SET AUTHREC {QUEUE} PRINCIPAL('alice', 'bob') GROUP('apps') AUTHADD(PUT, GET)")
+    manager.ok(f"SET AUTHREC {QUEUE} PRINCIPAL('alice') AUTHADD(BROWSE) AUTHRMV(GET)")
+    expected = {
+        ("APP.**", cmqc.MQZAET_PRINCIPAL, "alice"): "BROWSE,PUT",
+        ("APP.**", cmqc.MQZAET_PRINCIPAL, "bob"): "GET,PUT",
+        ("APP.**", cmqc.MQZAET_GROUP, "apps"): "GET,PUT",
+    }
+    assert held(manager) == expected
+    manager.restart()
+    assert held(manager) == expected
+    manager.ok(f"DELETE AUTHREC {QUEUE} GROUP('apps') PRINCIPAL('bob')")
+    manager.restart()
+    assert set(held(manager)) == {("APP.**", cmqc.MQZAET_PRINCIPAL, "alice")}
+
+
+def test_words(manager: Manager) -> None:
+    """ALL and the like stand for many; each word is one that DISPLAY shows again."""
+    for word, authorities in {"ALL": ALL, "ALLMQI": MQI.values(), "ALLADM": ADMIN.values(), "NONE": ()}.items():
+        manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV(ALL) AUTHADD({word})")
+        assert list(held(manager).values()) == [",".join(sorted(NUMBERS[one] for one in authorities))]
+    for word in WORDS:
+        manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV(ALL,CRT,SYSTEM) AUTHADD({word})")
+        (shown,) = manager.ok("DISPLAY AUTHREC").objects
+        assert shown["AUTHLIST"] == word
+    manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV({','.join(WORDS)})")
+    assert manager.ok("DISPLAY AUTHREC").objects[0]["AUTHLIST"] == "NONE"
+
+
+def test_the_queue_manager_is_its_own_profile(manager: Manager) -> None:
+    manager.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('alice') AUTHADD(CONNECT)")
+    manager.ok("SET AUTHREC PROFILE(SELF) OBJTYPE(QMGR) PRINCIPAL('alice') AUTHADD(INQ)")
+    assert held(manager) == {("MQB1", cmqc.MQZAET_PRINCIPAL, "alice"): "CONNECT,INQ"}
+
+
+def test_it_says_whether_somebody_is_asked_for_authority(manager: Manager) -> None:
+    command = f"SET AUTHREC {QUEUE} PRINCIPAL('alice') AUTHADD(PUT)"
+    assert "authorities: ignored" in manager.ok(command).message
+    manager.itself.enforce_authorities()
+    assert manager.ok(command).message == "AMQ8862I: Authority record set."
+
+
+RECORDS = """
+SET AUTHREC PROFILE('APP.**') OBJTYPE(QUEUE) PRINCIPAL('alice') AUTHADD(PUT)
+SET AUTHREC PROFILE('APP.IN') OBJTYPE(QUEUE) GROUP('apps') AUTHADD(GET,BROWSE)
+SET AUTHREC PROFILE('PRICES') OBJTYPE(TOPIC) PRINCIPAL('alice') AUTHADD(SUB)
+SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "profiles"),
+    [
+        ("", ["MQB1", "PRICES", "APP.**", "APP.IN"]),
+        ("PROFILE('APP.IN')", ["APP.**", "APP.IN"]),
+        ("PROFILE('APP.OUT')", ["APP.**"]),
+        ("PROFILE('A*')", ["APP.**", "APP.IN"]),
+        ("PROFILE('APP.IN') MATCH(EXACT)", ["APP.IN"]),
+        ("PROFILE('APP.IN') GROUP('apps')", ["APP.IN"]),
+        ("OBJTYPE(TOPIC)", ["PRICES"]),
+        ("PROFILE(ANY) OBJTYPE(QMGR)", ["MQB1"]),
+        ("PRINCIPAL('alice')", ["PRICES", "APP.**"]),
+        ("PRINCIPAL('alice') MATCH(MEMBERSHIP)", ["PRICES", "APP.**"]),
+    ],
+)
+def test_which_records_are_displayed(manager: Manager, asked: str, profiles: list[str]) -> None:
+    for command in RECORDS.strip().splitlines():
+        manager.ok(command)
+    shown = manager.ok(f"DISPLAY AUTHREC {asked}")
+    assert shown.message.startswith("AMQ8864I")
+    assert sorted(str(one["PROFILE"]) for one in shown.objects) == sorted(profiles)
+
+
+def test_membership(manager: Manager) -> None:
+    """MATCH(MEMBERSHIP) shows the records of a user's groups as well."""
+    user = pwd.getpwuid(os.geteuid())
+    group = grp.getgrgid(user.pw_gid).gr_name
+    manager.ok(f"SET AUTHREC {QUEUE} GROUP('{group}') AUTHADD(PUT)")
+    manager.ok(f"SET AUTHREC {QUEUE} GROUP('nobody') AUTHADD(GET)")
+    manager.refused(f"DISPLAY AUTHREC PRINCIPAL('{user.pw_name}')", "AMQ8147E")
+    shown = manager.ok(f"DISPLAY AUTHREC PRINCIPAL('{user.pw_name}') MATCH(MEMBERSHIP)").objects
+    assert {one["ENTITY"] for one in shown} == {group, "nobody"}
+
+
+def test_what_a_record_shows(manager: Manager) -> None:
+    manager.ok("SET AUTHREC PROFILE(PRICES) OBJTYPE(TOPIC) GROUP('apps') AUTHADD(SUB,PUB)")
+    whole = {"PROFILE": "PRICES", "ENTITY": "apps", "ENTTYPE": "GROUP", "OBJTYPE": "TOPIC", "AUTHLIST": "PUB,SUB"}
+    assert manager.ok("DISPLAY AUTHREC").objects == [whole]
+    assert manager.ok("DIS AUTHREC PROFILE(PRICES) ALL").objects == [whole]
+    assert manager.ok("DIS AUTHREC OBJTYPE(TOPIC) AUTHLIST ENTITY").objects == [
+        {"ENTITY": "apps", "AUTHLIST": "PUB,SUB"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("SET AUTHREC PROFILE(A) PRINCIPAL('a') AUTHADD(PUT)", "AMQ8405I"),
+        ("SET AUTHREC PROFILE(A) OBJTYPE(BANANA) PRINCIPAL('a') AUTHADD(PUT)", "AMQ8405I"),
+        ("SET AUTHREC OBJTYPE(QUEUE) PRINCIPAL('a') AUTHADD(PUT)", "AMQ8405I"),
+        ("SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) AUTHADD(PUT)", "AMQ8405I"),
+        ("SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL(' ') AUTHADD()", "AMQ8405I"),
+        ("SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('a')", "AMQ8405I"),
+        ("SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('a') AUTHADD(FLY)", "AMQ8405I"),
+        ("SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('a') AUTHADD(PUT) BANANA", "AMQ8405I"),
+        ("DELETE AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('a') AUTHADD(PUT)", "AMQ8405I"),
+        ("DELETE AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('a')", "AMQ8871E"),
+        ("DISPLAY AUTHREC", "AMQ8147E"),
+        ("DISPLAY AUTHREC MATCH(SOMETIMES)", "AMQ8405I"),
+        ("DISPLAY AUTHREC MATCH(MEMBERSHIP)", "AMQ8405I"),
+        ("DISPLAY AUTHREC PRINCIPAL('a') GROUP('b')", "AMQ8405I"),
+    ],
+)
+def test_commands_that_are_refused(manager: Manager, command: str, number: str) -> None:
+    manager.refused(command, number)
+    assert not manager.itself.authority_records.granted
+
+
+@pytest.mark.parametrize(("manner", "left"), [("", 1), ("AUTHREC(YES)", 1), ("AUTHREC(NO)", 2)])
+@pytest.mark.parametrize(
+    ("definition", "kind"),
+    [
+        ("QLOCAL(THING)", "QUEUE"),
+        ("QALIAS(THING) TARGET(Q)", "QUEUE"),
+        ("TOPIC(THING) TOPICSTR('t')", "TOPIC"),
+        ("NAMELIST(THING)", "NAMELIST"),
+    ],
+)
+def test_records_go_with_their_object(manager: Manager, definition: str, kind: str, manner: str, left: int) -> None:
+    """Those of that very name, for a generic profile is about others as well."""
+    manager.ok(f"DEFINE {definition}")
+    for profile in ("THING", "THIN?"):
+        manager.ok(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) GROUP('apps') AUTHADD(ALL)")
+    manager.refused(f"DELETE {definition.split()[0]} AUTHREC(PERHAPS)", "AMQ8405I")
+    manager.ok(f"DELETE {definition.split()[0]} {manner}")
+    assert len(held(manager)) == left
+    manager.restart()
+    assert len(held(manager)) == left

@@ -1,0 +1,223 @@
+"""As whom an application over TCP puts messages and runs commands: who it has shown to be, whoever it says that it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from bridge.config.queue_manager import COMMAND_QUEUE, ListenerConfig
+from bridge.config.tls import ClientTlsConfig
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError
+from bridge.security.privileged import user_of_this_process
+from bridge.security.tls import tls_context
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.mq import MQMD
+from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.served_queue_manager import ServedQueueManager
+
+RECORDS = f"""
+DEFINE QLOCAL(Q)
+DEFINE QLOCAL(ANSWERS)
+SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('alice','nobody') AUTHADD(CONNECT)
+SET AUTHREC PROFILE({COMMAND_QUEUE}) OBJTYPE(QUEUE) PRINCIPAL('alice','nobody') AUTHADD(PUT)
+SET AUTHREC PROFILE(ANSWERS) OBJTYPE(QUEUE) PRINCIPAL('alice','nobody') AUTHADD(PUT,GET)
+"""
+ADMINISTRATOR = user_of_this_process()
+
+
+class Site:
+    """A queue manager, and how to connect as the certificate of `alice`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.authority = Authority(directory)
+        self.authority.issue("listener")
+        self.authority.issue("alice", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+        (directory / "data").mkdir()
+
+    def served(self, authentication: list[dict[str, Any]], *, authorities: bool) -> ServedQueueManager:
+        pair = {"certificate_file": self.directory / "listener.pem", "key_file": self.directory / "listener.key"}
+        tls = {**pair, "client_certificates": "optional", "ca_file": self.authority.file}
+        listener = ListenerConfig.model_validate({"tls": tls, "authentication": authentication})
+        served = ServedQueueManager(self.directory / "data", listener=listener, authorities=authorities)
+        assert all(one.ok for one in RemoteConnection(self.directory / "data").command(RECORDS))
+        return served
+
+    def connected(self, served: ServedQueueManager, user: str, certificate: str = "alice") -> RemoteConnection:
+        files = self.directory / f"{certificate}.pem", self.directory / f"{certificate}.key"
+        pair = dict(zip(("certificate_file", "key_file"), files, strict=True))
+        tls = tls_context(ClientTlsConfig.model_validate({"ca_file": self.authority.file, **pair}))
+        return RemoteConnection(("localhost", served.port), user=user, tls=tls)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+CERTIFICATE = [{"method": "certificate"}]
+ANONYMOUS = [{"method": "anonymous"}]
+
+
+@pytest.mark.parametrize("said", ["mqm", ADMINISTRATOR, "alice", ""])
+@pytest.mark.parametrize(
+    ("authentication", "authorities", "identity"),
+    [
+        (CERTIFICATE, True, "alice"),
+        (CERTIFICATE, False, "alice"),
+        (ANONYMOUS, True, "nobody"),
+        (ANONYMOUS, False, "nobody"),
+        ([], True, "nobody"),
+        ([], False, None),
+    ],
+    ids=["certificate", "certificate, ignored", "anonymous", "anonymous, ignored", "nobody asked", "nobody asked, ignored"],
+)
+def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, said: str) -> None:
+    """MQMD.UserIdentifier is who it has shown to be; who it says it is, where neither that nor authorities are asked for."""
+    with site.served(authentication, authorities=authorities) as served:
+        if identity is None and said in ("mqm", ADMINISTRATOR):  # CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN)
+            with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+                site.connected(served, said)
+            return
+        connection = site.connected(served, said)
+        connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
+        handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+        md = connection.get(handle, GetOptions()).md
+    assert md.UserIdentifier.rstrip(b" \0").decode() == (said if identity is None else identity)
+
+
+@pytest.mark.parametrize("authentication", [CERTIFICATE, ANONYMOUS, []], ids=["certificate", "anonymous", "nobody asked"])
+@pytest.mark.parametrize("said", ["mqm", ADMINISTRATOR])
+def test_no_application_becomes_an_administrator_by_saying_so(
+    site: Site, authentication: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A PCF command is refused, and the audit log says who has put it."""
+    with site.served(authentication, authorities=True) as served:
+        connection = site.connected(served, said)
+        assert pcf(connection, deletion()) == cmqc.MQRC_NOT_AUTHORIZED
+        assert "Q" in served.itself.queues
+    entries = [json.loads(one.getMessage()) for one in caplog.records if one.name == "bridge.audit"]
+    who = "alice" if authentication is CERTIFICATE else "nobody"
+    assert [(one["user"], one["ok"]) for one in entries if one["event"] == "command"][-1] == (who, False)
+
+
+@pytest.mark.parametrize(
+    ("records", "authentication", "said", "identity"),
+    [
+        ([], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('127.*')"], CERTIFICATE, "", cmqc.MQRC_CONNECTION_BROKEN),
+        (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('127.*') WARN(YES)"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKADDR) ADDRLIST('10.*')"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('alice')"], CERTIFICATE, "", cmqc.MQRC_NOT_AUTHORIZED),
+        (["SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST('alice')"], CERTIFICATE, "bob", cmqc.MQRC_NOT_AUTHORIZED),
+        (["SET CHLAUTH(OTHER) TYPE(BLOCKUSER) USERLIST('alice')"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(NOACCESS)"], CERTIFICATE, "", cmqc.MQRC_NOT_AUTHORIZED),
+        (["SET CHLAUTH(*) TYPE(ADDRESSMAP) ADDRESS('127.0.0.1') MCAUSER('app')"], [], "x", "app"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('alice') MCAUSER('app')"], CERTIFICATE, "bob", "app"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('bob') MCAUSER('app')"], CERTIFICATE, "bob", "alice"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('mqm') MCAUSER('app')"], [], "mqm", "app"),
+        (["SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('mqm') MCAUSER('mqm')"], [], "mqm", "mqm"),
+        (["SET CHLAUTH(*) TYPE(SSLPEERMAP) SSLPEER('CN=alice') MCAUSER('mqm')"], CERTIFICATE, "", "mqm"),
+        (["SET CHLAUTH(*) TYPE(SSLPEERMAP) SSLPEER('CN=bob') MCAUSER('mqm')"], CERTIFICATE, "", "alice"),
+        (["SET CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN) ACTION(REMOVE)"], [], "mqm", cmqc.MQRC_NOT_AUTHORIZED),
+    ],
+)
+@pytest.mark.parametrize("authorities", [True, False], ids=["enforced", "ignored"])
+def test_channel_authentication_records(
+    site: Site, authorities: bool, records: list[str], authentication: Any, said: str, identity: str | int
+) -> None:
+    """They hold for applications over TCP as for MQTT clients; here for one without a channel, by those of all channels."""
+    with site.served(authentication, authorities=authorities) as served:
+        local = RemoteConnection(site.directory / "data")
+        everybody = "SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)"
+        answers = "SET AUTHREC PROFILE(ANSWERS) OBJTYPE(QUEUE) GROUP('nobody') AUTHADD(PUT,GET)"
+        assert all(one.ok for one in local.command("\n".join([everybody, answers, *records])))
+        if authorities and not authentication and said == "mqm" and not isinstance(identity, str):
+            identity = "nobody"  # whom nobody has asked is not believed
+        if isinstance(identity, int):
+            with pytest.raises(MQError) as refused:
+                site.connected(served, said)
+            # Who is closed at once finds out while it connects, in TLS's handshake, or behind that.
+            closed = {cmqc.MQRC_Q_MGR_NOT_AVAILABLE, cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN}
+            assert refused.value.reason in (closed if identity in closed else {identity})
+            return
+        connection = site.connected(served, said)
+        connection.put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
+        handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+        assert connection.get(handle, GetOptions()).md.UserIdentifier.rstrip(b" \0").decode() == identity
+
+
+def test_an_application_whose_user_name_is_too_long_for_mq_is_rejected_unless_it_is_mapped(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two names that begin alike are not the same user (IBM MQ, "User IDs": at most 12 characters)."""
+    name = "administrator-2"
+    site.authority.issue(name, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    with site.served(CERTIFICATE, authorities=False) as served:
+        with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+            site.connected(served, "", name)
+        assert f"'{name}'" in caplog.text
+        record = f"SET CHLAUTH(*) TYPE(USERMAP) CLNTUSER('{name}') MCAUSER('app')"
+        assert all(one.ok for one in RemoteConnection(site.directory / "data").command(record))
+        site.connected(served, "", name).put1(MQOD(ObjectName="ANSWERS"), Message(MQMD(), b"x"))
+
+
+def test_the_status_of_a_queue_has_user_and_address_of_an_application_over_tcp(site: Site) -> None:
+    with site.served(CERTIFICATE, authorities=False) as served:
+        connection = site.connected(served, "")
+        connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+        (response,) = RemoteConnection(site.directory / "data").command("DISPLAY QSTATUS(ANSWERS) TYPE(HANDLE)")
+        (handle,) = response.objects
+    assert (handle["USERID"], handle["CONNAME"], handle["INPUT"]) == ("alice", "127.0.0.1", "SHARED")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MQPMO(Options=cmqc.MQPMO_SET_IDENTITY_CONTEXT),
+        MQPMO(Options=cmqc.MQPMO_SET_ALL_CONTEXT),
+        MQPMO(Options=cmqc.MQPMO_ALTERNATE_USER_AUTHORITY),
+    ],
+    ids=["identity", "all", "alternate user"],
+)
+def test_to_be_somebody_else_takes_authority(site: Site, options: MQPMO) -> None:
+    """Nobody sets the context of a message, or acts as an alternate user, without authority for that."""
+    with site.served(CERTIFICATE, authorities=True) as served:
+        connection = site.connected(served, "")
+        od = MQOD(ObjectName=COMMAND_QUEUE, AlternateUserId="mqm")
+        md = MQMD(Format=cmqc.MQFMT_ADMIN, UserIdentifier=b"mqm")
+        with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+            connection.put1(od, Message(md, deletion()), options)
+        for option in (
+            cmqc.MQOO_SET_IDENTITY_CONTEXT,
+            cmqc.MQOO_SET_ALL_CONTEXT,
+            cmqc.MQOO_ALTERNATE_USER_AUTHORITY,
+        ):
+            with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+                connection.open(od, cmqc.MQOO_OUTPUT | option)
+
+
+def deletion() -> bytes:
+    """Return the PCF command that deletes queue Q by MQSC."""
+    parameters = (
+        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
+        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"),
+    )
+    return encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters)
+
+
+def pcf(connection: RemoteConnection, command: bytes) -> int:
+    """Run a PCF command, and return the reason of its first response."""
+    md = MQMD(Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=b"ANSWERS")
+    connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, command))
+    handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
+    got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_WAIT, WaitInterval=30_000))
+    header, _ = decode_pcf(got.data)
+    return header.Reason

@@ -1,0 +1,73 @@
+"""Connections that end while something of theirs is under way leave nothing behind."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bridge.mq.embedded.server import client, protocol
+from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.mqi import MQOD, MQSD, MQError
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.served_queue_manager import ServedQueueManager
+
+CONNECT = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "lost", "", "", b""))
+MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE
+SUBSCRIBE = protocol.frame(protocol.Subscribe(MQSD(ObjectString="lost/#", Options=MANAGED), None))
+COMMIT = protocol.frame(protocol.Commit())
+
+
+@pytest.mark.parametrize(
+    "said", [CONNECT + SUBSCRIBE, CONNECT + COMMIT + SUBSCRIBE * 3, (CONNECT + SUBSCRIBE) * 3], ids=["one", "three", "again"]
+)
+def test_what_a_connection_has_begun_ends_with_it(said: bytes, tmp_path: Path) -> None:
+    """A subscription whose unit of work had not ended; requests that had not been looked at."""
+    ends = threading.Event()
+    with ServedQueueManager(tmp_path) as served, ThreadPoolExecutor(1) as executor:
+        manager = served.itself
+        RemoteConnection(tmp_path).command("DEFINE QLOCAL(BUSY) MAXDEPTH(1000000)")
+        busy = executor.submit(keep_the_disk_busy, tmp_path, ends)
+        before = set(manager.queues)
+        for _ in range(100):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.connect(str(tmp_path / protocol.SOCKET_NAME))
+                connection.sendall(said)
+        ends.set()
+        busy.result(PATIENCE)
+
+        def left() -> tuple[int, int, set[str]]:
+            with manager.lock:
+                return len(served._server.connections), len(manager.topics.subscriptions), set(manager.queues) - before
+
+        eventually(left, (0, 0, set()))
+
+
+def keep_the_disk_busy(directory: Path, ends: threading.Event) -> None:
+    """Put persistent messages, so that the units of work of others wait."""
+    connection = RemoteConnection(directory)
+    handle = connection.open(MQOD(ObjectName="BUSY"), cmqc.MQOO_OUTPUT)
+    while not ends.is_set():
+        connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), bytes(100)))
+    connection.disconnect()
+
+
+@pytest.mark.parametrize("by_tcp", [False, True], ids=["Unix socket", "TCP"])
+def test_a_bridge_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tcp: bool
+) -> None:
+    """It takes connections (the system does), and answers no MQCONN."""
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.1)
+    listening = socket.socket(socket.AF_INET if by_tcp else socket.AF_UNIX)
+    with listening:
+        listening.bind(("127.0.0.1", 0) if by_tcp else str(tmp_path / protocol.SOCKET_NAME))
+        listening.listen()
+        with pytest.raises(MQError, match=r"does not answer within 0\.1 s") as raised:
+            RemoteConnection(listening.getsockname() if by_tcp else tmp_path)
+    assert raised.value.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE

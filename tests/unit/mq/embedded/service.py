@@ -1,0 +1,111 @@
+"""What the backend of the embedded queue manager works for, and units of work to give it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, contextmanager
+
+from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.patience import PATIENCE
+from tests.helpers.subscription_requests import requests
+from tests.helpers.units import Unit, Units
+
+TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+
+class Service:
+    """What the backend works for: it collects transmissions and runs units of work to their end."""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self.queue_manager = queue_manager
+        self.backend = EmbeddedBackend(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
+        self.batches: list[list] = []
+        self.units = Units()
+        self.backend.on_completed = self.units.completed
+        #: what happened, in order
+        self.events: list[tuple] = []
+
+    async def start(self) -> Service:
+        self.recovered = await self.backend.open()
+        self.backend.start(self.consume)
+        return self
+
+    def consume(self, transmissions) -> None:
+        self.batches.append(list(transmissions))
+        self.events += [("transmission", one.topic) for one in transmissions]
+
+    @property
+    def transmissions(self) -> list:
+        return [one for batch in self.batches for one in batch]
+
+    async def flush(self) -> None:
+        await asyncio.wait_for(self.backend.flush(), PATIENCE)
+
+    async def turn(self) -> None:
+        """One turn of the event loop, and of whatever waits for the disk."""
+        await asyncio.sleep(0)
+        await self.flush()
+
+    async def execute(self, *units: Unit) -> None:
+        """Run units of work, all given at once."""
+        for unit in units:
+            unit.done = lambda unit: self.events.append(("done", unit))
+            self.units.add(unit)
+            self.backend.submit(unit)
+        await self.flush()
+        assert [event for event in self.events if event[0] == "done"][-len(units) :] == [("done", u) for u in units]
+
+    async def subscribe(self, client_id: str, *filters: tuple[str, int], durable: bool = False) -> list[int]:
+        asked = self.backend.subscribe(client_id, requests(*filters), durable=durable, user="")
+        if not asked.done():
+            asked.add_done_callback(lambda _: self.events.append(("subscribed", client_id)))
+        else:
+            self.events.append(("subscribed", client_id))
+        reasons = await asyncio.wait_for(asked, PATIENCE)
+        await self.flush()
+        return reasons
+
+    async def unsubscribe(self, client_id: str, *filters: str) -> None:
+        await asyncio.wait_for(self.backend.unsubscribe(client_id, filters), PATIENCE)
+
+    async def stop(self) -> None:
+        await asyncio.wait_for(self.backend.stop(), PATIENCE)
+
+    @contextmanager
+    def failing_disk(self):
+        store = self.queue_manager.recovery_log._store
+        real = store.write
+
+        def write(*_arguments):
+            raise sqlite3.OperationalError("database or disk is full")
+
+        store.write = write
+        try:
+            yield
+        finally:
+            store.write = real
+
+
+Started = Callable[..., AbstractAsyncContextManager[Service]]
+
+
+def publication(
+    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", message_id: int = 1
+) -> PublicationMessage:
+    md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Persistence=int(qos > 0))
+    return PublicationMessage(md, client_id, topic, payload, qos, message_id if qos else 0)
+
+
+def unit(*publications: PublicationMessage, retain: bool = False, removals=(), records=(), ended=()) -> Unit:
+    """`records` are written, `ended` removed."""
+    made = Unit()
+    made.publications = [(one, retain) for one in publications]
+    made.removals = list(removals)
+    made.records = {one.key: one for one in records} | dict.fromkeys(ended)
+    return made

@@ -1,0 +1,482 @@
+"""A backup of a queue manager: of one moment, whole, and refused where it is not; and what a restore makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+import shutil
+import sqlite3
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bridge.cli.program import program
+from bridge.mq.embedded.storage import backup as module
+from bridge.mq.embedded.storage.backup import backup, restore
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, DataDirectoryInUse, acting_as_owner, hold
+from bridge.mq.embedded.storage.salvage import verify
+from bridge.mq.embedded.storage.store import StoreError
+from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.patience import PATIENCE
+from tests.unit.mq.embedded.storage.test_damage import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
+
+OLD = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with BODIES on its queue."""
+    directory = tmp_path_factory.mktemp("written")
+    manager = started(directory)
+    put(manager, *BODIES)
+    manager.close()
+    return directory
+
+
+@pytest.fixture
+def file(written: Path, tmp_path: Path) -> Path:
+    """A backup of it."""
+    made = tmp_path / "backup.db"
+    backup(written, made)
+    return made
+
+
+def mqbridge(*words: object) -> Result:
+    return CliRunner().invoke(program, [str(word) for word in words])
+
+
+def test_a_stopped_queue_manager_comes_back_as_it_was(written: Path, file: Path, tmp_path: Path) -> None:
+    contents, kept = restore(file, tmp_path / "new" / "place")
+    assert (contents.messages, contents.version, kept) == (len(BODIES), SCHEMA_VERSION, None)
+    manager = started(tmp_path / "new" / "place")
+    assert bodies(manager) == BODIES
+    manager.close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [one.name for one in file.parent.iterdir() if one.name.startswith(".")] == []
+
+
+def test_a_backup_is_of_one_moment_while_messages_are_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what one application puts in order, a backup has all up to a message, and that is later than its beginning."""
+    monkeypatch.setattr(module, "_PAGES", 1)
+    manager = started(tmp_path / "data")
+    acknowledged = 0
+    ended = threading.Event()
+    begun = threading.Event()
+
+    def load() -> None:
+        nonlocal acknowledged
+        while not ended.is_set():
+            put(manager, b"%08d" % acknowledged + bytes(20_000))
+            acknowledged += 1
+            if acknowledged == 50:
+                begun.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        begun.wait()
+        for number in range(5):
+            before = acknowledged
+            backup(tmp_path / "data", tmp_path / f"{number}.db")
+            after = acknowledged
+            restore(tmp_path / f"{number}.db", tmp_path / str(number))
+            other = started(tmp_path / str(number))
+            found = [int(body[:8]) for body in bodies(other)]
+            other.close()
+            assert found == list(range(len(found)))
+            assert before <= len(found) <= after + 1
+    finally:
+        ended.set()
+        thread.join()
+        manager.close()
+    assert not verify(tmp_path / "data").damage
+
+
+def test_what_is_in_the_write_ahead_log_is_in_the_backup(tmp_path: Path) -> None:
+    manager = started(tmp_path / "data")
+    put(manager, *BODIES[:3])
+    assert (tmp_path / "data" / "queuemanager.db-wal").stat().st_size
+    assert backup(tmp_path / "data", tmp_path / "b.db").messages == 3
+    manager.close()
+
+
+def test_identifiers_of_messages_are_given_once(written: Path, file: Path, tmp_path: Path) -> None:
+    """A queue manager that was restored gives no MsgId that the lost one gave since the backup."""
+    for _ in range(3):
+        lost = started(written)
+        given = {lost.next_number() for _ in range(10)}
+        lost.close()
+    restore(file, tmp_path / "new")
+    manager = started(tmp_path / "new")
+    assert min(manager.next_number() for _ in range(10)) > max(given)
+    manager.close()
+
+
+def test_a_queue_manager_that_is_there_is_refused_or_kept_aside(written: Path, file: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    manager = started(place)
+    put(manager, b"of the old one")
+    with pytest.raises(DataDirectoryInUse):
+        held = hold(place)  # as a bridge has it
+        try:
+            restore(file, place, force=True)
+        finally:
+            held.close()
+    manager.close()
+    with pytest.raises(StoreError, match="--force"):
+        restore(file, place)
+    _, kept = restore(file, place, force=True)
+    assert kept is not None
+    for directory, expected in ((place, BODIES), (kept, [b"of the old one"])):
+        manager = started(directory)
+        assert bodies(manager) == expected
+        manager.close()
+
+
+def test_the_log_of_a_killed_queue_manager_is_not_taken_for_the_restored_ones(file: Path, tmp_path: Path) -> None:
+    place, killed = tmp_path / "place", tmp_path / "killed"
+    manager = started(place)
+    put(manager, b"in the write-ahead log")
+    shutil.copytree(place, killed)
+    manager.close()
+    assert (killed / "queuemanager.db-wal").stat().st_size
+    _, kept = restore(file, killed, force=True)
+    assert kept is not None
+    for directory, expected in ((killed, BODIES), (kept, [b"in the write-ahead log"])):
+        manager = started(directory)
+        assert bodies(manager) == expected
+        manager.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_backup_is_refused_or_the_damage_is_harmless(file: Path, tmp_path: Path, seed: int) -> None:
+    data = bytearray(file.read_bytes())
+    at = random.Random(seed).randrange(len(data))
+    data[at] ^= 1 << seed % 8
+    file.write_bytes(data)
+    try:
+        restore(file, tmp_path / "new")
+    except StoreError:
+        assert not (tmp_path / "new" / "queuemanager.db").exists()
+        return
+    manager = started(tmp_path / "new")
+    assert bodies(manager) == BODIES
+    manager.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", bytes(100_000)])
+def test_what_is_no_backup_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(StoreError):
+        restore(tmp_path / "file", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("schema", ["CREATE TABLE fact (name TEXT, value INTEGER)", "CREATE TABLE x (y INTEGER)"])
+def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) -> None:
+    database = sqlite3.connect(tmp_path / "file")
+    database.execute(schema)
+    database.close()
+    with pytest.raises(StoreError):
+        restore(tmp_path / "file", tmp_path / "new")
+
+
+@pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
+def test_a_backup_with_another_schema_is_refused(file: Path, tmp_path: Path, script: str, named: str) -> None:
+    tamper(file, script)
+    done = subprocess.run(
+        [MQBRIDGE, "restore", file, "--data-dir", tmp_path / "new"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1 and named in done.stderr, done
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_tampered_queue_manager_is_not_backed_up(written: Path, tmp_path: Path) -> None:
+    shutil.copytree(written, tmp_path / "data")
+    tamper(tmp_path / "data" / "queuemanager.db", FOREIGN_SCHEMA["trigger"][0])
+    with pytest.raises(StoreError, match="unexpected trigger 't'"):
+        backup(tmp_path / "data", tmp_path / "b.db")
+    assert not (tmp_path / "b.db").exists()
+
+
+def test_a_backup_of_a_newer_bridge_is_refused(file: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION + 1,))
+    database.close()
+    with pytest.raises(StoreError, match="newer bridge"):
+        restore(file, tmp_path / "new")
+
+
+def test_a_damaged_queue_manager_replaces_no_backup(written: Path, file: Path, tmp_path: Path) -> None:
+    good = file.read_bytes()
+    shutil.copytree(written, tmp_path / "damaged")
+    with sqlite3.connect(tmp_path / "damaged" / "queuemanager.db") as database:
+        database.execute("UPDATE batch SET checksum = checksum + 1 WHERE id = (SELECT max(id) FROM batch)")
+    database.close()
+    done = mqbridge("backup", file, "--force", "--data-dir", tmp_path / "damaged")
+    assert done.exit_code == 1 and "damaged" in done.stderr
+    assert file.read_bytes() == good
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["backup.db", "damaged"]
+
+
+def test_a_full_disk_leaves_nothing_of_a_backup(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is filled while it is written: the words say so, and a backup that was there before is as it was."""
+    (tmp_path / "b.db").write_bytes(b"the one before")
+    copy = module._copy
+
+    def full(source: Path, new: Path) -> None:
+        copy(source, new)
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(module, "_copy", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        backup(written, tmp_path / "b.db", replace=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["b.db"]
+    assert (tmp_path / "b.db").read_bytes() == b"the one before"
+
+
+def test_a_backup_does_not_fill_the_disk_of_the_queue_manager(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(written, tmp_path / "data")
+    disk = os.statvfs(tmp_path)
+    room = (tmp_path / "data" / "queuemanager.db").stat().st_size + 1_000_000
+    fields = list(disk)
+    fields[1], fields[4] = 1, room
+    monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
+    with pytest.raises(StoreError, match="no room"):
+        backup(tmp_path / "data", tmp_path / "b.db")
+
+
+@pytest.mark.parametrize("name", ["queuemanager.db", "queuemanager.db-wal", "lock", "new.db", "link.db"])
+def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, name: str) -> None:
+    """A queue manager would go on with a file that has no name any more, and all that comes then would be lost."""
+    (tmp_path / "link").symlink_to(written, target_is_directory=True)
+    before = {one.name: one.stat().st_ino for one in written.iterdir()}
+    for file in (written / name, tmp_path / "link" / name):
+        done = mqbridge("backup", file, "--force", "--data-dir", written)
+        assert done.exit_code == 1
+        assert "is in the data directory of a queue manager" in done.stderr
+    assert {one.name: one.stat().st_ino for one in written.iterdir()} == before
+
+
+def test_what_is_no_file_is_not_replaced(written: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = mqbridge("backup", tmp_path / "pipe", "--force", "--data-dir", written)
+    assert done.exit_code == 1
+    assert "is a device, a pipe or a socket" in done.stderr
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_disk_that_is_full_is_told_at_a_restore(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        restore(file, tmp_path / "new")
+    assert not (tmp_path / "new" / "queuemanager.db").exists()
+
+
+def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
+    file, new = tmp_path / "b.db", tmp_path / "new"
+    assert mqbridge("backup", file, "--data-dir", written).exit_code == 0
+    assert mqbridge("backup", file, "--data-dir", written).exit_code == 1
+    done = mqbridge("backup", file, "--force", "--json", "--data-dir", written)
+    said = json.loads(done.stdout)
+    assert (said["messages"], said["version"]) == (len(BODIES), SCHEMA_VERSION)
+    done = mqbridge("restore", file, "--data-dir", new)
+    assert done.exit_code == 0, done.stderr
+    assert f"{len(BODIES)} persistent messages" in done.stdout and "come again" in done.stdout
+    done = mqbridge("restore", file, "--data-dir", new)
+    assert done.exit_code == 1 and "--force" in done.stderr
+    assert mqbridge("restore", tmp_path / "none", "--data-dir", new).exit_code == 1
+    assert QUEUE in {one.name for one in _queues(new)}
+
+
+def _queues(directory: Path) -> list:
+    manager = started(directory)
+    found = list(manager.queues.values())
+    manager.close()
+    return found
+
+
+def test_a_backup_of_an_older_layout_is_brought_up_at_the_next_start(tmp_path: Path) -> None:
+    file = shutil.copy(OLD / "layout-1.db", tmp_path)
+    contents, _ = restore(Path(file), tmp_path / "new")
+    assert contents.version == 1 and contents.messages
+    started(tmp_path / "new").close()
+    assert not verify(tmp_path / "new").damage
+    assert (tmp_path / "new" / "queuemanager.db.layout-1").exists()
+
+
+# As root ---------------------------------------------------------------------------------------------------------------
+
+#: A user who owns the data directory, without an account on this machine.
+SERVICE = 54_321
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+
+
+@pytest.fixture
+def owned(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory of the service's user, below directories that this user may enter."""
+    opened = [one for one in tmp_path.parents if one.stat().st_uid == 0 and not one.stat().st_mode & 0o001]
+    opened.append(tmp_path)
+    modes = [one.stat().st_mode for one in opened]
+    for one in opened:
+        one.chmod(0o711)
+    directory = tmp_path / "owned"
+    directory.mkdir(mode=0o750)
+    os.chown(directory, SERVICE, SERVICE)
+    yield directory
+    for one, mode in zip(opened, modes, strict=True):
+        one.chmod(mode)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file that only root may change."""
+    file = tmp_path / "victim"
+    file.write_text("of root")
+    file.chmod(0o600)
+    return file
+
+
+def assert_untouched(victim: Path) -> None:
+    status = victim.stat()
+    assert (victim.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == ("of root", 0, 0o600)
+
+
+def run_as_service(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in words], user=SERVICE, group=SERVICE, extra_groups=[], capture_output=True, text=True
+    )
+
+
+@as_root
+@pytest.mark.parametrize("below", ["", "new"])
+def test_all_that_root_restores_belongs_to_the_owner_of_the_directory(file: Path, owned: Path, below: str) -> None:
+    place = owned / below
+    restore(file, place)
+    restore(file, place, force=True)
+    for one in (place, *place.rglob("*")):
+        assert (one.stat().st_uid, one.stat().st_gid) == (SERVICE, SERVICE), one
+    script = "import sys; [open(name, 'r+b').close() for name in sys.argv[1:]]"
+    done = run_as_service("/usr/bin/env", "python3", "-c", script, place / "lock", place / "queuemanager.db")
+    assert done.returncode == 0, done.stderr
+    assert os.geteuid() == 0
+
+
+@as_root
+@pytest.mark.parametrize("force", [False, True])
+def test_root_restores_through_no_link_in_place_of_the_lock(file: Path, owned: Path, victim: Path, force: bool) -> None:
+    (owned / "lock").symlink_to(victim)
+    with pytest.raises(OSError, match="is a symbolic link"):
+        restore(file, owned, force=force)
+    assert_untouched(victim)
+    assert [one.name for one in owned.iterdir()] == ["lock"]
+
+
+@as_root
+def test_root_writes_to_no_file_that_the_owner_exchanges_meanwhile(
+    file: Path, owned: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner puts a link in place of the copy while root writes it."""
+    copyfileobj = shutil.copyfileobj
+
+    def exchange(*arguments: Any) -> None:
+        copyfileobj(*arguments)
+        (new,) = owned.glob(".*.new")
+        new.unlink()
+        new.symlink_to(victim)
+
+    monkeypatch.setattr(shutil, "copyfileobj", exchange)
+    with pytest.raises(StoreError):
+        restore(file, owned)
+    assert_untouched(victim)
+
+
+@as_root
+def test_root_restores_through_no_link_of_another_user_in_place_of_the_directory(file: Path, owned: Path) -> None:
+    elsewhere = owned.parent / "of root"
+    elsewhere.mkdir()
+    (owned / "data").symlink_to(elsewhere)
+    os.chown(owned / "data", SERVICE, SERVICE, follow_symlinks=False)
+    with pytest.raises(OSError):
+        restore(file, owned / "data")
+    assert list(elsewhere.iterdir()) == []
+
+
+@as_root
+def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
+    written: Path, owned: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = module._copy
+
+    def exchange(database: sqlite3.Connection, new: Path) -> None:
+        new.unlink()
+        new.symlink_to(victim)
+        copy(database, new)
+
+    victim.write_bytes(b"")  # SQLite would write to an empty file
+    monkeypatch.setattr(module, "_copy", exchange)
+    with pytest.raises(StoreError):
+        backup(written, owned / "b.db")
+    assert victim.read_bytes() == b""
+
+
+@as_root
+@pytest.mark.parametrize("words", [["backup", "b.db", "--data-dir", "data"], ["mq", "verify", "data"]])
+def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: Path, words: list[str]) -> None:
+    shutil.copytree(written, owned / "data")
+    os.chown(owned / "data", SERVICE, SERVICE)
+    (owned / "data" / "queuemanager.db").chmod(0o600)
+    with acting_as_owner(owned), contextlib.chdir(owned):
+        done = mqbridge(*words)
+    assert done.exit_code == 1 and "unable to open database file" in done.stderr, done.output
+
+
+@as_root
+def test_what_root_salvages_belongs_to_the_owner_of_the_directory(written: Path, owned: Path, victim: Path) -> None:
+    shutil.copytree(written, owned / "data")
+    for one in (owned / "data", *(owned / "data").iterdir()):
+        os.chown(one, SERVICE, SERVICE)
+    (owned / "data" / "lock").unlink()
+    done = mqbridge("mq", "salvage", owned / "data", owned / "new")
+    assert done.exit_code == 0, done.output
+    for one in (owned / "data" / "lock", owned / "new", owned / "new" / "queuemanager.db"):
+        assert one.stat().st_uid == SERVICE, one
+    (owned / "data" / "lock").unlink()
+    (owned / "data" / "lock").symlink_to(victim)
+    assert mqbridge("mq", "salvage", owned / "data", owned / "again").exit_code == 1
+    assert_untouched(victim)
+
+
+@as_root
+def test_root_without_the_capability_to_act_as_the_owner_says_so(
+    file: Path, owned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose capabilities were dropped."""
+
+    def seteuid(user: int) -> None:
+        if user:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    groups = os.getgroups()
+    monkeypatch.setattr(os, "seteuid", seteuid)
+    done = mqbridge("restore", file, "--data-dir", owned)
+    assert done.exit_code == 1 and f"cannot act as user {SERVICE}" in done.stderr, done.output
+    assert list(owned.iterdir()) == []
+    assert (os.getegid(), os.getgroups()) == (0, groups)

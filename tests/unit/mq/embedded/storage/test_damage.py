@@ -1,0 +1,483 @@
+"""A database that is not as it was written, and a disk that fails for a moment: nothing is lost or doubled in silence."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.mq.embedded.mqsc.commands import prepare, run_script
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.storage import salvage
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
+from bridge.mq.embedded.storage.store import StoreError
+from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.faulty_disk import compiled
+from tests.helpers.patience import PATIENCE
+
+QUEUE = "KEPT"
+BODIES = [b"message %d %s" % (number, bytes([number % 256]) * 900) for number in range(200)]
+
+
+def started(directory: Path) -> QueueManager:
+    manager = QueueManager("MQB1", directory)
+    prepare(manager)
+    run_script(manager, f"DEFINE QLOCAL({QUEUE}) REPLACE", "test")
+    return manager
+
+
+def put(manager: QueueManager, *bodies: bytes) -> None:
+    connection = EmbeddedConnection(manager)
+    handle = connection.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_OUTPUT)
+    for body in bodies:
+        connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body))
+    connection.disconnect()
+
+
+def bodies(manager: QueueManager) -> list[bytes]:
+    return [stored.message.data for stored in manager.queues[QUEUE].messages()]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with BODIES on its queue."""
+    directory = tmp_path_factory.mktemp("written")
+    manager = started(directory)
+    put(manager, *BODIES)
+    manager.close()
+    return directory
+
+
+@pytest.fixture
+def copy(written: Path, tmp_path: Path) -> Path:
+    directory = tmp_path / "copy"
+    shutil.copytree(written, directory)
+    return directory
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_flipped_byte_is_found_or_harmless(copy: Path, seed: int) -> None:
+    database = copy / "queuemanager.db"
+    data = bytearray(database.read_bytes())
+    at = random.Random(seed).randrange(len(data))
+    data[at] ^= 1 << seed % 8
+    database.write_bytes(data)
+    try:
+        manager = QueueManager("MQB1", copy)
+    except StoreError as error:
+        assert str(database) in str(error)
+        assert "mqbridge mq salvage" in str(error) or "newer bridge" in str(error)
+        return
+    try:
+        assert bodies(manager) == BODIES
+    finally:
+        manager.close()
+
+
+def test_a_batch_that_is_missing_is_noticed(copy: Path) -> None:
+    with sqlite3.connect(copy / "queuemanager.db") as database:
+        database.execute("DELETE FROM batch WHERE id = (SELECT id FROM batch ORDER BY id LIMIT 1 OFFSET 17)")
+    database.close()
+    with pytest.raises(StoreError, match="batches where it had"):
+        QueueManager("MQB1", copy)
+
+
+#: What a database of a queue manager must not contain, and how the message names it.
+FOREIGN_SCHEMA = {
+    "trigger": ("CREATE TRIGGER t AFTER INSERT ON fact BEGIN DELETE FROM batch; END", "unexpected trigger 't'"),
+    "view": ("CREATE VIEW v AS SELECT 1", "unexpected view 'v'"),
+    "index": ("CREATE INDEX i ON batch (checksum)", "unexpected index 'i'"),
+    "table": ("CREATE TABLE other (x)", "unexpected table 'other'"),
+    "virtual table": ("CREATE VIRTUAL TABLE f USING fts5(x)", "unexpected table 'f'"),
+    "column": ("ALTER TABLE batch ADD COLUMN x", "table batch is not as the bridge creates it"),
+    "generated column": (
+        "ALTER TABLE object ADD COLUMN x GENERATED ALWAYS AS (zeroblob(1000000)) VIRTUAL",
+        "table object is not as the bridge creates it",
+    ),
+    "check": (
+        "ALTER TABLE fact RENAME TO old; CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL CHECK (value > 0)) "
+        "WITHOUT ROWID; INSERT INTO fact SELECT * FROM old; DROP TABLE old",
+        "table fact is not as the bridge creates it",
+    ),
+    "missing table": ("DROP TABLE object", "table object is missing"),
+    "endless view": (
+        "ALTER TABLE fact RENAME TO hidden; CREATE VIEW fact AS WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value "
+        "FROM n) SELECT 'schema' AS name, max(value) AS value FROM n",
+        "unexpected view 'fact'",
+    ),
+    "endless log": (
+        "ALTER TABLE batch RENAME TO hidden; CREATE VIEW batch AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id FROM "
+        "n) SELECT id, x'' AS body, 0 AS checksum FROM n",
+        "unexpected view 'batch'",
+    ),
+}
+
+
+def tamper(database: Path, script: str) -> None:
+    connection = sqlite3.connect(database)
+    connection.executescript(script)
+    connection.close()
+
+
+@pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
+def test_a_database_with_another_schema_is_refused(copy: Path, script: str, named: str) -> None:
+    """Neither the start nor verify changes it, and both end."""
+    tamper(copy / "queuemanager.db", script)
+    before = sqlite3.connect(copy / "queuemanager.db")
+    dump = list(before.iterdump())
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mqbridge"), "mq", "verify", copy],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1 and named in done.stdout, done
+    with pytest.raises(StoreError, match="mqbridge mq salvage") as error:
+        QueueManager("MQB1", copy)
+    assert named in str(error.value)
+    assert list(before.iterdump()) == dump
+    before.close()
+
+
+def test_salvage_ignores_a_foreign_trigger(copy: Path, tmp_path: Path) -> None:
+    tamper(copy / "queuemanager.db", FOREIGN_SCHEMA["trigger"][0])
+    findings = salvage.salvage(copy, tmp_path / "new")
+    assert findings.damage == ["unexpected trigger 't'"]
+    manager = started(tmp_path / "new")
+    assert bodies(manager) == BODIES
+    manager.close()
+
+
+def test_salvage_does_not_read_views(copy: Path, tmp_path: Path) -> None:
+    tamper(copy / "queuemanager.db", FOREIGN_SCHEMA["endless log"][0])
+    findings = salvage.salvage(copy, tmp_path / "new")
+    assert "unexpected view 'batch'" in findings.damage
+    assert {name for _, name, _ in findings.objects} >= {QUEUE}
+
+
+def test_verify_ends_although_the_highest_batch_number_is_enormous(copy: Path) -> None:
+    """A row that cannot be read has the following ones searched: by their numbers, whatever the gaps between them."""
+    database = sqlite3.connect(copy / "queuemanager.db")
+    ids = [row_id for (row_id,) in database.execute("SELECT id FROM batch ORDER BY id")]
+    database.execute("INSERT INTO batch VALUES (?, ?, 0)", (1 << 62, bytes(300_000)))
+    database.execute("INSERT INTO batch VALUES (?, ?, 0)", ((1 << 62) + 1, b"\x01"))
+    database.commit()
+    pages = database.execute("SELECT pageno FROM dbstat WHERE name = 'batch' AND pagetype = 'overflow'").fetchall()
+    size = database.execute("PRAGMA page_size").fetchone()[0]
+    database.close()
+    with (copy / "queuemanager.db").open("r+b") as file:
+        for (page,) in pages:
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * 4)  # the number of the next overflow page
+    findings = salvage.verify(copy)
+    assert f"batch {1 << 62} of the log cannot be read" in findings.damage
+    assert f"batch {(1 << 62) + 1} of the log is not as it was written" in findings.damage
+    assert findings.batches == len(ids)
+
+
+def test_an_empty_file_is_no_new_queue_manager(copy: Path) -> None:
+    (copy / "queuemanager.db").write_bytes(b"")
+    with pytest.raises(StoreError, match="the file is empty"):
+        QueueManager("MQB1", copy)
+    assert (copy / "queuemanager.db").stat().st_size == 0
+
+
+def test_a_newer_layout_is_refused(copy: Path) -> None:
+    with sqlite3.connect(copy / "queuemanager.db") as database:
+        database.execute("UPDATE fact SET value = ? WHERE name = 'schema'", (SCHEMA_VERSION + 1,))
+    database.close()
+    with pytest.raises(StoreError, match="newer bridge"):
+        QueueManager("MQB1", copy)
+
+
+def test_a_directory_of_layout_1_is_brought_up(tmp_path: Path) -> None:
+    """Written by the bridge at commit a300485: 20 messages put, 5 taken, a subscription, a retained publication."""
+    kept = Path(__file__).parent / "data" / "layout-1.db"
+    shutil.copy(kept, tmp_path / "queuemanager.db")
+    for _ in range(2):
+        manager = QueueManager("MQB1", tmp_path)
+        try:
+            expected = [b"message %d" % number for number in range(5, 20)]
+            assert bodies(manager)[:15] == expected
+            assert manager.queues[QUEUE].max_depth == 777
+            assert "plant events" in manager.topics.subscriptions
+            assert list(manager.retained) == ["plant/line1"]
+        finally:
+            manager.close()
+    copy = tmp_path / "queuemanager.db.layout-1"
+    with sqlite3.connect(copy) as database:
+        assert database.execute("SELECT value FROM fact WHERE name = 'schema'").fetchone() == (1,)
+    database.close()
+
+
+def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file has it whose pages are of two moments."""
+    rows = salvage._rows
+
+    def twice(*arguments: Any, **options: Any) -> Iterator[tuple[int, bytes, int | None]]:
+        for row in rows(*arguments, **options):
+            yield row
+            yield row
+
+    monkeypatch.setattr(salvage, "_rows", twice)
+    findings = salvage.salvage(copy, tmp_path / "new")
+    assert any("is there twice" in one for one in findings.damage)
+    manager = started(tmp_path / "new")
+    assert bodies(manager) == BODIES
+    manager.close()
+
+
+def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    assert runner.invoke(program, ["mq", "verify", str(copy)]).exit_code == 0
+    with sqlite3.connect(copy / "queuemanager.db") as database:
+        (row_id,) = database.execute("SELECT id FROM batch WHERE instr(body, 'message 30 ')").fetchone()
+        altered = "CAST(replace(body, 'message 30 ', 'massage 30 ') AS BLOB)"
+        database.execute(f"UPDATE batch SET body = {altered} WHERE id = ?", (row_id,))
+    database.close()
+    found = runner.invoke(program, ["mq", "verify", str(copy)])
+    assert found.exit_code == 1
+    assert f"batch {row_id} of the log is not as it was written" in found.output
+    before = (copy / "queuemanager.db").read_bytes()
+    done = runner.invoke(program, ["mq", "salvage", str(copy), str(tmp_path / "new")])
+    assert done.exit_code == 0, done.output
+    assert (copy / "queuemanager.db").read_bytes() == before
+    manager = QueueManager("MQB1", tmp_path / "new")
+    try:
+        assert bodies(manager) == BODIES[:30] + BODIES[31:]
+    finally:
+        manager.close()
+
+
+def test_one_damaged_definition_costs_no_other(copy: Path, tmp_path: Path) -> None:
+    """Also where it is no text any more."""
+    manager = started(copy)
+    defines = "DEFINE QLOCAL(AAA) DESCR('marker')\nDEFINE QLOCAL(ZZZ)\nDEFINE SUB(KEEP) TOPICSTR('t') DEST(ZZZ)"
+    run_script(manager, defines, "test")
+    manager.close()
+    with sqlite3.connect(copy / "queuemanager.db") as database:
+        altered = "CAST(replace(CAST(attributes AS BLOB), CAST('marker' AS BLOB), x'ed61726b6572') AS TEXT)"
+        changed = database.execute(f"UPDATE object SET attributes = {altered} WHERE name = 'AAA'")
+        assert changed.rowcount == 1
+    database.close()
+    runner = CliRunner()
+    for command in (["mq", "verify", str(copy)], ["mq", "salvage", str(copy), str(tmp_path / "new")]):
+        assert "the definition of QLOCAL AAA is not as it was written" in runner.invoke(program, command).output
+    manager = QueueManager("MQB1", tmp_path / "new")
+    try:
+        assert "ZZZ" in manager.queues and "KEEP" in manager.topics.subscriptions
+    finally:
+        manager.close()
+
+
+# A disk that fails for a moment ----------------------------------------------------------------------------------------
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from tests.unit.mq.embedded.storage.test_damage import started, put
+from bridge.mq.mqi import MQError
+directory, fault, word = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+manager = started(directory)
+put(manager, b"before")
+fault.write_text(word)
+try:
+    put(manager, b"during")
+    print("committed", flush=True)
+except MQError as error:
+    print(error.reason, flush=True)
+fault.unlink(missing_ok=True)
+if sys.stdin.readline().strip() == "go on":
+    put(manager, b"after")
+    print("committed", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def faulty_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("faulty"))
+
+
+@pytest.mark.parametrize(
+    ("word", "outcome"),
+    [
+        ("fsync once", str(cmqc.MQRC_RESOURCE_PROBLEM)),
+        ("full", str(cmqc.MQRC_RESOURCE_PROBLEM)),
+        ("full once", "committed"),  # it is written again when the log has been emptied
+    ],
+)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_was_said_of_a_commit_that_failed_is_so_after_a_crash(
+    faulty_disk: Path, tmp_path: Path, word: str, outcome: str, goes_on: bool
+) -> None:
+    """After an fsync that fails, the frames of the transaction stand in the log: a crash must not bring them back."""
+    fault = tmp_path / "fault"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path / "data"), str(fault), word],
+        env={**os.environ, "LD_PRELOAD": str(faulty_disk), "FAULTY_DISK": str(fault)},
+        cwd=Path(__file__).parents[5],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline().strip() == outcome
+        if goes_on:
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() == "committed"
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    manager = QueueManager("MQB1", tmp_path / "data")
+    try:
+        assert bodies(manager) == [b"before"] + [b"during"] * (outcome == "committed") + [b"after"] * goes_on
+    finally:
+        manager.close()
+
+
+@pytest.mark.parametrize("word", ["full", "fsync"])
+def test_a_start_on_a_disk_that_fails_says_so_and_not_that_the_data_are_damaged(
+    faulty_disk: Path, copy: Path, tmp_path: Path, word: str
+) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mqbridge"), "run", "--data-dir", copy, "--port", "0"],
+        env={**os.environ, "LD_PRELOAD": str(faulty_disk), "FAULTY_DISK_AT": f"{word}:1:100"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert "queuemanager.db cannot be used: " in done.stderr and "start again" in done.stderr
+    assert "damaged" not in done.stderr and "Traceback" not in done.stderr
+    manager = QueueManager("MQB1", copy)
+    try:
+        assert bodies(manager) == BODIES
+    finally:
+        manager.close()
+
+
+def test_units_behind_a_failed_one_fail_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was submitted before the failure was known may rely on it: a record of message ids received has those too."""
+    manager = started(tmp_path)
+    try:
+        store = manager.recovery_log._store
+        write = store.write
+        from threading import Event
+
+        begun, let = Event(), Event()
+
+        def failing(*args: object) -> tuple[int, int]:
+            begun.set()
+            let.wait(PATIENCE)
+            monkeypatch.setattr(store, "write", write)
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(store, "write", failing)
+        reasons: list[int] = []
+        first, second = Ended(manager, reasons.append), Ended(manager, reasons.append)
+        first.put(b"first")
+        assert begun.wait(PATIENCE)
+        second.put(b"second")
+        let.set()
+        first.wait(), second.wait()
+        assert reasons == [cmqc.MQRC_RESOURCE_PROBLEM] * 2
+        put(manager, b"third")
+        assert bodies(manager) == [b"third"]
+    finally:
+        manager.close()
+
+
+class Ended:
+    """A unit of work with one message, submitted without waiting for its end."""
+
+    def __init__(self, manager: QueueManager, told: Callable[[int], None]) -> None:
+        from threading import Event
+
+        self._manager, self._told, self._ended = manager, told, Event()
+
+    def put(self, body: bytes) -> None:
+        from bridge.mq.embedded.unit import Unit
+
+        unit = Unit()
+
+        def done(reason: int) -> None:
+            self._told(reason)
+            self._ended.set()
+
+        unit.done = done
+        with self._manager.lock:
+            message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body)
+            self._manager.put(unit, self._manager.resolve(QUEUE), message)
+            self._manager.recovery_log.submit(unit)
+
+    def wait(self) -> None:
+        assert self._ended.wait(PATIENCE)
+
+
+def test_one_unit_that_cannot_be_written_is_backed_out_alone(tmp_path: Path) -> None:
+    """A definition that is no UTF-8 came into a group by whatever way: the others of the group are committed."""
+    from bridge.mq.embedded.unit import Unit
+
+    manager = started(tmp_path)
+    try:
+        reasons: list[int] = []
+        good = Ended(manager, reasons.append)
+        bad = Unit()
+        bad.changes.definitions.append(("SUB", "\udcff", "{}"))
+        bad.done = reasons.append
+        with manager.lock:
+            manager.recovery_log.submit(Unit())
+            good.put(b"good")
+            manager.recovery_log.submit(bad)
+        good.wait()
+        put(manager, b"later")
+        assert sorted(reasons) == [cmqc.MQRC_NONE, cmqc.MQRC_UNEXPECTED_ERROR]
+        assert bodies(manager) == [b"good", b"later"]
+        for _ in range(70):  # rows that are gone are deleted in between
+            connection = EmbeddedConnection(manager)
+            handle = connection.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_INPUT_SHARED)
+            put(manager, b"x")
+            connection.get(handle, GetOptions())
+            connection.disconnect()
+    finally:
+        manager.close()
+
+
+def test_the_data_directory_is_not_open_to_all(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        started(tmp_path / "data").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "data").stat().st_mode & 0o007 == 0
+
+
+def test_a_refused_definition_leaves_no_row(tmp_path: Path) -> None:
+    manager = started(tmp_path)
+    try:
+        connection = EmbeddedConnection(manager)
+        with pytest.raises(MQError):
+            connection.open(MQOD(ObjectName="NO.SUCH"), cmqc.MQOO_OUTPUT)
+        connection.disconnect()
+    finally:
+        manager.close()

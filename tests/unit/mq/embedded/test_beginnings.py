@@ -1,0 +1,110 @@
+"""The backend of the embedded queue manager: subscriptions, and the retained publications that they begin with."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bridge.mq.backend import ClientSubscription
+from bridge.wire import cmqc
+from tests.unit.mq.embedded.service import publication, unit
+
+
+async def test_an_empty_retained_publication_clears_and_is_delivered(started):
+    """MQTT-3.3.1-10."""
+    async with started() as service:
+        await service.execute(unit(publication("t", b"state"), retain=True))
+        await service.subscribe("c1", ("t", 1))
+        await service.execute(unit(publication("t", b""), retain=True))
+        assert [(one.message.payload, one.retained) for one in service.transmissions] == [
+            (b"state", True),
+            (b"", False),
+        ]
+        await service.subscribe("c2", ("t", 1))
+        assert len(service.transmissions) == 2
+
+
+async def test_retained_publications_come_after_the_subscription_is_answered(started):
+    async with started() as service:
+        await service.execute(unit(publication("a"), publication("b"), retain=True))
+        for durable in (False, True):
+            service.events.clear()
+            await service.subscribe("c1", ("#", 1), durable=durable)
+            assert service.events == [("subscribed", "c1"), ("transmission", "a"), ("transmission", "b")]
+
+
+async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(started, monkeypatch):
+    """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
+    monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_AT_A_TURN", 100)
+    monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_OF_A_CLIENT", 50)
+    async with started() as service:
+        for number in range(1_000):
+            await service.execute(unit(publication(f"r/{number}/x"), retain=True))
+        await service.execute(unit(publication("last"), retain=True))
+        loop = asyncio.get_running_loop()
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if len(service.transmissions) < 1_002:
+                loop.call_soon(turn)
+
+        turn()
+        await service.subscribe("many", *(("+/" * n + "nothing", 0) for n in range(2, 7)), ("#", 0))
+        # Another one's subscription does not wait for them.
+        await service.subscribe("one", ("r/999/x", 0))
+        while not service.transmissions:
+            await service.turn()
+        assert service.transmissions[0].client_id == "one"
+        while len(service.transmissions) < 1_002:
+            await service.turn()
+        assert turns > 20
+
+
+async def test_only_retained_publications_that_persist_survive(started):
+    async with started() as service:
+        await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
+    async with started() as service:
+        await service.subscribe("c1", ("#", 0))
+        assert [one.topic for one in service.transmissions] == ["hard"]
+
+
+async def test_subscriptions_are_refused_one_by_one(started):
+    script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
+    async with started(script=script) as service:
+        reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
+        assert reasons == [cmqc.MQRC_NONE, cmqc.MQRC_SUB_INHIBITED, cmqc.MQRC_DURABILITY_NOT_ALLOWED]
+        assert set(service.queue_manager.topics.subscriptions) == {"c1:a"}
+        assert await service.subscribe("c1", ("brief", 1)) == [cmqc.MQRC_NONE]
+
+
+async def test_subscriptions_after_a_restart(started):
+    async with started() as service:
+        await service.subscribe("c1", ("a/#", 0), ("b:c", 2), durable=True)
+        await service.subscribe("c2", ("a/#", 1))
+        await service.subscribe("c1", ("a/#", 1), durable=True)
+        await service.subscribe("c3", ("gone", 1), durable=True)
+        await service.unsubscribe("c3", "gone", "never/there")
+        await service.execute(unit(publication("a/x", b"waits")))
+    async with started() as service:
+        found = sorted(service.recovered.subscriptions, key=lambda one: one.topic_filter)
+        assert found == [ClientSubscription("c1", "a/#", "1", True), ClientSubscription("c1", "b:c", "2", True)]
+        assert [(one.client_id, one.user_data) for one in service.transmissions] == [("c1", "1")]
+
+
+async def test_a_subscription_that_becomes_non_durable_does_not_survive(started):
+    async with started() as service:
+        await service.subscribe("c1", ("a", 1), durable=True)
+        await service.subscribe("c1", ("a", 1), durable=False)
+    async with started() as service:
+        assert service.recovered.subscriptions == []
+
+
+async def test_what_exists_for_clean_sessions_only_needs_no_disk(started):
+    async with started() as service:
+        await service.subscribe("c1", ("#", 2))
+        with service.failing_disk():
+            written = unit(publication("t", qos=2))
+            await service.execute(written)
+        assert written.failure == cmqc.MQRC_NONE
+        assert len(service.transmissions) == 1

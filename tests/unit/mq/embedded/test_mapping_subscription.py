@@ -1,0 +1,222 @@
+"""The durable subscriptions of mappings on the embedded queue manager: restarts, retained publications, and clean-up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from bridge.mq.backend import UnitOfWork
+from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.mapping_subscription import mapping_subscriptions, remove_subscription
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.mq.message_producer import MessageProducer
+from bridge.mq.mqi import MQOD, MQSD, GetOptions
+from bridge.telemetry.message import Destination, MappedMessage, Message
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, decode_rfh2
+from tests.helpers.patience import PATIENCE
+
+MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
+
+
+def received(got) -> list[tuple[bytes, bool]]:
+    """Bodies, and whether they are marked as retained."""
+    found = []
+    for one in got:
+        header = decode_rfh2(one.data)
+        mqps = next(folder.content for folder in header.folders if folder.name == "mqps")
+        found.append((one.data[header.StrucLength :], bool(mqps.get("Ret"))))
+    return found
+
+
+def take(consumer) -> list[tuple[bytes, bool]]:
+    return received(consumer.take(100, 1 << 30, 60.0, 0.0))
+
+
+def consumer_of(connection, mapping="m", topic_filter="t/#") -> MessageConsumer:
+    return MessageConsumer(connection, ConsumerSource(mapping=mapping, topic_filter=topic_filter))
+
+
+def managed_queues(manager) -> list[str]:
+    return [name for name in manager.itself.queues if name.startswith("SYSTEM.MANAGED.")]
+
+
+def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manager):
+    consumer_of(manager.connection)
+    (queue,) = managed_queues(manager)
+    manager.publish("t/1", b"1", retain=True)
+    manager.publish("t/2", b"2")
+    manager.restart()
+
+    assert managed_queues(manager) == [queue]
+    manager.publish("t/3", b"3", retain=True)
+    consumer = consumer_of(manager.connection)
+    assert consumer.depth == 3
+    assert take(consumer) == [(b"1", True), (b"2", False), (b"3", True)]
+    manager.connection.backout()
+    consumer.ended()
+    assert consumer.remove() == 3
+    manager.restart()
+
+    assert managed_queues(manager) == []
+    assert not manager.itself.topics.subscriptions
+
+
+def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(manager):
+    _, plain = manager.connection.subscribe(MQSD(Options=MANAGED, ObjectString="t/#"))
+    _, selective = manager.connection.subscribe(
+        MQSD(Options=MANAGED, ObjectString="t/#", PubPriority=7, RetainAsPublished=True)
+    )
+    manager.publish("t/1", b"1", retain=True)
+    manager.publish("t/1", b"2")
+    assert take(consumer_of(manager.connection)) == [(b"1", True)], "the retained publication, for who comes late"
+    for queue, marks in ((plain, [False, False]), (selective, [True, False])):
+        options = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+        got = [manager.connection.get(queue, options) for _ in range(2)]
+        assert received(got) == [(b"1", marks[0]), (b"2", marks[1])]
+
+
+def test_the_subscription_stays_so_when_it_is_altered(manager):
+    consumer_of(manager.connection)
+    manager.ok("ALTER SUB('mqbridge mapping m') USERDATA('x')")
+    manager.restart()
+    manager.publish("t/1", b"1", retain=True)
+    assert take(consumer_of(manager.connection)) == [(b"1", True)]
+
+
+async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
+    """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
+    consumer = consumer_of(manager.connection)
+    backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
+    done = asyncio.Event()
+    backend.on_completed = lambda _completions: done.set()
+    unit = UnitOfWork()
+    for payload in (b"state", b""):
+        unit.publications.append(
+            (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
+        )
+    assert not backend.submit(unit)
+    await done.wait()
+    assert take(consumer) == [(b"state", True), (b"", True)]
+    assert not manager.itself.retained
+
+
+# With the command server ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def commanded(manager):
+    CommandServer(manager.itself).start()
+    return manager
+
+
+def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedMessage:
+    return MappedMessage(
+        destination=Destination("t/1", True), message=Message(MQMD(), body), retain=retain, clear=clear
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "retained"),
+    [
+        ([mapped(b"1", retain=True)], [mapped(b"", clear=True)], None),
+        ([], [mapped(b"1", retain=True), mapped(b"", clear=True)], None),
+        ([mapped(b"1", retain=True)], [mapped(b"", clear=True), mapped(b"2", retain=True)], b"2"),
+        ([], [mapped(b"", clear=True)], None),
+    ],
+)
+def test_a_retained_publication_is_cleared_once_that_is_committed(commanded, first, second, retained):
+    connection = EmbeddedConnection(commanded.itself)
+    producer = MessageProducer(connection)
+    consumer = consumer_of(commanded.connection)
+    for unit in (first, second):
+        for one in unit:
+            producer.put(one)
+        connection.commit()
+        producer.committed()
+    kept = commanded.itself.retained.get("t/1")
+    assert (kept and kept.message.data) == retained
+    assert take(consumer) == [(one.message.data, True) for one in first + second], "who has a subscription learns of it"
+
+
+def test_what_is_backed_out_clears_nothing(commanded):
+    commanded.publish("t/1", b"1", retain=True)
+    connection = EmbeddedConnection(commanded.itself)
+    producer = MessageProducer(connection)
+    producer.put(mapped(b"", clear=True))
+    connection.backout()
+    producer.backed_out()
+    producer.put(mapped(b"2"))
+    connection.commit()
+    producer.committed()
+    assert commanded.itself.retained["t/1"].message.data == b"1"
+
+
+def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
+    connection = EmbeddedConnection(commanded.itself)
+    for mapping, topic_filter in (("a", "t/a"), ("a.b", "t/b"), ("a.b", "t/c")):
+        consumer = consumer_of(connection, mapping, topic_filter)
+        consumer.take(1, 1, 0.0, 0.0)
+        consumer.close()
+    commanded.ok("DEFINE SUB('mqbridge') TOPICSTR('t/a') DESTCLAS(MANAGED)")
+    commanded.publish("t/c")
+    assert mapping_subscriptions(connection) == {"a", "a.b"}
+    assert remove_subscription(connection, "a.b") == 1
+    assert remove_subscription(connection, "a.b") == 0
+    assert mapping_subscriptions(connection) == {"a"}
+
+
+# A change of the topic filter, under load -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), [("t/+", "t/#"), ("t/#", "t/1"), ("t/1", "+/1")])
+def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manager, before, after):
+    """Every publication here matches both filters, so each comes exactly once, in order."""
+    consumer_of(manager.connection, topic_filter=before).close()
+    connection = EmbeddedConnection(manager.itself)
+    consumer = consumer_of(connection, topic_filter=after)
+    ended = threading.Event()
+    room = threading.Semaphore(20)  # no more than that wait, or nothing would ever be found empty
+    published = 0
+
+    def publish() -> None:
+        nonlocal published
+        publisher = EmbeddedConnection(manager.itself)
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t/1")
+        while room.acquire() and not ended.is_set():
+            published += 1
+            publisher.put1(od, Message(MQMD(), b"%d" % (published // 2)))
+        publisher.disconnect()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    taken: list[int] = []
+
+    def move() -> int:
+        """A unit of work; every third is backed out first."""
+        got = take(consumer)
+        if len(taken) % 3 == 0:
+            connection.backout()
+            consumer.ended()
+            got = take(consumer)
+        connection.commit()
+        consumer.ended()
+        taken.extend(int(body) for body, _ in got)
+        room.release(max(1, len(got)))
+        return len(got)
+
+    try:
+        while {one.topic_filter for one in manager.itself.topics.subscriptions.values()} != {after}:
+            move()
+    finally:
+        ended.set()
+        room.release()
+        thread.join(PATIENCE)
+    while move():
+        pass
+    assert taken == [number // 2 for number in range(1, published + 1)]

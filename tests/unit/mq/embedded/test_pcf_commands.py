@@ -1,0 +1,91 @@
+"""The PCF commands that the bridge itself sends. What the command server does with any is in tests/contract/mqi/pcf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.wire import cmqc, cmqcfc
+from bridge.wire.cmqc import MQCA_TOPIC_STRING
+from bridge.wire.mq.pcf import MQCFH, MQCFIF, encode_pcf
+from tests.helpers.pcf_administrator import Administrator, parameters, value
+
+
+@pytest.fixture
+def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
+    queue_manager = QueueManager("MQB1", tmp_path)
+    CommandServer(queue_manager).start()
+    yield queue_manager
+    queue_manager.close()
+
+
+@pytest.fixture
+def admin(queue_manager: QueueManager) -> Administrator:
+    return Administrator(queue_manager)
+
+
+def test_escape_runs_mqsc(admin: Administrator) -> None:
+    def escape(text: str) -> dict[int, Any]:
+        return {cmqcfc.MQIACF_ESCAPE_TYPE: cmqcfc.MQET_MQSC, cmqcfc.MQCACF_ESCAPE_TEXT: text}
+
+    (made,) = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DEFINE QLOCAL(NEW) MAXDEPTH(3)"))
+    assert made[cmqcfc.MQCACF_ESCAPE_TEXT] == "AMQ8006I: Queue NEW created."
+    assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 3
+    shown = admin.ask(cmqcfc.MQCMD_ESCAPE, escape("DISPLAY QLOCAL(APP.*) MAXDEPTH"))
+    texts = [one[cmqcfc.MQCACF_ESCAPE_TEXT] for one in shown]
+    assert len(texts) == 2
+    assert "QUEUE(APP.IN)" in texts[0] and "MAXDEPTH(10)" in texts[0] and "QUEUE(APP.OUT)" in texts[1]
+
+    admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters(escape("DELETE QLOCAL(NONE)"))))
+    ((header, found),) = admin.replied()
+    assert (header.CompCode, header.Reason) == (cmqc.MQCC_FAILED, cmqcfc.MQRCCF_COMMAND_FAILED)
+    assert value(found[1]) == "AMQ8147E: Queue NONE not found."
+    wrong = escape("DISPLAY QMGR") | {cmqcfc.MQIACF_ESCAPE_TYPE: 9}
+    assert admin.refused(cmqcfc.MQCMD_ESCAPE, wrong)[0] == cmqcfc.MQRCCF_ESCAPE_TYPE_ERROR
+    assert admin.refused(cmqcfc.MQCMD_ESCAPE, escape(""))[0] == cmqcfc.MQRCCF_PARM_SYNTAX_ERROR
+
+
+def test_clear_topic_string(admin: Administrator) -> None:
+    command = cmqcfc.MQCMD_CLEAR_TOPIC_STRING
+    given = {MQCA_TOPIC_STRING: "a/b", cmqcfc.MQIACF_CLEAR_TYPE: cmqcfc.MQCLRT_RETAINED}
+    for topic in ("a/b", "a/c"):
+        admin.retain(topic)
+    admin.ask(command, given)
+    assert list(admin.queue_manager.retained) == ["a/c"]
+    admin.ask(command, given | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_LOCAL})
+    missing = (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_CLEAR_TYPE)
+    assert admin.refused(command, {MQCA_TOPIC_STRING: "a/c"}) == missing
+    everywhere = given | {cmqcfc.MQIACF_CLEAR_SCOPE: cmqcfc.MQCLRS_GLOBAL}
+    assert admin.refused(command, everywhere)[0] == cmqcfc.MQRCCF_PARM_VALUE_ERROR
+    empty = given | {MQCA_TOPIC_STRING: ""}
+    assert admin.refused(command, empty) == (cmqcfc.MQRCCF_PARM_MISSING, None)
+
+
+def test_ping_and_queue_status(admin: Administrator) -> None:
+    assert admin.ask(cmqcfc.MQCMD_PING_Q_MGR, {}) == [{}]
+    admin.put("APP.IN")
+    (status,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "APP.IN"})
+    assert status == {cmqc.MQCA_Q_NAME: "APP.IN", cmqc.MQIA_CURRENT_Q_DEPTH: 1}
+    unknown = (cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
+    assert admin.refused(cmqcfc.MQCMD_INQUIRE_Q_STATUS, {cmqc.MQCA_Q_NAME: "NONE"}) == unknown
+
+
+def test_inquire_subscription(admin: Administrator) -> None:
+    command, name = cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, cmqcfc.MQCACF_SUB_NAME
+    first, second = admin.ask(command, {name: "s*"})
+    assert (first[name], first[MQCA_TOPIC_STRING], first[cmqcfc.MQCACF_SUB_USER_DATA]) == ("s1", "prices/#", "u")
+    assert (second[name], second[cmqcfc.MQIACF_DURABLE_SUBSCRIPTION]) == ("s2", cmqc.MQSUB_DURABLE_YES)
+    assert admin.refused(command, {name: "none"}) == (cmqc.MQRC_NO_SUBSCRIPTION, None)
+    assert admin.refused(command, {}) == (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, name)
+    level = MQCFIF(cmqcfc.MQIACF_SUB_LEVEL, cmqcfc.MQCFOP_EQUAL, 1)
+    assert admin.refused(command, {name: "s*"}, level)[0] == cmqcfc.MQRCCF_CFIF_PARM_ID_ERROR
+
+
+@pytest.mark.parametrize("command", [cmqcfc.MQCMD_CREATE_Q, cmqcfc.MQCMD_INQUIRE_Q, cmqcfc.MQCMD_DELETE_Q])
+def test_other_commands_are_refused(admin: Administrator, command: int) -> None:
+    assert admin.refused(command, {cmqc.MQCA_Q_NAME: "APP.IN"}) == (cmqcfc.MQRCCF_CFH_COMMAND_ERROR, None)

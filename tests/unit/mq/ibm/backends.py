@@ -1,0 +1,120 @@
+"""A backend of threads on breakable connections, and what tests have it do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.ibm.backend import IbmBackend
+from bridge.mq.ibm.publisher import BatchLimits
+from bridge.mq.memory import MemoryWatermark
+from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import StateRecord
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire import cmqc
+from tests.helpers.breakable_connection import BreakableConnection, Fault
+from tests.helpers.patience import PATIENCE
+from tests.helpers.subscription_requests import requests
+from tests.helpers.units import Unit, Units
+
+TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+
+UNITS = Units()
+
+
+def backend_of(
+    manager: QueueManager,
+    fault: Fault,
+    *,
+    publishers: int = 1,
+    removers: int = 1,
+    asynchronous: bool = False,
+    made: list[tuple[str, BreakableConnection]] | None = None,
+    probe_interval: float = 10.0,
+    memory: MemoryWatermark | None = None,
+) -> IbmBackend:
+    """`made` gets each connection with its purpose."""
+
+    def connect(purpose: str) -> BreakableConnection:
+        connection = BreakableConnection(manager, purpose, fault)
+        if made is not None:
+            made.append((purpose, connection))
+        return connection
+
+    return IbmBackend(
+        connect,  # type: ignore[arg-type,return-value]
+        asyncio.get_running_loop(),
+        probe_interval=probe_interval,
+        transmission_queue=TRANSMIT,
+        dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+        publishers=publishers,
+        removers=removers,
+        limits=BatchLimits(messages=4),
+        asynchronous=asynchronous,
+        memory=memory,
+    )
+
+
+def publication(client_id: str, number: int) -> PublicationMessage:
+    identity = ClientIdentity(client_id, b"")
+    return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
+
+
+async def ended(backend: IbmBackend, fill: Callable[[Unit], None]) -> Unit:
+    done: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
+    unit = Unit()
+    unit.done = done.set_result
+    fill(unit)
+    UNITS.add(unit)
+    backend.on_completed = UNITS.completed
+    backend.submit(unit)
+    return await asyncio.wait_for(done, PATIENCE)
+
+
+def keep(unit: Unit, record: StateRecord) -> None:
+    unit.records[record.key] = record
+
+
+async def stop(backend: IbmBackend) -> None:
+    await asyncio.wait_for(backend.stop(), PATIENCE)
+
+
+def drain(manager: QueueManager, queue: str) -> list[Message]:
+    connection = EmbeddedConnection(manager)
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    messages = []
+    while True:
+        try:
+            got = connection.get(handle, GetOptions())
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+            connection.disconnect()
+            return messages
+        messages.append(Message(got.md, got.data))
+
+
+def payloads(manager: QueueManager) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for message in drain(manager, "OUT"):
+        client_id = message.data.split(b"<clientId>")[1].split(b"</clientId>")[0].decode()
+        found.setdefault(client_id, []).append(int(message.data.rsplit(b" ", 1)[-1].rsplit(b">", 1)[-1]))
+    return found
+
+
+NONE = Fault("none", 0, after=False)
+
+
+async def subscribed(backend: IbmBackend, client_id: str, topic_filter: str) -> None:
+    subscribing = backend.subscribe(client_id, requests((topic_filter, 1)), durable=False, user="")
+    assert await asyncio.wait_for(subscribing, PATIENCE) == [0]
+
+
+async def published(backend: IbmBackend, client_id: str, number: int) -> Unit:
+    def fill(unit: Unit) -> None:
+        unit.publications = [(publication(client_id, number), False)]
+
+    return await ended(backend, fill)

@@ -1,0 +1,92 @@
+"""Whom the queue manager lets in, let subscribe and let publish: it is asked for each client, as an alternate user."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.wire import cmqc
+from tests.helpers.patience import PATIENCE
+from tests.helpers.subscription_requests import requests
+from tests.helpers.units import Unit
+from tests.unit.mq.ibm.backends import TRANSMIT, Fault, backend_of, ended, stop
+
+AUTHORITIES = f"""
+SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bridge') AUTHADD(CONNECT,INQ,ALTUSR,SETID)
+SET AUTHREC PROFILE('SYSTEM.MQTT.**') OBJTYPE(QUEUE) PRINCIPAL('bridge') AUTHADD(GET,BROWSE,PUT)
+SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('bridge') AUTHADD(SUB,RESUME,SETID)
+SET AUTHREC PROFILE('{TRANSMIT}') OBJTYPE(QUEUE) PRINCIPAL('alice','bob') AUTHADD(PUT)
+SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('alice') AUTHADD(PUB,SUB,RESUME)
+"""
+
+
+@pytest.fixture
+def enforced(queue_manager: QueueManager) -> QueueManager:
+    assert all(response.ok for response in EmbeddedConnection(queue_manager).command(AUTHORITIES))
+    queue_manager.enforce_authorities()
+    return queue_manager
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_authority_is_asked_for_the_client(
+    enforced: QueueManager, caplog: pytest.LogCaptureFixture, asynchronous: bool
+) -> None:
+    """As an alternate user: whether it is admitted, may subscribe, may publish. A blank user is the bridge itself."""
+    refused = cmqc.MQRC_NOT_AUTHORIZED
+    backend = backend_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
+    await backend.open()
+    found = {}
+    for user in ("alice", "bob", "carol", ""):
+        admitted = backend.admit("c", user)
+        subscribed = backend.subscribe("c", requests(("t/c", 1)), durable=True, user=user)
+
+        def fill(unit: Unit, user: str = user) -> None:
+            identity = ClientIdentity("c", user.encode())
+            unit.publications = [(PublicationMessage(identity.descriptors[1], "c", "t/c", b"x", 1, 1), False)]
+
+        reasons = await asyncio.wait_for(admitted, PATIENCE), (await asyncio.wait_for(subscribed, PATIENCE))[0]
+        found[user] = (*reasons, (await ended(backend, fill)).refusals.get(0, 0))
+    await stop(backend)
+    assert found == {
+        "alice": (0, 0, 0),
+        "bob": (0, refused, refused),
+        "carol": (refused, refused, refused),
+        "": (0, 0, refused),
+    }
+    said = [record.getMessage() for record in caplog.records if record.name != "bridge.mq.embedded.authority"]
+    assert any("'c' as user 'carol' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
+    assert any("subscription c:t/c as user 'bob' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
+    assert any("topic 't/c' as user 'bob' is refused: MQRC_NOT_AUTHORIZED" in line for line in said)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", range(1, 4))
+async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
+    enforced: QueueManager, number: int, after: bool
+) -> None:
+    backend = backend_of(enforced, Fault("subscriptions", number, after=after))
+    await backend.open()
+    answers: list[tuple[str, int]] = []
+    for user in ("alice", "carol", "bob"):
+        asked = backend.admit("c", user)
+        asked.add_done_callback(lambda answer, user=user: answers.append((user, answer.result())))  # type: ignore[misc]
+    await asyncio.wait_for(backend.admit("c", ""), PATIENCE)
+    await stop(backend)
+    assert answers == [("alice", 0), ("carol", cmqc.MQRC_NOT_AUTHORIZED), ("bob", 0)], "in the order asked"
+
+
+async def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
+    opened = Fault("subscriptions", 0, after=False)
+    backend = backend_of(enforced, opened)
+    await backend.open()
+    before = opened.calls
+    answers = [backend.admit(f"c{number}", "alice") for number in range(100)]
+    await asyncio.wait_for(backend.admit("last", "alice"), PATIENCE)
+    await stop(backend)
+    assert [answer.result() for answer in answers] == [0] * 100
+    assert opened.calls - before < 100

@@ -1,0 +1,259 @@
+"""The backend of threads, on a queue manager whose connections break before or after any verb.
+
+Whatever breaks when: after the reconnect every publication that was reported done is there, each once and in its client's
+order; what a client acknowledged is gone from the transmission queue; records are the last ones written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.ibm import persistent_state
+from bridge.mq.memory import MemoryWatermark
+from bridge.mq.mqi import MQOD, MQError
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.patience import PATIENCE
+from tests.helpers.units import Unit
+from tests.unit.mq.ibm.backends import (
+    NONE,
+    TRANSMIT,
+    Fault,
+    backend_of,
+    drain,
+    ended,
+    keep,
+    payloads,
+    publication,
+    stop,
+)
+
+
+async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:
+    """Three clients publish in units of work given without waiting; returns the records after a restart."""
+    backend = backend_of(manager, fault)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend.start(lambda _batch: None)
+    units = []
+    for round_ in range(4):
+        for client_id in ("a", "b", "c"):
+
+            def fill(unit: Unit, client_id: str = client_id, round_: int = round_) -> None:
+                unit.publications = [(publication(client_id, round_ * 2 + step), False) for step in (0, 1)]
+                keep(unit, ReceivedRecord(client_id, [round_]))
+
+            units.append(ended(backend, fill))
+    for unit in await asyncio.gather(*units):
+        assert unit.failure == cmqc.MQRC_NONE
+        assert unit.refusals == {}
+    await stop(backend)
+    after = backend_of(manager, Fault("none", 0, after=False))
+    recovered = await asyncio.wait_for(after.open(), PATIENCE)
+    await stop(after)
+    return recovered.records
+
+
+async def calls_without_fault(manager: QueueManager, purpose: str, run: Callable[[QueueManager, Fault], Any]) -> int:
+    fault = Fault(purpose, 0, after=False)
+    await run(manager, fault)
+    return fault.calls
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_publications_are_there_once_wherever_the_connection_breaks(queue_manager: QueueManager, after: bool) -> None:
+    total = await calls_without_fault(queue_manager, "publisher", publish_all)
+    drain(queue_manager, "OUT")
+    assert total > 20
+    expected = {client_id: list(range(8)) for client_id in "abc"}
+    struck = set()
+    for number in range(1, total + 1):
+        fault = Fault("publisher", number, after=after)
+        records = await publish_all(queue_manager, fault)
+        assert payloads(queue_manager) == expected, f"verb {number} ({fault.struck})"
+        received = {one.clientIdentifier: one.received for one in records if isinstance(one, ReceivedRecord)}
+        assert received == {client_id: [3] for client_id in "abc"}, f"verb {number} ({fault.struck})"
+        struck.add(fault.struck)
+    assert {"open", "put", "commit"} <= struck
+
+
+async def test_above_the_memory_watermark_publications_are_rejected_and_records_are_written(
+    queue_manager: QueueManager,
+) -> None:
+    memory = MemoryWatermark(None)
+    backend = backend_of(queue_manager, NONE, memory=memory)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend.start(lambda _batch: None)
+
+    def publish(number: int) -> Callable[[Unit], None]:
+        def fill(unit: Unit) -> None:
+            unit.publications = [(publication("a", number), False)]
+            keep(unit, ReceivedRecord("a", [number + 1, 99]))
+
+        return fill
+
+    assert (await ended(backend, publish(0))).refusals == {}
+    memory.above = True
+    rejected = await ended(backend, publish(1))
+    assert (rejected.failure, dict(rejected.refusals)) == (0, {0: cmqc.MQRC_STORAGE_NOT_AVAILABLE})
+    assert memory.rejected == 1
+    memory.above = False
+    await stop(backend)
+    after = backend_of(queue_manager, NONE)
+    (record,) = (await asyncio.wait_for(after.open(), PATIENCE)).records
+    assert isinstance(record, ReceivedRecord) and record.received == [99], "the rejected message id must not be on record"
+    await stop(after)
+    assert payloads(queue_manager) == {"a": [0]}
+
+
+async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
+    """Messages for a client are browsed, delivered and removed with a record; a second life finds none of them."""
+    sender = EmbeddedConnection(manager)
+    for number in range(6):
+        md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+        sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
+    sender.disconnect()
+    backend = backend_of(manager, fault)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+
+    def consumer(batch: Any) -> None:
+        for one in batch:
+            arrived.put_nowait(one)
+
+    backend.start(consumer)
+    seen = []
+    units = []
+    for number in range(6):
+        transmission = await asyncio.wait_for(arrived.get(), PATIENCE)
+        seen.append(transmission.message.data)
+
+        def fill(unit: Unit, transmission: Any = transmission, number: int = number) -> None:
+            unit.removals = [transmission]
+            keep(unit, SentRecord("dev", sent=[number]))
+
+        units.append(ended(backend, fill))
+    assert seen == [str(number).encode() for number in range(6)]
+    for unit in await asyncio.gather(*units):
+        assert unit.failure == cmqc.MQRC_NONE
+    await stop(backend)
+    assert arrived.empty(), "a message was handed over twice"
+    after = backend_of(manager, Fault("none", 0, after=False))
+    recovered = await asyncio.wait_for(after.open(), PATIENCE)
+    assert [one.sent for one in recovered.records if isinstance(one, SentRecord)] == [[5]]
+    await stop(after)
+    assert drain(manager, TRANSMIT) == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, after: bool) -> None:
+    total = await calls_without_fault(queue_manager, "poller", acknowledge_all)
+    assert total > 20
+    for number in range(1, total + 1):
+        await acknowledge_all(queue_manager, Fault("poller", number, after=after))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])
+async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManager, asynchronous: bool) -> None:
+    connection = EmbeddedConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
+    connection.disconnect()
+    backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
+    await backend.open()
+
+    def fill(unit: Unit) -> None:
+        shut = publication("shut", 0)
+        unit.publications = [(publication("a", 0), False), (shut, False), (publication("a", 1), False)]
+
+    unit = await ended(backend, fill)
+    await stop(backend)
+    unit = unit
+    assert unit.failure == cmqc.MQRC_NONE
+    assert unit.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
+    assert payloads(queue_manager) == {"a": [0, 1]}
+
+
+async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
+    connection = EmbeddedConnection(queue_manager)
+    connection.command("ALTER QMGR DEFXMITQ(' ')")
+    assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
+    connection.disconnect()
+    backend = backend_of(queue_manager, Fault("none", 0, after=False))
+    with pytest.raises(MQError) as caught:
+        await asyncio.wait_for(backend.open(), PATIENCE)
+    assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    assert TRANSMIT in str(caught.value)
+    await stop(backend)
+
+
+# What somebody else does to the state queue ---------------------------------------------------------------------------
+
+
+class LostCommit(Fault):
+    """Breaks the connection of a purpose at its n-th commit, which is not done."""
+
+    def strikes(self, purpose: str, verb: str) -> bool:
+        return verb == "commit" and super().strikes(purpose, verb)
+
+
+@pytest.mark.parametrize("purpose", ["publisher", "poller"])
+async def test_a_receipt_that_somebody_took_away(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, purpose: str
+) -> None:
+    """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
+    monkeypatch.setattr(persistent_state, "LONGEST_DOUBT", 0.05)
+    fault = LostCommit(purpose, 4, after=False)
+    backend = backend_of(queue_manager, fault)
+    await backend.open()
+    failures = []
+    for number in range(4):
+
+        def fill(unit: Unit, number: int = number) -> None:
+            unit.publications = [(publication("a", number), False)]
+            keep(unit, SentRecord("a", sent=[number]))
+
+        failures.append((await ended(backend, fill)).failure)
+        drain(queue_manager, persistent_state.STATE_QUEUE)
+    assert fault.struck == "commit"
+    await stop(backend)
+    assert failures == [0, 0, 0, 0]
+    assert payloads(queue_manager) == {"a": [0, 1, 2, 3]}
+
+
+# Idle, and two bridges ------------------------------------------------------------------------------------------------
+
+
+async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
+    """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
+    connection = EmbeddedConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/a') PUB(DISABLED)")[0].ok
+
+    class Opens(Fault):
+        def strikes(self, purpose: str, verb: str) -> bool:
+            struck = verb == "commit" and super().strikes(purpose, verb)
+            if struck:
+                assert connection.command("ALTER TOPIC(SHUT) PUB(ENABLED)")[0].ok
+            return struck
+    backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
+    await asyncio.wait_for(backend.open(), PATIENCE)
+
+    def fill(unit: Unit) -> None:
+        unit.publications = [(publication("a", 1), False)]
+        keep(unit, ReceivedRecord("a", [2]))
+
+    unit = await ended(backend, fill)
+    await stop(backend)
+    after = backend_of(queue_manager, NONE)
+    recovered = await asyncio.wait_for(after.open(), PATIENCE)
+    await stop(after)
+    unit, (record,) = unit, recovered.records
+    assert unit.refusals == {}
+    assert isinstance(record, ReceivedRecord) and record.received == [2]
+    assert payloads(queue_manager) == {"a": [1]}

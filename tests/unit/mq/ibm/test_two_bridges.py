@@ -1,0 +1,119 @@
+"""Two bridges on one queue manager: who has the transmission queue, and what becomes of the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.ibm import persistent_state
+from bridge.telemetry.record import ReceivedRecord
+from tests.helpers.patience import PATIENCE, happens
+from tests.helpers.units import Unit
+from tests.unit.mq.ibm.backends import (
+    NONE,
+    BreakableConnection,
+    Fault,
+    backend_of,
+    ended,
+    keep,
+    payloads,
+    publication,
+    published,
+    stop,
+)
+
+
+async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
+    none = Fault("none", 0, after=False)
+    first, second = backend_of(queue_manager, none), backend_of(queue_manager, none)
+    await asyncio.wait_for(first.open(), PATIENCE)
+    waiting = asyncio.ensure_future(second.open())
+    done, _ = await asyncio.wait((waiting,), timeout=0.3)
+    assert not done
+    await stop(first)
+    await asyncio.wait_for(waiting, PATIENCE)
+    await stop(second)
+
+
+# Idle, and two bridges ------------------------------------------------------------------------------------------------
+
+
+async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueManager) -> None:
+    """The first bridge loses its fence and does not know: it commits nothing any more, answers nobody, and hears of it."""
+    made: list[tuple[str, BreakableConnection]] = []
+    first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
+    fenced: list[str] = []
+    first.on_fenced = fenced.append
+    await asyncio.wait_for(first.open(), PATIENCE)
+    await published(first, "a", 1)
+    second = backend_of(queue_manager, NONE)
+    waiting = asyncio.ensure_future(second.open())
+    await happens(lambda: first._first_remover.connection is not None)
+    remover = first._first_remover.connection
+    assert isinstance(remover, BreakableConnection)
+    remover.die()
+    await asyncio.wait_for(waiting, PATIENCE)
+    late = asyncio.ensure_future(published(first, "a", 2))
+    await happens(lambda: bool(fenced))
+    assert not late.done()
+    await published(second, "a", 3)
+    await asyncio.wait_for(first.abandon(), PATIENCE)
+    late.cancel()
+    await stop(second)
+    assert payloads(queue_manager) == {"a": [1, 3]}
+
+
+async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(queue_manager: QueueManager) -> None:
+    """MQRC_OBJECT_IN_USE, and no other bridge: its own connection is not missed yet."""
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    fenced: list[str] = []
+    backend.on_fenced = fenced.append
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await happens(lambda: backend._first_remover.connection is not None)
+    ghost = backend._first_remover.connection
+    assert isinstance(ghost, BreakableConnection)
+    ghost.cut()
+    await happens(lambda: backend._first_remover._standing_by)
+    await published(backend, "a", 1)
+    ghost.die()
+    await happens(lambda: backend._first_remover.connection is not None and not backend._first_remover._standing_by)
+    assert not fenced
+    await stop(backend)
+    assert payloads(queue_manager) == {"a": [1]}
+
+
+async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
+    """It is committed: the record that belongs to it is among what the next bridge reads."""
+    made: list[tuple[str, BreakableConnection]] = []
+    first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
+    await asyncio.wait_for(first.open(), PATIENCE)
+    (publisher,) = (connection for kind, connection in made if kind == "publisher")
+    gate = publisher.gates["commit"] = threading.Event()
+
+    def fill(unit: Unit) -> None:
+        unit.publications = [(publication("a", 1), False)]
+        keep(unit, ReceivedRecord("a", [1]))
+
+    committing = asyncio.ensure_future(ended(first, fill))
+    # The receipt before is taken, the new one is not committed yet.
+    await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
+    state_queue = queue_manager.queues[persistent_state.STATE_QUEUE]
+    await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
+    second = backend_of(queue_manager, NONE)
+    waiting = asyncio.ensure_future(second.open())
+    await happens(lambda: first._first_remover.connection is not None)
+    remover = first._first_remover.connection
+    assert isinstance(remover, BreakableConnection)
+    remover.die()
+    done, _ = await asyncio.wait((waiting,), timeout=0.3)
+    assert not done
+    gate.set()
+    assert (await committing).failure == 0
+    recovered = await asyncio.wait_for(waiting, PATIENCE)
+    await asyncio.wait_for(first.abandon(), PATIENCE)
+    await stop(second)
+    (record,) = recovered.records
+    assert isinstance(record, ReceivedRecord) and record.received == [1]
+    assert payloads(queue_manager) == {"a": [1]}

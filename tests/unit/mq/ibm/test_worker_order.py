@@ -1,0 +1,96 @@
+"""What is lost while nothing happens is made again, and nothing is published before subscriptions stand again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.wire import cmqc
+from tests.helpers.patience import PATIENCE, happens
+from tests.unit.mq.ibm.backends import NONE, BreakableConnection, backend_of, published, stop, subscribed
+
+
+@pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])
+async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffic(
+    queue_manager: QueueManager, purpose: str
+) -> None:
+    """And a clean session's subscriber gets what is published then (findings, A)."""
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    came: list[Any] = []
+    backend.start(came.extend)
+    await subscribed(backend, "dev", "t/#")
+    before = [connection for kind, connection in made if kind == purpose]
+    for connection in before:
+        connection.die()
+    await happens(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
+    await happens(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
+    await published(backend, "a", 1)
+    await happens(lambda: len(came) == 1)
+    await stop(backend)
+
+
+async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_manager: QueueManager) -> None:
+    """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
+    made: list[tuple[str, BreakableConnection]] = []
+    gate = threading.Event()
+    backend = backend_of(queue_manager, NONE, made=made)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    came: list[Any] = []
+    backend.start(came.extend)
+    await subscribed(backend, "dev", "t/#")
+    connect = backend._subscriber._connect
+
+    def slow() -> Any:
+        assert gate.wait(PATIENCE)
+        return connect()
+
+    backend._subscriber._connect = slow  # type: ignore[method-assign]
+    for _, connection in made:
+        connection.die()
+    publishing = asyncio.ensure_future(published(backend, "a", 1))
+    await happens(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
+    assert "dev:t/#" not in queue_manager.topics.subscriptions
+    assert not publishing.done()
+    gate.set()
+    assert (await publishing).failure == 0
+    await happens(lambda: len(came) == 1)
+    await stop(backend)
+
+
+async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(queue_manager: QueueManager) -> None:
+    """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await subscribed(backend, "dev", "t/#")
+    (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
+    ghost.cut()
+    await happens(lambda: bool(backend._subscriber._to_make))
+    ghost.die()
+    await happens(lambda: not backend._subscriber._to_make)
+    assert "dev:t/#" in queue_manager.topics.subscriptions
+    await stop(backend)
+
+
+async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    dropped: list[tuple[str, str, int]] = []
+    backend.on_dropped = lambda *what: dropped.append(what)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await subscribed(backend, "dev", "shut/x")
+    connection = EmbeddedConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok
+    for kind, one in made:
+        if kind == "subscriptions":
+            one.die()
+    await happens(lambda: bool(dropped))
+    assert dropped == [("dev", "shut/x", cmqc.MQRC_SUB_INHIBITED)]
+    await stop(backend)

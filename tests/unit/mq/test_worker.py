@@ -1,0 +1,172 @@
+"""A worker whose queue manager goes away says so, and says when it is back."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bridge.mq import worker as worker_module
+from bridge.mq.mqi import Connection, MQError
+from bridge.mq.worker import Worker
+from bridge.wire import cmqc
+from tests.helpers.patience import PATIENCE, until
+
+
+class FakeConnection:
+    """A connection that nothing is done with."""
+
+    def __init__(self) -> None:
+        self.probes = 0
+        #: reason of the next probe
+        self.reason = 0
+
+    def open(self, *_what: object) -> int:
+        self.probes += 1
+        if self.reason:
+            raise MQError(self.reason, "open")
+        return 1
+
+    def close(self, *_what: object) -> None:
+        """The handle of the queue manager."""
+
+    def backout(self) -> None:
+        """There is nothing to back out."""
+
+    def disconnect(self) -> None:
+        """The worker is done with it."""
+
+
+class Serving(Worker[None]):
+    """Loses its connection in the first round, does not get another at once, and is told to end in the second."""
+
+    def __init__(self) -> None:
+        super().__init__("worker", self._connection)
+        self.attempts = 0
+        self.rounds = 0
+        self.served = threading.Event()
+
+    def _connection(self) -> Connection:
+        self.attempts += 1
+        if self.attempts == 2:
+            raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, "connect")
+        return FakeConnection()  # type: ignore[return-value]
+
+    def opened(self, connection: Connection) -> None:
+        """There is nothing to open."""
+
+    def serve(self, connection: Connection) -> None:
+        self.rounds += 1
+        if self.rounds == 1:
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "get")
+        self.served.set()
+        self.wait_for_jobs(10)
+
+    def failed(self, error: MQError) -> None:
+        raise AssertionError(error)
+
+
+def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    worker = Serving()
+    worker.start()
+    assert worker.served.wait(PATIENCE)
+    worker.stop()
+    assert worker.join(PATIENCE)
+    said = [record.getMessage().partition(": MQRC")[0] for record in caplog.records]
+    assert said == [
+        "MQB4001W worker: the queue manager is lost",
+        "MQB4003W worker: waiting for the queue manager (attempt 1)",
+        "MQB4004W worker: the queue manager is back",
+    ]
+
+
+# Idle ------------------------------------------------------------------------------------------------------------------
+
+
+class Idle(Worker[None]):
+    """Has nothing to do; tells when it is connected."""
+
+    def __init__(self, **settings: float) -> None:
+        super().__init__("idle", self._connection, **settings)
+        self.connections: queue.Queue[FakeConnection] = queue.Queue()
+        self.refused = 0
+        self.attempts = threading.Semaphore(0)
+
+    def _connection(self) -> Connection:
+        self.attempts.release()
+        if self.refused:
+            raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, "connect")
+        connection = FakeConnection()
+        self.connections.put(connection)
+        return connection  # type: ignore[return-value]
+
+    def opened(self, connection: Connection) -> None:
+        """There is nothing to open."""
+
+    def serve(self, connection: Connection) -> None:
+        self.wait_for_jobs(PATIENCE)
+
+    def failed(self, error: MQError) -> None:
+        raise AssertionError(error)
+
+
+@pytest.fixture
+def idle() -> Iterator[Callable[..., Idle]]:
+    made: list[Idle] = []
+
+    def start(**settings: float) -> Idle:
+        made.append(Idle(**settings))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for worker in made:
+        worker.stop()
+        assert worker.join(PATIENCE)
+
+
+def test_an_idle_worker_finds_out_by_itself_that_its_connection_is_lost(idle: Callable[..., Idle]) -> None:
+    worker = idle(probe_interval=0.01)
+    told = threading.Event()
+    worker.on_lost = told.set
+    connection = worker.connections.get(timeout=PATIENCE)
+    connection.reason = cmqc.MQRC_CONNECTION_BROKEN
+    worker.connections.get(timeout=PATIENCE)
+    assert told.wait(PATIENCE)
+
+
+def test_a_worker_that_is_told_of_a_loss_looks_at_once(idle: Callable[..., Idle]) -> None:
+    worker = idle(probe_interval=10_000.0)
+    connection = worker.connections.get(timeout=PATIENCE)
+    connection.reason = cmqc.MQRC_CONNECTION_BROKEN
+    worker.look()
+    worker.connections.get(timeout=PATIENCE)
+
+
+def test_whatever_the_queue_manager_answers_is_life(idle: Callable[..., Idle]) -> None:
+    worker = idle(probe_interval=0.01)
+    connection = worker.connections.get(timeout=PATIENCE)
+    connection.reason = cmqc.MQRC_NOT_AUTHORIZED
+    until(lambda: connection.probes > 3)
+    assert worker.connections.empty()
+
+
+def test_who_waits_to_connect_hears_that_another_is_back(
+    idle: Callable[..., Idle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "FIRST_PAUSE", 10_000.0)
+    monkeypatch.setattr(worker_module, "LONGEST_PAUSE", 10_000.0)
+    worker = idle(probe_interval=10_000.0)
+    connection = worker.connections.get(timeout=PATIENCE)
+    worker.refused = 1
+    connection.reason = cmqc.MQRC_CONNECTION_BROKEN
+    worker.look()
+    for _ in range(2):
+        assert worker.attempts.acquire(timeout=PATIENCE)
+    worker.refused = 0
+    worker.hint()
+    worker.connections.get(timeout=PATIENCE)

@@ -1,0 +1,213 @@
+"""The scene of the delivery model: a bridge between its world's two sides, with every byte and unit checked."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+
+from bridge.config import LimitsConfig
+from bridge.mqtt.flow import Phase
+from bridge.mqtt.packets import Connect, ConnectProperties, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import FAILURE
+from bridge.mqtt.writer import encode
+from bridge.service.gateway import Gateway
+from bridge.service.telemetry import TelemetryService
+from bridge.transport.stream import StreamConnection
+from tests.unit.mqtt.delivery_world import (
+    CLIENT,
+    AtOnce,
+    FakeChannel,
+    Link,
+    Loop,
+    Outward,
+    Queued,
+    QueueManager,
+    Transport,
+)
+
+UNACKNOWLEDGED = (Phase.RECORDING, Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+
+
+class Scene(RuleBasedStateMachine):
+    durable = True
+
+    @initialize(window=st.integers(1, 4), level=st.sampled_from([3, 4, 5]))
+    def begin(self, window: int, level: int) -> None:
+        self.level = level
+        self.window = window
+        self.loop = Loop()
+        self.manager = QueueManager()
+        self.manager.on_removal = self.on_removal
+        self.link: Link | None = None
+        self.abandoned: list[Link] = []
+        # The client's own session state and its application.
+        self.outward: dict[int, Outward] = {}
+        self.retired: set[int] = set()
+        self.received: set[int] = set()
+        self.delivered: list[bytes] = []
+        self.finished: list[Outward] = []
+        self.had_session = False
+        # The machine's knowledge.
+        self.numbers = 0
+        self.messages: dict[bytes, Queued] = {}
+        self.void: set[bytes] = set()
+        self.in_use: dict[int, bytes] = {}
+        self.acknowledged: set[bytes] = set()
+        self.start_bridge()
+
+    def start_bridge(self) -> None:
+        limits = LimitsConfig(in_flight=self.window)
+        self.service = TelemetryService(
+            self.manager,  # type: ignore[arg-type]
+            limits,
+            self.loop.time,
+            queue_manager_name="QM",
+            turns=AtOnce(),
+        )
+        run(self.service.start())
+        self.channel = FakeChannel(Gateway(self.service), self.loop)
+
+    # What the bridge does is checked here -----------------------------------------------------------------------------
+
+    def on_removal(self, queued: Queued) -> None:
+        payload = queued.message.payload
+        if queued.qos:
+            assert payload in self.acknowledged or payload in self.void, (
+                f"message {payload!r} is removed from the queue before the client has acknowledged it"
+            )
+
+    def on_bytes(self, transport: Transport, data: bytes) -> None:
+        link = next((one for one in [self.link, *self.abandoned] if one and one.transport is transport), self.opening)
+        assert link is not None
+        assert not transport.closed, "written after close"
+        packets = link.decoder.feed(data)
+        assert link.decoder.error is None
+        for packet in packets:
+            self.on_packet(link, packet)
+        link.to_client.extend(packets)
+
+    def on_packet(self, link: Link, packet: Packet) -> None:
+        if isinstance(packet, Publish) and packet.qos:
+            self.on_publish(link, packet)
+        elif isinstance(packet, Puback | Pubrec):
+            publication = self.outward.get(packet.message_id)
+            assert packet.reason_code >= FAILURE or publication is None or publication.payload in self.manager.entered, (
+                f"{packet} is sent, the publication is not committed"
+            )
+        elif isinstance(packet, Pubcomp):
+            assert packet.message_id not in self.manager.received_ids(), f"{packet} is sent, the record has its id yet"
+        elif isinstance(packet, Pubrel):
+            payload = self.in_use.get(packet.message_id)
+            assert payload is None or all(one.message.payload != payload for one in self.manager.queue), (
+                f"{packet} is sent, the message is not committed as removed"
+            )
+
+    def on_publish(self, link: Link, packet: Publish) -> None:
+        message_id = packet.message_id
+        other = self.in_use.setdefault(message_id, packet.payload)
+        assert other == packet.payload, f"message id {message_id} of {packet.payload!r} is in use for {other!r}"
+        elsewhere = [one for one, payload in self.in_use.items() if payload == packet.payload and one != message_id]
+        assert not elsewhere, f"{packet.payload!r} goes out as {message_id}, and went out as {elsewhere}"
+        link.unacknowledged.add(message_id)
+        assert len(link.unacknowledged) <= self.window, "more unacknowledged messages than the window allows"
+
+    @invariant()
+    def the_window_is_counted_right(self) -> None:
+        if not hasattr(self, "service"):
+            return
+        for session in self.service.sessions.values():
+            box = session.outbox
+            counted = box.in_flight.unacknowledged
+            assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.deliveries.values())
+            assert 0 <= counted <= self.window
+            finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
+            assert box.in_flight.unfinished == sum(one.phase not in finished for one in box.in_flight.deliveries.values())
+
+    # The network ------------------------------------------------------------------------------------------------------
+
+    @property
+    def online(self) -> bool:
+        return self.link is not None and self.link.accepted
+
+    def reconnect(self) -> None:
+        """A new connection; the bridge need not have noticed the end of the one before."""
+        if self.link is not None:
+            self.abandon()
+        if not self.durable:
+            self.forget()
+        connection = StreamConnection(self.channel)  # type: ignore[arg-type]
+        transport = Transport(self.on_bytes)
+        self.link = self.opening = Link(connection, transport, Decoder(server=False, protocol_level=self.level))
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        name = "MQIsdp" if self.level == 3 else "MQTT"
+        properties = None
+        if self.level == 5:
+            expiry = 0xFFFFFFFF if self.durable else 0
+            properties = ConnectProperties(session_expiry_interval=expiry, receive_maximum=self.window)
+        connect = Connect(CLIENT, name, self.level, not self.durable, properties=properties)
+        connection.data_received(encode(connect, "big", self.level))
+        self.settle()
+
+    opening: Link | None = None
+
+    def forget(self) -> None:
+        """A clean session begins: neither side knows anything of the one before."""
+        self.outward.clear()
+        self.received.clear()
+        self.in_use.clear()
+        self.void.update(self.messages)
+
+    def abandon(self) -> None:
+        """The client is no longer there; whatever was on its way is lost."""
+        assert self.link is not None
+        self.abandoned.append(self.link)
+        self.link = None
+        self.retired.clear()
+        if not self.durable:
+            self.void.update(self.messages)
+
+    def settle(self) -> None:
+        """The event loop turns, and connections that the bridge has closed end."""
+        self.loop.turn()
+        for link in [self.link, *self.abandoned]:
+            if link is not None and link.transport.closed:
+                if link is self.link:
+                    self.abandon()
+                self.abandoned.remove(link)
+                link.connection.connection_lost(None)
+
+    def break_link(self) -> None:
+        """The client goes; the bridge will notice later."""
+        self.abandon()
+
+    def notice(self) -> None:
+        link = self.abandoned.pop(0)
+        if not self.durable and self.link is None:
+            self.void.update(self.messages)
+        link.connection.connection_lost(None)
+
+    def slow(self) -> None:
+        assert self.link is not None
+        if self.link.slow:
+            self.link.connection.resume_writing()
+        else:
+            self.link.connection.pause_writing()
+        self.link.slow = not self.link.slow
+        self.settle()
+
+    def time_passes(self) -> None:
+        """Long enough that clients of MQTT 3.1 get unacknowledged messages again."""
+        self.loop.now += 25.0
+        for connection in list(self.channel.connections):
+            connection.sweep(self.loop.now)
+        self.settle()

@@ -1,0 +1,333 @@
+"""Links to a real mosquitto: both directions, both versions, TLS, and a broker that goes and comes back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bridge.link import connection as link_connection
+from bridge.link.outbox import Outbox as LinkOutbox
+from bridge.link.state import LinkLost, LinkPhase
+from bridge.telemetry.message import Publication
+from tests.helpers.certificates import make, tls_settings
+from tests.helpers.fake_broker import FakeBroker, answer
+from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
+from tests.helpers.patience import PATIENCE
+from tests.helpers.publications import publication_of_fields
+from tests.unit.mqtt.link.conftest import LinkFactory, TestedLink
+
+MosquittoFactory = Callable[..., Mosquitto]
+
+OPTION = {"3.1.1": "mqttv311", "5": "mqttv5"}
+
+
+def ready(made: TestedLink) -> TestedLink:
+    made.state_where(LinkPhase.CONNECTED)
+    return made
+
+
+def batch(number: int, qos: int) -> list[Publication]:
+    return [Publication(topic="t/x", payload=str(index).encode(), qos=qos) for index in range(number)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_there_and_back(mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int) -> None:
+    port = mosquitto().port
+    receiver = ready(link(port, version, "in", topic_filter="t/#", qos=qos, in_flight=50))
+    sender = ready(link(port, version, "out", in_flight=50))
+    # QoS 0 comes as fast as it is read, and mosquitto drops it for who reads more slowly.
+    assert sender.publish(batch(300, qos)) == {}
+    payloads = []
+    while len(payloads) < 300:
+        taken = receiver.take(100, 1 << 20, PATIENCE)
+        payloads += [int(one.publication.payload) for one in taken]
+        receiver.acknowledge(taken)
+        receiver.complete(receiver.released())
+    assert payloads == list(range(300))
+
+
+def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory) -> None:
+    port = mosquitto().port
+    receiver = ready(link(port, "5", "in", topic_filter="#", qos=1))
+    sender = ready(link(port, "5", "out"))
+    sent = publication_of_fields(
+        topic="a/b",
+        payload=b"\0\xff",
+        qos=1,
+        retain=True,
+        client_id="sensor",
+        expiry=100.0,
+        response_topic="re/ply",
+        correlation_data=b"\0\1",
+        content_type="text/plain",
+        users={"site": "Köln", "": "empty name"},
+        hops=("QM1/one", "QM2/two"),
+    )
+    sender.publish([sent])
+    (received,) = receiver.take_all(1)
+    sent.message_id = received.mid
+    # Retain As Published: the flag is as the publisher set it.
+    assert received.publication == sent
+
+
+def test_retained_and_origin(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    port = mosquitto().port
+    publish(port, "t/old", "1", "-r", version=OPTION[version])
+    receiver = ready(link(port, version, topic_filter="t/#"))
+    (old,) = receiver.take_all(1)
+    publish(port, "t/new", "2", "-r", version=OPTION[version])
+    (new,) = receiver.take_all(1)
+    assert old.publication.retain
+    # MQTT 3.1.1 tells a live subscriber nothing of RETAIN.
+    assert new.publication.retain is (version == "5")
+    assert old.publication.client_id == "L"
+
+
+def test_exactly_once_to_a_subscriber(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeated on a new connection with the same message ids and DUP, and released twice, each comes once."""
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 1e6)
+    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 1e6)
+    port = mosquitto().port
+    with Subscriber(port, "t/#", qos=2, version=OPTION[version]) as subscriber:
+        first = ready(link(port, version, "exactly"))
+        assert first.publish_exactly(batch(3, 2), [5, 6, 7]) == {}
+        # A connection with the same identifier throws the first one out, which does not come back, as if killed.
+        second = ready(link(port, version, "exactly"))
+        assert second.session_present
+        assert second.publish_exactly(batch(3, 2), [5, 6, 7], dup=True) == {}
+        second.release([5, 6, 7])
+        second.release([5, 6, 7])
+        assert second.publish([Publication(topic="t/end", payload=b"end", qos=2)]) == {}
+        assert [subscriber.message()["payload"] for _ in range(4)] == ["0", "1", "2", "end"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_mosquitto_stops_and_comes_back(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int, impatient: None
+) -> None:
+    broker = mosquitto()
+    receiver = ready(link(broker.port, version, "in", topic_filter="t/#", qos=qos))
+    sender = ready(link(broker.port, version, "out"))
+    assert sender.publish(batch(3, qos)) == {}
+    unacknowledged = receiver.take_all(3)
+    broker.stop()
+    receiver.state_where(LinkPhase.WAITING)
+    sender.state_where(LinkPhase.WAITING)
+    with pytest.raises(LinkLost):
+        sender.publish(batch(1, 0))
+    broker.start()
+    ready(receiver)
+    assert receiver.session_present
+    # All that was not acknowledged comes again, under the same message ids, marked.
+    again = receiver.take_all(3)
+    assert [(one.mid, one.dup) for one in again] == [(one.mid, True) for one in unacknowledged]
+    receiver.acknowledge(unacknowledged)
+    receiver.acknowledge(again)
+    if qos == 2:
+        receiver.complete(receiver.released_all(3))
+    assert ready(sender).publish(batch(1, qos)) == {}
+    assert receiver.take_all(1)[0].dup is False
+    assert (receiver.counters.reconnects, sender.counters.reconnects) == (1, 1)
+
+
+def test_a_pubrel_that_was_not_completed_comes_again(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str
+) -> None:
+    port = mosquitto().port
+    first = ready(link(port, version, "in", topic_filter="t/#", qos=2))
+    ready(link(port, version, "out")).publish(batch(2, 2))
+    taken = first.take_all(2)
+    first.acknowledge(taken)
+    assert sorted(first.released_all(2)) == sorted(one.mid for one in taken)
+    first.stop(PATIENCE)
+    second = ready(link(port, version, "in", topic_filter="t/#", qos=2))
+    released = second.released_all(2)
+    assert sorted(released) == sorted(one.mid for one in taken)
+    second.complete(released)
+    second.stop(PATIENCE)
+    third = ready(link(port, version, "in", topic_filter="t/#", qos=2))
+    publish(port, "t/new", "n", qos=2)
+    assert [one.publication.topic for one in third.take_all(1)] == ["t/new"]
+    assert third.released() == []
+
+
+def test_a_session_that_is_lost_is_told(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    port = mosquitto().port
+    ready(link(port, version, "in", topic_filter="t/#", qos=1)).stop(PATIENCE)
+    kept = ready(link(port, version, "in", topic_filter="t/#", qos=1))
+    assert kept.sessions == [True]
+    kept.stop(PATIENCE)
+    ready(link(port, version, "in", session="clean")).stop(PATIENCE)
+    lost = ready(link(port, version, "in", topic_filter="t/#", qos=1))
+    assert lost.sessions == [False]
+    publish(port, "t/1", "1", qos=1)
+    assert len(lost.take_all(1)) == 1
+
+
+def test_passwords(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, tmp_path: Path, impatient: None
+) -> None:
+    users = tmp_path / "users"
+    if shutil.which("mosquitto_passwd") is None:
+        pytest.fail("mosquitto_passwd is not installed; it belongs to mosquitto")
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), "maria", "s3cret"], check=True)
+    port = mosquitto(f"password_file {users}", "allow_anonymous false").port
+    ready(link(port, version, "right", user="maria", password="s3cret"))
+    wrong = link(port, version, "wrong", user="maria", password="secret")
+    # mosquitto 2.0 answers a wrong password with Not authorized.
+    assert "Not authorized" in wrong.state_where(LinkPhase.WAITING).error
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    make(directory)
+    return directory
+
+
+def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certificates: Path) -> None:
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
+    tls = {"ca_file": certificates / "ca.pem"}
+    receiver = ready(link(port, version, "in", host="localhost", topic_filter="t", qos=1, tls=tls))
+    sender = ready(link(port, version, "out", host="localhost", tls=tls))
+    sizes = [1, 3_000_000, 0, 16384, 16385, 70_000]
+    assert sender.publish([Publication(topic="t", payload=b"x" * size, qos=1) for size in sizes]) == {}
+    assert [len(one.publication.payload) for one in receiver.take_all(len(sizes))] == sizes
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "why"),
+    [
+        pytest.param("localhost", {}, "certificate is refused: self-signed", id="authority of nobody's trust"),
+        pytest.param("127.0.0.1", {"ca_file": "ca.pem"}, "IP address mismatch", id="another host name"),
+        pytest.param("localhost", {"ca_file": "none.pem"}, "tls.ca_file", id="no such file"),
+        pytest.param("localhost", {"ca_file": "ca.key"}, "tls.ca_file", id="no certificate"),
+        pytest.param("localhost", {"certificate_file": "client.key"}, "tls.certificate_file", id="no own certificate"),
+        pytest.param(
+            "localhost",
+            {"certificate_file": "client.pem", "key_file": "client.key"},
+            "tls.key_password_variable",
+            id="no password",
+        ),
+        pytest.param(
+            "localhost",
+            {"certificate_file": "client.pem", "key_file": "client.key", "key_password_variable": "LINK_UNSET"},
+            "LINK_UNSET",
+            id="no variable",
+        ),
+    ],
+)
+def test_tls_that_fails_is_told(
+    mosquitto: MosquittoFactory,
+    link: LinkFactory,
+    certificates: Path,
+    host: str,
+    tls: dict[str, str],
+    why: str,
+    impatient: None,
+) -> None:
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
+    files = {name: certificates / value if name.endswith("file") else value for name, value in tls.items()}
+    assert why in link(port, host=host, tls=files).state_where(LinkPhase.WAITING).error
+
+
+def test_tls_without_a_host_name_to_check(mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path) -> None:
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true")).port
+    ready(link(port, host="127.0.0.1", tls={"ca_file": certificates / "ca.pem", "check_host_name": False}))
+
+
+def test_tls_with_a_certificate_of_its_own(
+    mosquitto: MosquittoFactory, link: LinkFactory, certificates: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    monkeypatch.setenv("LINK_KEY", "p4ss")
+    port = mosquitto(*tls_settings(certificates, "allow_anonymous true", "require_certificate true")).port
+    trust = {"ca_file": certificates / "ca.pem"}
+    own = {"certificate_file": certificates / "client.pem", "key_file": certificates / "client.key"}
+    ready(link(port, "5", "with", host="localhost", tls=trust | own | {"key_password_variable": "LINK_KEY"}))
+    assert link(port, "5", "without", host="localhost", tls=trust).state_where(LinkPhase.WAITING).error
+
+
+def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
+    """The old filter is unsubscribed with the new one subscribed to, in the durable session, and nothing is lost between."""
+    port = mosquitto().port
+    receiver = ready(link(port, version, "in", topic_filter="plant/#", qos=2))
+    receiver.stop(PATIENCE)
+    sender = ready(link(port, version, "out"))
+    sender.publish([Publication(topic="plant/a", payload=b"before", qos=2)])
+    receiver = link(port, version, "in", topic_filter="plant/+/#", qos=2, former=("plant/#",))
+    ready(receiver)
+    sender.publish([Publication(topic="plant/a", payload=b"%d" % number, qos=2) for number in range(20)])
+    payloads: list[bytes] = []
+    while len(payloads) < 21:
+        taken = receiver.take(100, 1 << 20, PATIENCE)
+        payloads += [one.publication.payload for one in taken]
+        receiver.acknowledge(taken)
+        receiver.complete(receiver.released())
+    sender.publish([Publication(topic="plant/a", payload=b"last", qos=2)])
+    (last,) = receiver.take_all(1)
+    assert payloads == [b"before", *(b"%d" % number for number in range(20))]
+    assert last.publication.payload == b"last"
+
+
+@pytest.mark.parametrize("reason", [0x92, 0x95, 0x9A, 0x9B, 0x80, 0x83, 0xFE])
+@pytest.mark.parametrize(("packet", "qos"), [(0x40, 1), (0x50, 2)])
+def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
+    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, packet: int, qos: int, reason: int
+) -> None:
+    """Brokers send what MQTT 5 has for other packets only; it is a refusal, with or without a name."""
+    sender = link(broker_5.port)
+    peer = broker_5.connected()
+    ready(sender)
+    for code in (reason, None):
+        call = calls.submit(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
+        ((_, mid),) = peer.published(1, qos << 1)
+        if code is None and qos == 2:
+            peer.send(answer(0x50, mid))
+            peer.expect(0x62)
+            peer.send(answer(0x70, mid))
+        else:
+            peer.send(answer(packet, mid, code))
+        refused = {0: reason} if code is not None else {}
+        assert {index: refusal.reason for index, refusal in call.result(PATIENCE).items()} == refused
+
+
+def test_a_connection_on_which_we_stumble_is_over_and_the_link_goes_on(
+    broker_5: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = LinkOutbox.answered
+
+    def stumbles(self: LinkOutbox, answers: object) -> None:
+        monkeypatch.setattr(LinkOutbox, "answered", answered)
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(LinkOutbox, "answered", stumbles)
+    sender = link(broker_5.port)
+    peer = broker_5.connected()
+    peer.send(answer(0x40, 9))
+    broker_5.connected()
+    sender.state_where(LinkPhase.CONNECTED)
+
+
+def test_a_password_that_cannot_be_had_is_read_again(
+    broker_5: FakeBroker, link: LinkFactory, impatient: None
+) -> None:
+    asked: list[int] = []
+
+    def password() -> str:
+        asked.append(1)
+        if len(asked) < 3:
+            raise OSError("password_file: no such file")
+        return "s3cret"
+
+    made = link(broker_5.port, user="maria", password=password)
+    _, connect = broker_5.connecting()
+    assert connect.endswith(b"\0\6s3cret")
+    assert len(asked) == 3
+    assert made.state.error == "" or "password_file" in made.state.error

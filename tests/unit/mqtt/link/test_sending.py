@@ -1,0 +1,406 @@
+"""What goes to the broker: publish returns when all is answered, and the steps of QoS 2 come when the worker says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+
+from bridge.link.state import LinkLost, LinkPhase
+from bridge.telemetry.message import Publication
+from tests.helpers.fake_broker import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    FakeBroker,
+    Peer,
+    answer,
+    properties_of,
+)
+from tests.helpers.patience import PATIENCE
+from tests.helpers.publications import publication_of_fields
+from tests.unit.mqtt.link.conftest import LinkFactory, TestedLink
+
+
+def publications(number: int, qos: int) -> list[Publication]:
+    return [Publication(topic=f"t/{index}", payload=b"p", qos=qos) for index in range(number)]
+
+
+def connected(broker: FakeBroker, link: LinkFactory, **options: Any) -> tuple[TestedLink, Peer]:
+    """A link that is connected; options of FakeBroker.connected, the others of the link."""
+    accepting = {name: options.pop(name) for name in ("properties", "present") if name in options}
+    sender = link(broker.port, broker.version, **options)
+    peer = broker.connected(**accepting)
+    sender.state_where(LinkPhase.CONNECTED)
+    return sender, peer
+
+
+def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(3, 1))
+    sent = peer.published(3, 2)
+    assert [topic for topic, _ in sent] == ["t/0", "t/1", "t/2"]
+    mids = [mid for _, mid in sent]
+    peer.send(answer(PUBACK, mids[2]), answer(PUBACK, mids[0]))
+    peer.nothing_came()
+    assert not call.done()
+    peer.send(answer(PUBACK, mids[1]))
+    assert call.result(PATIENCE) == {}
+    assert sender.counters.sent == 3
+
+
+def test_a_wrong_acknowledgement_ends_the_connection(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
+) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(1, 2))
+    ((_, mid),) = peer.published(1, 4)
+    peer.send(answer(PUBACK, mid))
+    with pytest.raises(LinkLost, match=f"the broker broke MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"):
+        call.result(PATIENCE)
+
+
+def test_qos_2_without_message_ids_releases_at_pubrec(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(2, 2))
+    (_, first), (_, second) = peer.published(2, 4)
+    peer.send(answer(PUBREC, first))
+    assert peer.mids(PUBREL, 1) == [first]
+    peer.send(answer(PUBCOMP, first), answer(PUBREC, second))
+    assert peer.mids(PUBREL, 1) == [second]
+    assert not call.done()
+    peer.send(answer(PUBCOMP, second))
+    assert call.result(PATIENCE) == {}
+
+
+def test_exactly_once_holds_pubrel_until_release(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish_exactly, publications(2, 2), [301, 300])
+    assert peer.published(2, 4) == [("t/0", 301), ("t/1", 300)]
+    peer.send(answer(PUBREC, 300))
+    peer.nothing_came()
+    assert not call.done()
+    peer.send(answer(PUBREC, 301))
+    assert call.result(PATIENCE) == {}
+    peer.nothing_came()
+    call = calls.submit(sender.release, [301, 300])
+    assert peer.mids(PUBREL, 2) == [301, 300]
+    peer.send(answer(PUBCOMP, 301))
+    peer.nothing_came()
+    assert not call.done()
+    peer.send(answer(PUBCOMP, 300))
+    assert call.result(PATIENCE) is None
+
+
+def test_acknowledgements_of_an_unknown_message_id_are_ignored(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(1, 1) + publications(1, 2), [1, 2])
+    peer.packet(), peer.packet()
+    peer.send(answer(PUBACK, 3), answer(PUBCOMP, 3), answer(PUBREC, 3))
+    peer.nothing_came()
+    assert not call.done()
+    peer.send(answer(PUBACK, 1), answer(PUBREC, 2))
+    assert peer.mids(PUBREL, 1) == [2]
+    peer.send(answer(PUBCOMP, 2))
+    assert call.result(PATIENCE) == {}
+
+
+def test_qos_0_is_written(broker: FakeBroker, link: LinkFactory) -> None:
+    sender, peer = connected(broker, link)
+    assert sender.publish([Publication(topic="t", payload=b"x" * 100, retain=True)] * 3000) == {}
+    assert len(peer.expect(*[0x31] * 3000)) == 3000
+    assert sender.counters.sent == 3000
+
+
+@pytest.mark.parametrize(
+    ("call", "answers", "expected"),
+    [
+        pytest.param(lambda link: link.publish(publications(2, 1)), [], 2, id="no PUBACK"),
+        pytest.param(lambda link: link.publish(publications(2, 1), [1, 2]), [answer(PUBACK, 1)], 2, id="one PUBACK"),
+        pytest.param(lambda link: link.publish(publications(2, 2), [1, 2]), [answer(PUBREC, 1)], 3, id="one PUBREC"),
+        pytest.param(
+            lambda link: link.publish(publications(2, 2), [1, 2]),
+            [answer(PUBREC, 1), answer(PUBREC, 2), answer(PUBCOMP, 2)],
+            4,
+            id="one PUBCOMP",
+        ),
+        pytest.param(lambda link: link.publish_exactly(publications(2, 2), [1, 2]), [], 2, id="exactly: no PUBREC"),
+        pytest.param(
+            lambda link: link.publish_exactly(publications(2, 2), [1, 2]), [answer(PUBREC, 2)], 2, id="one PUBREC held"
+        ),
+        pytest.param(lambda link: link.release([1, 2]), [answer(PUBCOMP, 1)], 2, id="release: one PUBCOMP"),
+    ],
+)
+def test_a_connection_that_breaks_before_all_is_answered(
+    broker: FakeBroker,
+    link: LinkFactory,
+    calls: ThreadPoolExecutor,
+    call: Callable[[TestedLink], object],
+    answers: list[bytes],
+    expected: int,
+) -> None:
+    sender, peer = connected(broker, link)
+    running = calls.submit(call, sender)
+    peer.packet()
+    peer.send(*answers)
+    for _ in range(expected - 1):
+        peer.packet()
+    peer.close()
+    with pytest.raises(LinkLost, match=r"closed|reset"):
+        running.result(PATIENCE)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_lost_connection_names_the_publications_that_the_broker_has_not_acknowledged(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, qos: int
+) -> None:
+    """Those that were not sent are among them."""
+    sender, peer = connected(broker, link, in_flight=3)
+    call = calls.submit(sender.publish, publications(5, qos))
+    mids = [mid for _, mid in peer.published(3, 2 * qos)]
+    if qos == 1:
+        peer.send(answer(PUBACK, mids[1]))
+    else:
+        peer.send(answer(PUBREC, mids[1]))
+        peer.packet()
+        peer.send(answer(PUBCOMP, mids[1]))
+    peer.close()
+    with pytest.raises(LinkLost) as lost:
+        call.result(PATIENCE)
+    assert lost.value.unanswered == [0, 2, 3, 4]
+
+
+def test_nothing_is_sent_without_a_connection(broker: FakeBroker, link: LinkFactory) -> None:
+    sender = link(broker.port, broker.version)
+    for call in (
+        lambda: sender.publish(publications(1, 0)),
+        lambda: sender.publish(publications(1, 1)),
+        lambda: sender.publish_exactly(publications(1, 2), [1]),
+        lambda: sender.release([1]),
+    ):
+        with pytest.raises(LinkLost, match="not connected"):
+            call()
+
+
+def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
+) -> None:
+    sender, peer = connected(broker, link, in_flight=2)
+    call = calls.submit(sender.publish_exactly, publications(2, 2), [8, 9])
+    peer.published(2, 4)
+    peer.send(answer(PUBREC, 8))
+    peer.close()
+    with pytest.raises(LinkLost):
+        call.result(PATIENCE)
+    peer = broker.connected(present=True)
+    assert sender.wait_connected(PATIENCE)
+    # The link itself repeats nothing.
+    peer.nothing_came()
+    call = calls.submit(sender.publish_exactly, publications(2, 2), [8, 9], dup=True)
+    assert peer.published(2, 12) == [("t/0", 8), ("t/1", 9)]
+    peer.send(answer(PUBREC, 8), answer(PUBREC, 9))
+    assert call.result(PATIENCE) == {}
+    # An id of a process before this one is released like any other, known to the broker or not.
+    call = calls.submit(sender.release, [8, 9, 1000])
+    assert peer.mids(PUBREL, 3) == [8, 9, 1000]
+    unknown = answer(PUBCOMP, 1000, 0x92) if broker.version == "5" else answer(PUBCOMP, 1000)
+    peer.send(answer(PUBCOMP, 9), unknown, answer(PUBCOMP, 8))
+    assert call.result(PATIENCE) is None
+
+
+def test_pubrec_before_the_publication_is_sent_again_is_not_answered(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    """PUBLISH must not follow PUBREL (MQTT 5.0 section 4.3.3): the broker would publish the message twice."""
+    sender, peer = connected(broker, link, present=True)
+    peer.send(answer(PUBREC, 8))
+    peer.nothing_came()
+    call = calls.submit(sender.publish_exactly, publications(1, 2), [8], dup=True)
+    assert peer.published(1, 12) == [("t/0", 8)]
+    peer.send(answer(PUBREC, 8), answer(PUBREC, 8))
+    assert call.result(PATIENCE) == {}
+    peer.nothing_came()
+    call = calls.submit(sender.release, [8])
+    assert peer.mids(PUBREL, 1) == [8]
+    peer.send(answer(PUBCOMP, 8))
+    assert call.result(PATIENCE) is None
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, present: bool, impatient: None
+) -> None:
+    """Else the broker would take a later publication with the same message id for a repetition, and drop it."""
+    sender, peer = connected(broker, link)
+    call = calls.submit(sender.publish, publications(1, 2))
+    ((_, mid),) = peer.published(1, 4)
+    peer.close()
+    with pytest.raises(LinkLost):
+        call.result(PATIENCE)
+    peer = broker.connected(present=present)
+    assert sender.wait_connected(PATIENCE)
+    if present:
+        assert peer.mids(PUBREL, 1) == [mid]
+        peer.send(answer(PUBREC, mid))
+        assert peer.mids(PUBREL, 1) == [mid]
+    peer.nothing_came()
+
+
+def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+    sender, peer = connected(broker_5, link)
+    call = calls.submit(sender.publish, publications(3, 1) + publications(2, 2))
+    mids = [mid for _, mid in peer.published(3, 2) + peer.published(2, 4)]
+    peer.send(
+        answer(PUBACK, mids[0], 0x10),  # No matching subscribers: taken
+        answer(PUBACK, mids[1], 0x87, properties_of(PacketTypes.PUBACK, ReasonString="not you")),
+        answer(PUBACK, mids[2]),
+        answer(PUBREC, mids[3], 0x97),
+        answer(PUBREC, mids[4], 0x10),
+    )
+    # A refused publication is over: no PUBREL.
+    assert peer.mids(PUBREL, 1) == [mids[4]]
+    peer.send(answer(PUBCOMP, mids[4]))
+    refusals = call.result(PATIENCE)
+    assert {index: (refusal.reason, refusal.text) for index, refusal in refusals.items()} == {
+        1: (0x87, "Not authorized (not you)"),
+        3: (0x97, "Quota exceeded"),
+    }
+    assert (sender.counters.sent, sender.counters.refused) == (3, 2)
+
+
+def test_refused_ones_of_exactly_once_are_not_in_flight(
+    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    sender, peer = connected(broker_5, link, in_flight=2)
+    call = calls.submit(sender.publish_exactly, publications(2, 2), [1, 2])
+    peer.published(2, 4)
+    peer.send(answer(PUBREC, 1, 0x99), answer(PUBREC, 2))
+    assert list(call.result(PATIENCE)) == [0]
+    with pytest.raises(ValueError, match="not released"):
+        sender.publish_exactly(publications(2, 2), [3, 4])
+    call = calls.submit(sender.publish_exactly, publications(1, 2), [3])
+    assert peer.published(1, 4) == [("t/0", 3)]
+    peer.send(answer(PUBREC, 3))
+    assert call.result(PATIENCE) == {}
+    with pytest.raises(ValueError, match="not released"):
+        sender.publish(publications(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("granted", "publication", "refusal"),
+    [
+        pytest.param({"MaximumQoS": 1}, {"qos": 2}, (0x9B, "QoS not supported"), id="Maximum QoS"),
+        pytest.param({"RetainAvailable": 0}, {"retain": True}, (0x9A, "Retain not supported"), id="Retain Available"),
+        pytest.param({"MaximumPacketSize": 50}, {"payload": b"x" * 50}, (0x95, "Packet too large"), id="Packet Size"),
+        pytest.param({}, {"topic": "a/#"}, (0x90, "Topic Name invalid"), id="wildcard"),
+        pytest.param({}, {"topic": ""}, (0x90, "Topic Name invalid"), id="no topic"),
+        pytest.param({}, {"topic": "x" * 65536}, (0x90, "Topic Name invalid"), id="long topic"),
+        pytest.param({}, {"users": {"a": "\0"}}, (0x80, "Unspecified error"), id="NUL in a property"),
+        pytest.param({}, {"users": {"a": "\ud800"}}, (0x80, "Unspecified error"), id="surrogate in a property"),
+        pytest.param({}, {"correlation_data": b"x" * 65536}, (0x80, "Unspecified error"), id="long property"),
+    ],
+)
+def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
+    broker_5: FakeBroker,
+    link: LinkFactory,
+    calls: ThreadPoolExecutor,
+    granted: dict[str, int],
+    publication: dict[str, Any],
+    refusal: tuple[int, str],
+) -> None:
+    sender, peer = connected(broker_5, link, properties=properties_of(PacketTypes.CONNACK, **granted))
+    refused = publication_of_fields(**{"topic": "t/1", "payload": b"", "qos": 1} | publication)
+    call = calls.submit(sender.publish, [*publications(1, 1), refused])
+    ((_, mid),) = peer.published(1, 2)
+    peer.send(answer(PUBACK, mid))
+    refusals = call.result(PATIENCE)
+    assert list(refusals) == [1]
+    assert refusals[1].reason == refusal[0]
+    assert refusals[1].text.startswith(refusal[1])
+    peer.nothing_came()
+
+
+def test_no_more_in_flight_than_the_broker_receives(
+    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    sender, peer = connected(
+        broker_5, link, in_flight=100, properties=properties_of(PacketTypes.CONNACK, ReceiveMaximum=3)
+    )
+    assert sender.in_flight_limit == 3
+    call = calls.submit(sender.publish, publications(50, 1))
+    unanswered: list[int] = []
+    answered = 0
+    while answered < 50:
+        unanswered += [mid for _, mid in peer.published(1, 2)]
+        assert len(unanswered) <= 3
+        if len(unanswered) == 3 or answered + len(unanswered) == 50:
+            peer.nothing_came()
+            peer.send(*(answer(PUBACK, mid) for mid in unanswered))
+            answered += len(unanswered)
+            unanswered.clear()
+    assert call.result(PATIENCE) == {}
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 7])
+def test_no_more_in_flight_than_the_configuration_says(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, in_flight: int
+) -> None:
+    sender, peer = connected(broker, link, in_flight=in_flight)
+    assert sender.in_flight_limit == in_flight
+    call = calls.submit(sender.publish, publications(20, 1))
+    for start in range(0, 20, in_flight):
+        mids = [mid for _, mid in peer.published(min(in_flight, 20 - start), 2)]
+        peer.nothing_came()
+        peer.send(*(answer(PUBACK, mid) for mid in mids))
+    assert call.result(PATIENCE) == {}
+
+
+def test_a_broker_that_does_not_answer_is_left(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
+) -> None:
+    sender, peer = connected(broker, link)
+    with pytest.raises(LinkLost, match="2 publications unanswered"):
+        sender.publish(publications(2, 1), timeout=0.01)
+    with pytest.raises(LinkLost, match="unanswered"):
+        sender.publish(publications(1, 1))
+    peer.published(2, 2)
+    with pytest.raises(EOFError):
+        peer.packet()
+    assert "unanswered" in sender.state_where(LinkPhase.WAITING).error
+    broker.connected()
+    assert sender.wait_connected(PATIENCE)
+
+
+@pytest.mark.parametrize("mids", [[1], [1, 1], [0, 1], [65535, 1]])
+def test_message_ids_have_to_be_different_and_in_range(
+    broker_5: FakeBroker, link: LinkFactory, mids: list[int]
+) -> None:
+    sender, _ = connected(broker_5, link)
+    with pytest.raises(ValueError, match="message ids"):
+        sender.publish_exactly(publications(2, 2), mids)
+    with pytest.raises(ValueError, match="QoS 2"):
+        sender.publish_exactly(publications(1, 1), [1])
+
+
+def test_answers_are_read_however_much_waits_to_be_taken(
+    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
+) -> None:
+    """Else a worker that publishes on the link that it receives from would wait for ever."""
+    both = link(broker.port, broker.version, topic_filter="in", qos=1, in_flight=2)
+    peer = broker.connected(subscribes=1)
+    both.state_where(LinkPhase.CONNECTED)
+    call = calls.submit(both.publish, publications(1, 1))
+    ((_, mid),) = peer.published(1, 2)
+    peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, mid))
+    assert call.result(PATIENCE) == {}
+    assert [one.mid for one in both.take_all(5)] == [1, 2, 3, 4, 5]

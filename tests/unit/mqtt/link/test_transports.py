@@ -1,0 +1,388 @@
+"""Links over WebSockets, with ALPN, and with several addresses: a real mosquitto, and brokers that are scripted."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from bridge.config.link import LinkConfig
+from bridge.link import connection as link_connection
+from bridge.link.state import LinkPhase
+from bridge.link.stream import WebSocketStream
+from bridge.link.trial import TrialFailed, reach, try_link
+from bridge.telemetry.message import Publication
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.certificates import make, tls_settings
+from tests.helpers.fake_broker import CONNECT, DISCONNECT, PUBLISH, FakeBroker, Peer
+from tests.helpers.mosquitto import Mosquitto, free_port
+from tests.helpers.patience import PATIENCE, until
+from tests.unit.mqtt.link.conftest import LinkFactory, TestedLink
+
+MosquittoFactory = Callable[..., Mosquitto]
+
+
+def with_websockets(mosquitto: MosquittoFactory, *settings: str) -> tuple[Mosquitto, int]:
+    """A mosquitto with a second listener, for WebSockets, and its port. mosquitto 2.0.11 needs a first one for TCP."""
+    port = free_port()
+    # libwebsockets cannot listen on a machine without IPv6 unless it is told.
+    listener = (f"listener {port} 127.0.0.1", "socket_domain ipv4", "protocol websockets")
+    broker = mosquitto("allow_anonymous true", *listener, *settings)
+    until_open(port)
+    return broker, port
+
+
+def until_open(port: int) -> None:
+    def is_open() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    until(is_open)
+
+
+def ready(made: TestedLink) -> TestedLink:
+    made.state_where(LinkPhase.CONNECTED)
+    return made
+
+
+class Framed:
+    """A server's end of a WebSocket, as `Peer` uses a socket. It rejects frames that a client did not mask."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.protocol = ServerProtocol(subprotocols=[Subprotocol("mqtt")])
+        self.path = ""
+        #: frames other than of data
+        self.control: list[Frame] = []
+
+    def answer(self, status: int = 101) -> None:
+        """Read the request, and answer it."""
+        while not self.path:
+            self.protocol.receive_data(self.connection.recv(65536))
+            for event in self.protocol.events_received():
+                assert isinstance(event, Request)
+                self.path = event.path
+                accepted = self.protocol.accept(event) if status == 101 else self.protocol.reject(status, "no\n")
+                self.protocol.send_response(accepted)
+        self.flush()
+
+    def flush(self) -> None:
+        self.connection.sendall(b"".join(self.protocol.data_to_send()))
+
+    def sendall(self, data: bytes) -> None:
+        self.protocol.send_binary(data)
+        self.flush()
+
+    def recv(self, size: int) -> bytes:
+        while True:
+            data = self.connection.recv(65536)
+            if not data:
+                return b""
+            self.protocol.receive_data(data)
+            assert self.protocol.parser_exc is None, self.protocol.parser_exc
+            payload = b""
+            for event in self.protocol.events_received():
+                assert isinstance(event, Frame)
+                if event.opcode in (Opcode.BINARY, Opcode.CONT):
+                    payload += event.data
+                else:
+                    self.control.append(event)
+            if payload:
+                return payload
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class FramedPeer(Peer):
+    """A link's connection by WebSocket."""
+
+    def __init__(self, connection: socket.socket, version: str, *, status: int = 101) -> None:
+        self.framed = Framed(connection)
+        super().__init__(self.framed, version)  # type: ignore[arg-type]
+        self.framed.answer(status)
+
+
+class WebSocketBroker(FakeBroker):
+    """A listener for WebSockets."""
+
+    def accept(self, status: int = 101) -> FramedPeer:
+        connection, _ = self._listener.accept()
+        connection.settimeout(PATIENCE)
+        peer = FramedPeer(connection, self.version, status=status)
+        self._peers.append(peer)
+        return peer
+
+    def connecting(self) -> tuple[Peer, bytes]:
+        peer = self.accept()
+        return peer, peer.expect(CONNECT)[0]
+
+    def connected_by_frames(self) -> FramedPeer:
+        peer = self.connected()
+        assert isinstance(peer, FramedPeer)
+        return peer
+
+
+@pytest.fixture
+def web(version: str) -> Iterator[WebSocketBroker]:
+    made = WebSocketBroker(version)
+    yield made
+    made.close()
+
+
+# WebSocket -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_there_and_back_by_websocket(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int, tls: bool, tmp_path: Path
+) -> None:
+    """Thousands of messages, and one that is longer than a frame of the link."""
+    options: dict[str, Any] = {"transport": "websocket", "in_flight": 500}
+    settings: tuple[str, ...] = ()
+    if tls:
+        make(tmp_path)
+        settings = tls_settings(tmp_path)
+        options |= {"host": "localhost", "tls": {"ca_file": tmp_path / "ca.pem"}}
+    _, port = with_websockets(mosquitto, *settings)
+    receiver = ready(link(port, version, "in", topic_filter="t/#", qos=qos, **options))
+    sender = ready(link(port, version, "out", **options))
+    payloads = [str(index).encode() for index in range(2000 if qos else 300)]
+    payloads.insert(100, bytes(range(256)) * 300)
+    assert sender.publish([Publication(topic="t/x", payload=payload, qos=qos) for payload in payloads]) == {}
+    came: list[bytes] = []
+    while len(came) < len(payloads):
+        taken = receiver.take(500, 1 << 30, PATIENCE)
+        came += [one.publication.payload for one in taken]
+        receiver.acknowledge(taken)
+        receiver.complete(receiver.released())
+    assert came == payloads
+    assert receiver.stop(PATIENCE) and sender.stop(PATIENCE)
+
+
+def test_mosquitto_with_websockets_stops_and_comes_back(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, impatient: None
+) -> None:
+    broker, port = with_websockets(mosquitto)
+    receiver = ready(link(port, version, "in", topic_filter="t/#", qos=2, transport="websocket"))
+    sender = ready(link(port, version, "out", transport="websocket"))
+    assert sender.publish([Publication(topic="t", payload=b"1", qos=2)]) == {}
+    (first,) = receiver.take_all(1)
+    broker.stop()
+    receiver.state_where(LinkPhase.WAITING)
+    broker.start()
+    ready(receiver)
+    (again,) = receiver.take_all(1)
+    assert (again.mid, again.dup) == (first.mid, True)
+    receiver.acknowledge([again])
+    receiver.complete(receiver.released_all(1))
+
+
+def test_path_of_a_websocket(web: WebSocketBroker, link: LinkFactory) -> None:
+    link(web.port, web.version, transport="websocket", websocket_path="/a?b=c")
+    peer = web.connected_by_frames()
+    assert peer.framed.path == "/a?b=c"
+    assert peer.framed.protocol.subprotocol == "mqtt"
+
+
+def test_ping_of_a_websocket_is_answered_by_a_masked_pong(web: WebSocketBroker, link: LinkFactory) -> None:
+    """RFC 6455 sections 5.1 and 5.5.3. `Framed` would not take a frame that is not masked."""
+    made = link(web.port, web.version, transport="websocket")
+    peer = web.connected_by_frames()
+    ready(made)
+    peer.framed.protocol.send_ping(b"are you there")
+    peer.framed.flush()
+    made.publish([Publication(topic="t", payload=b"x")])
+    peer.expect(PUBLISH)
+    assert [(bytes(one.data), one.opcode) for one in peer.framed.control] == [(b"are you there", Opcode.PONG)]
+
+
+def test_packets_in_parts_of_frames(web: WebSocketBroker, link: LinkFactory) -> None:
+    """MQTT-6.0.0-2: a frame has any part of the stream, a single byte or many packets."""
+    made = link(web.port, web.version, transport="websocket", topic_filter="t", qos=0)
+    peer = web.accept()
+    peer.expect(CONNECT)
+    for byte in peer.connack():
+        peer.send(bytes((byte,)))
+    (subscribe,) = peer.expect(0x82)
+    peer.send(peer.suback(subscribe, 0) + peer.publish("t", payload=b"1") + peer.publish("t", payload=b"2"))
+    assert [one.publication.payload for one in made.take_all(2)] == [b"1", b"2"]
+
+
+def test_a_broker_that_reads_slowly_gets_all(web: WebSocketBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+    """The network takes parts of frames; PONG goes out between frames, never within one."""
+    made = link(web.port, web.version, transport="websocket")
+    peer = web.connected_by_frames()
+    ready(made)
+    payloads = [bytes((index,)) * 300_000 for index in range(40)]
+    call = calls.submit(made.publish, [Publication(topic="t", payload=one) for one in payloads])
+    for _ in range(20):
+        peer.framed.protocol.send_ping(b"?")
+        peer.framed.flush()
+    for payload in payloads:
+        (body,) = peer.expect(PUBLISH)
+        assert body.endswith(payload)
+    assert call.result(PATIENCE) == {}
+    assert made.stop(PATIENCE)
+    peer.expect(DISCONNECT)
+    assert peer.framed.recv(1) == b""
+    assert [one.opcode for one in peer.framed.control] == [Opcode.PONG] * 20 + [Opcode.CLOSE]
+
+
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        pytest.param(b"\x81\1x", "WebSocket frame of text", id="text"),
+        pytest.param(b"\xc2\1x", "WebSocket is malformed", id="malformed"),
+        pytest.param(b"\x88\2\x03\xe8", "closed the connection", id="CLOSE"),
+    ],
+)
+def test_frames_that_end_the_connection(
+    web: WebSocketBroker, link: LinkFactory, frame: bytes, error: str, impatient: None
+) -> None:
+    made = link(web.port, web.version, transport="websocket")
+    peer = web.connected_by_frames()
+    ready(made)
+    peer.framed.connection.sendall(frame)
+    assert error in made.state_where(LinkPhase.WAITING).error
+    web.connected()
+    ready(made)
+
+
+@pytest.mark.parametrize(("status", "least"), [(404, 5.0), (503, 0.0)])
+def test_a_refused_handshake(
+    web: WebSocketBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch, status: int, least: float
+) -> None:
+    """A refusal that does not pass by itself has a long pause."""
+    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 5.0)
+    made = link(web.port, web.version, transport="websocket")
+    web.accept(status)
+    state = made.state_where(LinkPhase.WAITING)
+    assert f"the broker refused the WebSocket handshake: server rejected WebSocket connection: HTTP {status}" in state.error
+    assert (state.pause >= 5.0) is (least > 0)
+
+
+def test_a_broker_without_websockets(broker: FakeBroker, link: LinkFactory) -> None:
+    made = link(broker.port, broker.version, transport="websocket")
+    connection, _ = broker._listener.accept()
+    connection.sendall(b"\x20\x02\0\0\r\n\r\n")
+    assert "WebSocket" in made.state_where(LinkPhase.WAITING).error
+    connection.close()
+
+
+def test_an_unanswered_handshake(broker: FakeBroker) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port)) as connection, pytest.raises(TimeoutError):
+        WebSocketStream(connection, "127.0.0.1", broker.port, "/mqtt", 0.05)
+
+
+def test_a_trial_by_websocket(mosquitto: MosquittoFactory) -> None:
+    _, port = with_websockets(mosquitto)
+    config = LinkConfig(host="127.0.0.1", port=port, transport="websocket", version="5")
+    steps = [step.split(":")[0] for step in try_link("L", config, lambda: None)]
+    assert steps == ["resolved", "TCP", "WebSocket", "CONNACK"]
+
+
+def test_a_trial_of_a_broker_without_websockets(mosquitto: MosquittoFactory) -> None:
+    config = LinkConfig(host="127.0.0.1", port=mosquitto().port, transport="websocket")
+    with pytest.raises(TrialFailed, match="no WebSocket with"):
+        list(reach(config))
+
+
+# ALPN ----------------------------------------------------------------------------------------------------------------
+
+
+def test_alpn(broker: FakeBroker, link: LinkFactory, tmp_path: Path) -> None:
+    """The protocol names of the link are offered; the server chooses."""
+    authority = Authority(tmp_path)
+    authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    context.set_alpn_protocols(["x-amzn-mqtt-ca"])
+    chosen: list[str | None] = []
+
+    def serve() -> None:
+        for _ in range(2):
+            connection, _ = broker._listener.accept()
+            with context.wrap_socket(connection, server_side=True) as secured:
+                chosen.append(secured.selected_alpn_protocol())
+
+    server = threading.Thread(target=serve)
+    server.start()
+    tls = {"ca_file": tmp_path / "ca.pem", "alpn": ["mqtt", "x-amzn-mqtt-ca"]}
+    steps = list(reach(LinkConfig.model_validate({"host": "localhost", "port": broker.port, "tls": tls})))
+    assert "ALPN x-amzn-mqtt-ca" in steps[-1]
+    link(broker.port, broker.version, host="localhost", tls=tls)
+    server.join(PATIENCE)
+    assert chosen == ["x-amzn-mqtt-ca"] * 2
+
+
+# Several addresses ---------------------------------------------------------------------------------------------------
+
+
+def test_failover(mosquitto: MosquittoFactory, link: LinkFactory, impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+    """Addresses are tried in turn; state and log have the address in use."""
+    first, second = mosquitto(), mosquitto()
+    places = [f"127.0.0.1:{one.port}" for one in (first, second)]
+    with caplog.at_level(logging.INFO):
+        made = link(first.port, failover=[places[1]])
+        assert made.state_where(LinkPhase.CONNECTED).address == places[0]
+        first.stop()
+        assert made.state_where(LinkPhase.CONNECTED).address == places[1] == made.address
+        assert made.publish([Publication(topic="t", payload=b"x", qos=1)]) == {}
+        first.start()
+        second.stop()
+        assert made.state_where(LinkPhase.CONNECTED).address == places[0]
+    told = [message for message in caplog.messages if "connected to" in message and "not" not in message]
+    assert [place for message in told for place in places if f"connected to {place} as" in message] == [*places, places[0]]
+
+
+def test_pauses_come_when_all_addresses_were_tried(
+    link: LinkFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(link_connection, "LONGEST_PAUSE", 0.002)
+    ports = [free_port() for _ in range(3)]
+    made = link(ports[0], failover=[f"127.0.0.1:{port}" for port in ports[1:]])
+    states = [made.state_where(LinkPhase.WAITING) for _ in range(7)]
+    assert [state.address for state in states] == [f"127.0.0.1:{port}" for port in [*ports, *ports, ports[0]]]
+    assert [state.pause > 0 for state in states] == [False, False, True] * 2 + [False]
+    told = [message for message in caplog.messages if "(attempt 1)" in message]
+    assert [port for port, message in zip(ports, told, strict=True) if f"127.0.0.1:{port}" in message] == ports
+
+
+def test_a_refusal_at_one_address_makes_the_pause_after_all_long(
+    broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 5.0)
+    made = link(broker.port, broker.version, failover=[f"127.0.0.1:{free_port()}"])
+    peer, _ = broker.connecting()
+    peer.send(peer.connack(reason=0x86 if broker.version == "5" else 4))
+    states = [made.state_where(LinkPhase.WAITING) for _ in range(2)]
+    assert "refused CONNECT" in states[0].error
+    assert states[0].pause == 0 and states[1].pause >= 5.0
+
+
+def test_a_trial_of_several_addresses(mosquitto: MosquittoFactory) -> None:
+    nowhere, there = f"127.0.0.1:{free_port()}", mosquitto().port
+    config = LinkConfig(host="127.0.0.1", port=there, failover=[nowhere])
+    steps = list(try_link("L", config, lambda: None))
+    assert [step.split(":")[0] for step in steps] == ["resolved", "TCP", "resolved", "FAILED", "CONNACK"]
+    assert f"accepted at 127.0.0.1:{there} as" in steps[-1]
+    nowhere_else = LinkConfig(host="127.0.0.1", port=free_port(), failover=[nowhere])
+    with pytest.raises(TrialFailed, match=nowhere):
+        list(reach(nowhere_else))

@@ -1,0 +1,425 @@
+"""The sending side of a session: window, phases of the handshakes, DUP, message ids, slow and absent clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.mqtt.flow import Phase
+from bridge.mqtt.packets import Publish, PublishProperties, Pubrel
+from bridge.telemetry.outbox import Outbox, Requests
+from tests.helpers.connected import connected
+
+
+def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
+    made = Outbox(window, Requests("c", durable=durable, most_bytes=1000), durable=durable)
+    made.open = True
+    return made
+
+
+def sent(box: Outbox, packets: Any, *batch: Any, now: float = 0.0) -> list[Any]:
+    out = connected()
+    assert box.deliver(batch, now, out).refusals == []
+    return packets(out)  # type: ignore[no-any-return]
+
+
+# What goes out --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retained", [False, True])
+def test_a_message_becomes_a_publish(waiting: Any, packets: Any, qos: int, retained: bool) -> None:
+    message = waiting(7, qos, payload=b"21.5", topic="plant/1", retained=retained)
+    expected = Publish("plant/1", b"21.5", qos, retained, False, 7 if qos else 0)
+    assert sent(outbox(), packets, message) == [expected]
+
+
+def test_qos_0_is_finished_once_written(waiting: Any) -> None:
+    message = waiting(1, 0)
+    box = outbox()
+    assert box.deliver([message], 0.0, connected()).finished == [message]
+    assert not box.in_flight.deliveries and not box.pending()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_qos_1_and_2_are_not_finished_once_written(waiting: Any, qos: int) -> None:
+    message = waiting(1, qos)
+    box = outbox()
+    assert box.deliver([message], 0.0, connected()).finished == []
+    assert box.pending() == [message]
+
+
+def test_direct_messages_have_qos_2_and_the_name_of_the_queue_as_topic(direct: Any, packets: Any) -> None:
+    assert sent(outbox(), packets, direct(3, b"reset", remote_queue="command/pump")) == [
+        Publish("command/pump", b"reset", 2, False, False, 3)
+    ]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packets: Any, qos: int) -> None:
+    box = outbox()
+    box.direct_qos = qos
+    (packet,) = sent(box, packets, direct(3))
+    assert packet.qos == qos
+
+
+def test_an_expired_message_is_finished_unsent(waiting: Any, packets: Any) -> None:
+    out = connected()
+    message = waiting(1, 1, expired=True)
+    effects = outbox().deliver([message], 0.0, out)
+    assert (packets(out), effects.finished, effects.refusals) == ([], [message], [])
+
+
+def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(waiting: Any, packets: Any) -> None:
+    """The client holds its message id as received: a later message with that id would be taken for this one."""
+    box = outbox(durable=True)
+    box.sent_before = {5}
+    (packet,) = sent(box, packets, waiting(5, 2, expired=True))
+    assert (packet.message_id, packet.dup) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({"format_": b"MQHRF2", "body": b"rubbish"}, 2334, id="MQRC_RFH_ERROR"),
+        pytest.param({"format_": b"MQDEAD", "body": b"rubbish"}, 2142, id="MQRC_HEADER_ERROR: MQDLH"),
+        pytest.param({"format_": b"MQIMS", "body": b"IIH " + bytes(80)}, 2142, id="MQRC_HEADER_ERROR: MQIIH"),
+        pytest.param({"remote_queue": "a+b"}, 2425, id="MQRC_TOPIC_STRING_ERROR: wildcard"),
+        pytest.param({"remote_queue": ""}, 2425, id="MQRC_TOPIC_STRING_ERROR: empty"),
+        pytest.param({"remote_queue": "x" * 70_000}, 2425, id="MQRC_TOPIC_STRING_ERROR: too long for MQTT"),
+    ],
+)
+def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_up(
+    direct: Any, waiting: Any, packets: Any, fields: dict[str, Any], reason: int
+) -> None:
+    out = connected()
+    box = outbox(1)
+    bad, good = direct(1, **fields), waiting(2, 1)
+    refusals = box.deliver([bad, good], 0.0, out).refusals
+    assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
+    assert [packet.message_id for packet in packets(out)] == [2]
+    assert box.pending() == [good]
+
+
+@pytest.mark.parametrize("where", ["conversion", "encoding"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_traceback(
+    waiting: Any, packets: Any, caplog: pytest.LogCaptureFixture, where: str, qos: int
+) -> None:
+    out = connected(level=5)
+    box = outbox(1)
+    bad, good = waiting(1, qos), waiting(2, qos)
+    if where == "conversion":
+        bad.message = None
+    else:
+        bad.message.properties = PublishProperties(user_property=((None, None),))  # type: ignore[arg-type]
+    refusals = box.deliver([bad, good], 0.0, out).refusals
+    assert [(one.transmission, one.reason) for one in refusals] == [(bad, 2195)]
+    assert [packet.payload for packet in packets(out)] == [b"2"]
+    assert box.pending() == ([good] if qos else [])
+    (record,) = [one for one in caplog.records if one.getMessage().startswith("MQB2407E")]
+    assert record.exc_info is not None and record.exc_info[1] is not None
+
+
+# Window ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int) -> None:
+    box = outbox(window)
+    assert [one.message_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
+        range(1, window + 1)
+    )
+    out = connected()
+    for message_id in range(1, 11):
+        assert box.acknowledge(message_id) is not None
+        box.pump(0.0, out)
+        following = [message_id + window] if message_id + window <= 10 else []
+        assert [one.message_id for one in packets(out)] == following
+    assert not box.pending()
+
+
+def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: Any) -> None:
+    box = outbox(1)
+    sent(box, packets, waiting(1, 2), waiting(2, 2))
+    box.receive(1)
+    out = connected()
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == [2]
+
+
+def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
+    """Also QoS 0 does not overtake what waits."""
+    box = outbox(1)
+    assert [one.payload for one in sent(box, packets, waiting(1, 1), waiting(2, 1), waiting(3, 0))] == [b"1"]
+    assert sent(box, packets, waiting(4, 0)) == []
+    box.acknowledge(1)
+    out = connected()
+    box.pump(0.0, out)
+    assert [one.payload for one in packets(out)] == [b"2", b"3", b"4"]
+
+
+# Phases ---------------------------------------------------------------------------------------------------------------
+
+
+def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
+    """An Outbox whose message id 1 is in a phase of QoS 2."""
+    box = outbox(durable=durable)
+    if phase is None:
+        return box
+    box.deliver([waiting(1, 2)], 0.0, connected())
+    if phase is Phase.RECORDING:
+        box.in_flight.deliveries[1].phase = phase
+    if phase >= Phase.RELEASING:
+        box.receive(1)
+    if phase >= Phase.AWAITING_PUBCOMP:
+        box.in_flight.deliveries[1].phase = Phase.AWAITING_PUBCOMP
+    if phase >= Phase.COMPLETED:
+        box.complete(1)
+    assert box.in_flight.deliveries[1].phase is phase
+    return box
+
+
+def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(waiting: Any, packets: Any) -> None:
+    """After a crash before the commit the message goes out again; it must not meet its message id with another."""
+    box = outbox(durable=True)
+    sent(box, packets, waiting(5, 1))
+    box.acknowledge(5)
+    assert sent(box, packets, waiting(0x1_0005, 2)) == []
+    assert box.assigned == {0x1_0005: 6}
+    box.in_flight.free([5])
+    assert [one.message_id for one in sent(box, packets, waiting(0x2_0005, 0))] == [0]
+    assert list(box.in_flight.deliveries) == [6]
+
+
+@pytest.mark.parametrize(
+    ("phase", "answer"),
+    [
+        pytest.param(None, "pubrel at once", id="unknown"),
+        pytest.param(Phase.AWAITING_PUBREC, "commit first", id="AWAITING_PUBREC"),
+        pytest.param(Phase.RELEASING, "nothing", id="RELEASING"),
+        pytest.param(Phase.AWAITING_PUBCOMP, "pubrel at once", id="AWAITING_PUBCOMP"),
+    ],
+)
+@pytest.mark.parametrize("durable", [False, True])
+def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -> None:
+    box = in_phase(waiting, phase, durable=durable)
+    box.unsaved = False
+    outgoing, transmission = box.receive(1)
+    assert {(False, False): "pubrel at once", (True, True): "commit first", (True, False): "nothing"}[
+        outgoing is not None, transmission is not None
+    ] == answer
+    assert box.unsaved is (durable and answer == "commit first")
+    assert box.in_flight.unacknowledged == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "durable", "waits", "left"),
+    [
+        (None, True, False, []),
+        (Phase.AWAITING_PUBCOMP, True, True, [1]),
+        (Phase.AWAITING_PUBCOMP, False, False, []),
+        (Phase.COMPLETED, True, False, [1]),
+    ],
+)
+def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, left: list[int]) -> None:
+    """A durable session frees the message id only when that is committed."""
+    box = in_phase(waiting, phase, durable=durable)
+    assert box.complete(1) is waits
+    assert list(box.in_flight.deliveries) == left
+    if waits:
+        box.in_flight.free([1])
+        assert not box.in_flight.deliveries
+
+
+@pytest.mark.parametrize(
+    ("phase", "repeated"),
+    [
+        (Phase.RECORDING, []),
+        (Phase.AWAITING_PUBREC, [Publish("t", b"1", 2, False, True, 1)]),
+        (Phase.RELEASING, []),
+        (Phase.AWAITING_PUBCOMP, [Pubrel(1)]),
+        (Phase.COMPLETED, []),
+    ],
+)
+@pytest.mark.parametrize("how", ["reconnect", "retry"])
+def test_table_4_dup_is_set_on_what_is_sent_again(
+    waiting: Any, packets: Any, phase: Phase, repeated: list[Any], how: str
+) -> None:
+    box = in_phase(waiting, phase, durable=True)
+    out = connected()
+    if how == "reconnect":
+        box.send_again(out, 0.0)
+    else:
+        box.send_again(out, 100.0, 20.0)
+    assert packets(out) == repeated
+
+
+def test_table_4_dup_is_not_set_on_a_first_transmission(waiting: Any, packets: Any) -> None:
+    for packet in sent(outbox(), packets, waiting(1, 0), waiting(2, 1), waiting(3, 2)):
+        assert packet.dup is False
+
+
+def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
+    box, out = outbox(), connected()
+    sent(box, packets, waiting(1, 1), now=10.0)
+    box.send_again(out, 29.0, 20.0)
+    assert packets(out) == []
+    box.send_again(out, 30.0, 20.0)
+    assert [one.dup for one in packets(out)] == [True]
+    box.send_again(out, 49.0, 20.0)
+    assert packets(out) == []
+
+
+def test_resume_keeps_the_old_order(waiting: Any, packets: Any) -> None:
+    box, out = outbox(), connected()
+    sent(box, packets, waiting(9, 1), waiting(3, 2), waiting(5, 1), waiting(1, 2))
+    box.send_again(out, 0.0)
+    assert [one.message_id for one in packets(out)] == [9, 3, 5, 1]
+
+
+# Message ids ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_id_in_flight_is_not_used_again(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    batch = [waiting(5, 1), waiting(0x1_0005, 2), waiting(0x2_0006, 1), waiting(0x3_0000, 1)]
+    assert [one.message_id for one in sent(box, packets, *batch)] == [5, 6, 7, 1]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, packets: Any, qos: int) -> None:
+    """After a crash the client would otherwise get the message again under the id that its MsgId prescribes.
+
+    With QoS 1 as well: it would take that id away from another message, which is in flight with QoS 2.
+    """
+    box = outbox(durable=True)
+    assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
+    assert box.unsaved
+    assert box.assigned == {0x1_0005: 6}
+    assert box.recording
+    out = connected()
+    box.recorded(out, 1.0)
+    box.pump(1.0, out)
+    assert [(one.message_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
+
+
+def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=True)
+    box.assigned[0x1_0005] = 6
+    assert sent(box, packets, waiting(6, 1)) == []
+    assert box.assigned == {0x1_0005: 6, 6: 7}
+
+
+def test_a_clean_session_needs_no_record(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=False)
+    assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
+    assert not box.unsaved and not box.assigned
+
+
+def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=True)
+    box.assigned[0x1_0005] = 6
+    box.sent_before = {0x1_0005}
+    assert [(one.message_id, one.dup) for one in sent(box, packets, waiting(0x1_0005, 2))] == [(6, True)]
+    box.receive(6)
+    assert box.assigned == {}
+
+
+# Slow and absent clients ----------------------------------------------------------------------------------------------
+
+
+def test_messages_for_an_absent_client_wait(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    box.open = False
+    batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2)]
+    effects = box.deliver(batch, 0.0, None)
+    assert effects.refusals == effects.finished == []
+    assert box.pending() == batch
+
+
+def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    box.open = False
+    out = connected()
+    batch = [waiting(1, 1), waiting(2, 0), waiting(3, 2), waiting(4, 1, user_data="0"), waiting(5, 0)]
+    finished = box.deliver(batch, 0.0, out).finished
+    assert (packets(out), finished) == ([], [batch[1], batch[3], batch[4]])
+    assert box.dropped == 3
+    assert box.pending() == [batch[0], batch[2]]
+    box.open = True
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == [1, 3]
+
+
+def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=True)
+    first, second = waiting(1, 1), waiting(2, 2)
+    sent(box, packets, first, second)
+    acknowledged = box.acknowledge(1)
+    _, transmission = box.receive(2)
+    box.restore([(1, acknowledged), (2, transmission)])
+    assert set(box.pending()) == {first, second}
+    out = connected()
+    box.send_again(out, 0.0)
+    box.pump(0.0, out)
+    assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
+    assert box.in_flight.unacknowledged == 2
+
+
+def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> None:
+    box = outbox(durable=False)
+    for number in range(1, 100):
+        sent(box, packets, waiting(number, 1 + number % 2))
+        if number % 2:
+            box.receive(number)
+            box.in_flight.deliveries[number].phase = Phase.AWAITING_PUBCOMP
+            box.complete(number)
+        else:
+            box.acknowledge(number)
+            box.in_flight.free([number])
+    assert not box.in_flight.deliveries and not box.backlog and not box.assigned and not box.in_flight.unacknowledged
+
+
+# A client that comes back with a smaller window (MQTT 5, Receive Maximum) ---------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any, packets: Any, qos: int) -> None:
+    """MQTT-3.3.4-9 with MQTT-4.4.0-1: the first again at once, the rest in its turn, under its message id."""
+    box = outbox(durable=True)
+    messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
+    sent(box, packets, *messages)
+    (recording,) = [one for one in box.in_flight.deliveries.values() if one.phase is Phase.RECORDING]
+    assert recording is box.recording
+    box.recorded(connected(), 0.0)
+    sent(box, packets)
+    out = connected(level=5)
+    box.pump(0.0, connected())
+    box.in_flight.receive_maximum = 1
+    box.fit()
+    box.send_again(out, 1.0)
+    (first,) = packets(out)
+    assert (first.message_id, first.dup) == (5, True)
+    box.pump(1.0, out)
+    assert packets(out) == []
+    if qos == 2:
+        box.receive(5)
+        box.in_flight.deliveries[5].phase = Phase.AWAITING_PUBCOMP
+        assert box.pump(1.0, out).refusals == [] and packets(out) == []
+        box.complete(5)
+    else:
+        box.acknowledge(5)
+    box.pump(2.0, out)
+    (second,) = packets(out)
+    assert (second.message_id, second.dup) == (6, True)
+
+
+def test_requests_of_a_clean_session_leave_nothing_to_record() -> None:
+    requests = Requests("c", durable=False, most_bytes=10**6)
+    for number in range(3):
+        properties = PublishProperties(response_topic="answers for c", correlation_data=b"%d" % (number % 2))
+        assert not requests.add(properties)
+    assert requests.changes() == {}
+    assert len(requests.removal()) == 2

@@ -1,0 +1,271 @@
+"""The server's half of MQTT on one connection: every packet in every state, turns, time, and what is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.mqtt.connection import BYTES_AT_A_TURN, PACKETS_AT_A_TURN, TRANSITIONS, ServerProtocol, State, Violation
+from bridge.mqtt.events import Disconnected, Event, Messages
+from bridge.mqtt.packets import (
+    Connack,
+    ConnackCode,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from bridge.mqtt.writer import encode
+from tests.helpers.connected import connected
+
+PACKETS: dict[PacketType, Packet] = {
+    PacketType.CONNECT: Connect("c"),
+    PacketType.CONNACK: Connack(ConnackCode.ACCEPTED),
+    PacketType.PUBLISH: Publish("t", b"x", 1, False, False, 1),
+    PacketType.PUBACK: Puback(1),
+    PacketType.PUBREC: Pubrec(1),
+    PacketType.PUBREL: Pubrel(1),
+    PacketType.PUBCOMP: Pubcomp(1),
+    PacketType.SUBSCRIBE: Subscribe(1, (("t", 1),)),
+    PacketType.SUBACK: Suback(1, (1,)),
+    PacketType.UNSUBSCRIBE: Unsubscribe(1, ("t",)),
+    PacketType.UNSUBACK: Unsuback(1),
+    PacketType.PINGREQ: Pingreq(),
+    PacketType.PINGRESP: Pingresp(),
+    PacketType.DISCONNECT: Disconnect(),
+}
+TO_CLIENT = {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
+
+
+def in_state(state: State) -> ServerProtocol:
+    if state is State.WAITING_FOR_CONNECT:
+        return ServerProtocol(0.0)
+    if state is State.AUTHENTICATING:
+        protocol = ServerProtocol(0.0)
+        protocol.receive_data(encode(Connect("c")), 0.0)
+        return protocol
+    protocol = connected()
+    if state is State.DISCONNECTING:
+        protocol.disconnect()
+    elif state is State.CLOSED:
+        protocol.lose()
+    assert protocol.state is state
+    return protocol
+
+
+def specified(state: State, packet: PacketType) -> str:
+    """What MQTT 3.1.1 says of a packet in a state: accepted, waits, ignored, or the statement that it breaks."""
+    if state in (State.DISCONNECTING, State.CLOSED):
+        return "ignored"
+    if state is State.AUTHENTICATING:
+        return "waits"  # section 3.1.4
+    if packet in TO_CLIENT or packet is PacketType.AUTH:
+        return "table 2.1"
+    if state is State.WAITING_FOR_CONNECT:
+        return "accepted" if packet is PacketType.CONNECT else "MQTT-3.1.0-1"
+    return "MQTT-3.1.0-2" if packet is PacketType.CONNECT else "accepted"
+
+
+def taken(protocol: ServerProtocol, *packets: Packet) -> list[Event]:
+    return protocol.receive_data(b"".join(map(encode, packets)), 0.0)
+
+
+#: a packet of MQTT 5, which no value of 3.1.1 stands for
+AUTH = b"\xf0\x00"
+
+
+@pytest.mark.parametrize("packet", PacketType)
+@pytest.mark.parametrize("state", sorted(set(State) - {State.CHALLENGED}))
+def test_every_packet_in_every_state(state: State, packet: PacketType) -> None:
+    word = specified(state, packet)
+    protocol = in_state(state)
+    data = AUTH if packet is PacketType.AUTH else encode(PACKETS[packet])
+    events = protocol.receive_data(data, 0.0)
+    if word == "ignored":
+        assert state not in TRANSITIONS and events == [] and not protocol.more
+    elif word == "waits":
+        assert TRANSITIONS[state][packet] is None and events == [] and not protocol.ended
+        protocol.accept(0.0, session_present=False)
+        assert [type(one) for one in protocol.events()] == [type(one) for one in connected().receive_data(data, 0.0)]
+    elif word == "accepted":
+        assert isinstance(TRANSITIONS[state][packet], State)
+        (event,) = events
+        if packet is PacketType.DISCONNECT:
+            assert event == Disconnected("", packet=Disconnect())
+        elif isinstance(event, Messages):
+            assert list(event.packets) == [PACKETS[packet]]
+        else:
+            assert event == PACKETS[packet]
+    else:
+        cell = TRANSITIONS[state][packet]
+        if packet is not PacketType.AUTH:
+            assert isinstance(cell, Violation) and word in cell.statement
+        (event,) = events
+        assert isinstance(event, Disconnected)
+        # The decoder knows what flows to a server, and says so first.
+        assert word in event.why or (word == "table 2.1" and event.why.startswith("malformed packet"))
+        assert protocol.ended
+
+
+def test_what_comes_behind_the_end_is_not_taken() -> None:
+    protocol = connected()
+    events = taken(protocol, Puback(1), Disconnect(), Puback(2))
+    assert [type(one) for one in events] == [Messages, Disconnected]
+    assert taken(protocol, Puback(3)) == [] and not protocol.more
+
+
+def test_what_comes_before_a_malformed_packet_counts() -> None:
+    protocol = connected()
+    messages, end = protocol.receive_data(encode(Puback(1)) + b"\x00\x00", 0.0)
+    assert isinstance(messages, Messages) and list(messages.packets) == [Puback(1)]
+    assert isinstance(end, Disconnected) and "malformed packet" in end.why
+
+
+def test_connack_comes_before_the_end_for_what_is_behind_connect() -> None:
+    protocol = ServerProtocol(0.0)
+    assert protocol.receive_data(encode(Connect("c")) + b"\x00\x00", 0.0) == [Connect("c")]
+    protocol.accept(0.0, session_present=True)
+    assert protocol.data_to_send() == encode(Connack(ConnackCode.ACCEPTED, True))
+    (end,) = protocol.events()
+    assert isinstance(end, Disconnected)
+
+
+@given(
+    st.lists(st.sampled_from([Puback(1), Pingreq(), Publish("t", b"x" * 50), PACKETS[PacketType.SUBSCRIBE]]), max_size=60),
+    st.lists(st.integers(1, 200), max_size=40),
+)
+def test_pieces_of_any_size_make_the_same_events(packets: list[Packet], sizes: list[int]) -> None:
+    data = b"".join(map(encode, packets))
+    protocol = connected()
+    found: list[Packet] = []
+    for size in [*sizes, len(data)]:
+        found += flat(protocol, protocol.receive_data(data[:size], 0.0))
+        data = data[size:]
+    assert found == packets
+
+
+def flat(protocol: ServerProtocol, events: list[Event]) -> list[Any]:
+    """All packets of this turn and of those that are due."""
+    found: list[Any] = []
+    while True:
+        for event in events:
+            found += event.packets if isinstance(event, Messages) else [event]
+        if not protocol.more:
+            return found
+        events = protocol.events()
+
+
+@pytest.mark.parametrize(
+    ("packets", "turns"),
+    [
+        ([Puback(1)] * (PACKETS_AT_A_TURN + 1), [PACKETS_AT_A_TURN, 1]),
+        ([PACKETS[PacketType.SUBSCRIBE]] * 60, [50, 10]),  # a filter counts for 20 packets
+        ([Pingreq()] * 101, [50, 50, 1]),  # as much as SUBSCRIBE with one
+        ([Pingreq(), Publish("t", b"x")] * 51, [99, 3]),
+        ([Publish("t", bytes(20_000))] * 7, [3, 3, 1]),  # 65,536 bytes
+    ],
+)
+def test_a_turn_is_bounded(packets: list[Packet], turns: list[int]) -> None:
+    protocol = connected()
+    events = protocol.receive_data(b"".join(map(encode, packets)), 0.0)
+    sizes = []
+    while True:
+        sizes.append(sum(len(one.packets) if isinstance(one, Messages) else 1 for one in events))
+        if not protocol.more:
+            break
+        events = protocol.events()
+    assert sizes == turns
+    assert sum(sizes) == len(packets)
+
+
+def test_connect_has_to_come_in_time() -> None:
+    protocol = ServerProtocol(5.0, connect_timeout=10.0)
+    assert protocol.deadline() == 15.0
+    protocol.receive_data(b"\x10", 14.0)
+    assert protocol.timeout(15.0) == ""
+    assert protocol.timeout(15.5) == "no CONNECT within 10 s"
+
+
+def test_no_time_runs_while_connect_is_answered() -> None:
+    assert in_state(State.AUTHENTICATING).deadline() is None
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "deadline"), [(0, None), (10, 15.0), pytest.param(65_535, 98_302.5, id="longest")]
+)
+def test_a_client_has_one_and_a_half_times_its_keep_alive(keep_alive: int, deadline: float | None) -> None:
+    assert connected(keep_alive=keep_alive).deadline() == deadline
+
+
+def test_packets_and_large_parts_of_one_are_signs_of_life_and_single_bytes_are_not() -> None:
+    protocol = connected(keep_alive=10)
+    protocol.receive_data(encode(Pingreq()), 3.0)
+    assert protocol.deadline() == 18.0
+    long = encode(Publish("t", bytes(BYTES_AT_A_TURN)))
+    protocol.receive_data(long[:2_000], 4.0)
+    assert protocol.deadline() == 19.0
+    protocol.receive_data(long[2_000:2_001], 5.0)
+    assert protocol.deadline() == 19.0
+    assert "keep-alive is 10 s" in protocol.timeout(19.5)
+    protocol.hear(19.5)
+    assert protocol.timeout(20.0) == ""
+
+
+@pytest.mark.parametrize(("level", "present"), [(3, False), (4, True)])
+def test_session_present_is_of_mqtt_3_1_1(level: int, present: bool) -> None:
+    protocol = ServerProtocol(0.0)
+    taken(protocol, Connect("c", "MQTT" if level == 4 else "MQIsdp", level))
+    protocol.accept(0.0, session_present=True)
+    assert protocol.data_to_send() == encode(Connack(ConnackCode.ACCEPTED, present))
+
+
+def test_answers_are_written_in_their_order_as_one_piece() -> None:
+    protocol = connected()
+    protocol.answer([(PacketType.PUBACK, 1), (PacketType.PINGRESP, 0), (PacketType.PUBREC, 2), (PacketType.PUBREL, 3)])
+    protocol.suback(4, [1, 0x80])
+    protocol.unsuback(5)
+    expected: list[Packet] = [Puback(1), Pingresp(), Pubrec(2), Pubrel(3), Suback(4, (1, 0x80)), Unsuback(5)]
+    assert protocol.data_to_send() == b"".join(map(encode, expected))
+    assert protocol.data_to_send() == b""
+
+
+def test_what_was_written_before_the_end_is_sent_and_nothing_after_it() -> None:
+    protocol = connected()
+    protocol.answer([(PacketType.PUBACK, 1)])
+    protocol.disconnect()
+    protocol.answer([(PacketType.PUBACK, 2)])
+    assert protocol.data_to_send() == encode(Puback(1))
+    assert protocol.data_to_send() == b""
+
+
+def test_a_connection_that_is_gone_sends_nothing() -> None:
+    protocol = connected()
+    protocol.answer([(PacketType.PUBACK, 1)])
+    protocol.lose()
+    assert protocol.data_to_send() == b""
+
+
+def test_the_little_endian_dialect() -> None:
+    protocol = ServerProtocol(0.0, byte_order="little")
+    protocol.receive_data(encode(Connect("c", keep_alive=258), "little") + encode(Puback(258), "little"), 0.0)
+    assert protocol.keep_alive == 258
+    protocol.accept(0.0, session_present=False)
+    (messages,) = protocol.events()
+    assert isinstance(messages, Messages) and list(messages.packets) == [Puback(258)]
+    protocol.data_to_send()
+    protocol.release(258)
+    assert protocol.data_to_send() == encode(Pubrel(258), "little")

@@ -1,0 +1,137 @@
+"""Sessions: rejected publications that come again, and deliveries that were interrupted by a failed commit or a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.packets import PacketType, Puback, Publish, PublishProperties, Pubrec
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.record import RequestRecord, SentRecord, StateKey, StateRecord
+from bridge.telemetry.session import ReceiveEffects, Session
+from tests.helpers.connected import connected as protocol_of
+
+PUBREC = (PacketType.PUBREC, 7)
+PUBLISH = Publish("plant/1", b"21.5", 2, False, False, 7)
+AGAIN = Publish("plant/1", b"21.5", 2, False, True, 7)
+
+
+def connected() -> Session:
+    session = Session(ClientIdentity("dev-1", b""), durable=True, window=20)
+    session.attach(session.identity)
+    return session
+
+
+def taken(session: Session, packets: Sequence[Publish]) -> ReceiveEffects:
+    work = session.receive(packets)
+    assert not work.violation
+    return work
+
+
+def test_a_publication_that_comes_twice_is_put_once_and_acknowledged_twice() -> None:
+    session = connected()
+    work = taken(session, [PUBLISH, AGAIN])
+    assert [message.payload for message, _ in work.publications] == [b"21.5"]
+    assert session.committed(work, [], 0.0) == [PUBREC, PUBREC]
+
+
+def test_a_refused_publication_is_not_acknowledged_for_one_that_came_since() -> None:
+    """Only the unit of work that takes a publication may be answered by PUBREC (MQTT 3.1.1 section 4.3.3)."""
+    session = connected()
+    refused = taken(session, [PUBLISH, AGAIN])
+    session.refuse(refused, [0])
+    new = taken(session, [AGAIN])
+    assert [message.payload for message, _ in new.publications] == [b"21.5"]
+    assert session.committed(refused, [0], 0.0) == []
+    assert session.committed(new, [], 0.0) == [PUBREC]
+
+
+def test_records_that_could_not_be_committed_are_written_again() -> None:
+    session = connected()
+    request = PublishProperties(response_topic="all answers", correlation_data=b"1")
+    session.receive([Publish("t", b"", 1, False, False, 1, request)])
+    lost: dict[StateKey, StateRecord | None] = {}
+    session.take_records(lost)
+    assert any(isinstance(record, RequestRecord) for record in lost.values())
+    session.records_lost()
+    again: dict[StateKey, StateRecord | None] = {}
+    session.take_records(again)
+    assert lost.items() <= again.items()
+
+
+# Messages for the client ------------------------------------------------------------------------------------------------
+
+
+def deliver(session: Session, protocol: ServerProtocol, *messages: Any) -> None:
+    session.outbox.deliver(messages, 0.0, protocol)
+
+
+def after_a_restart(session: Session) -> Session:
+    """What the next life of the bridge knows of a session."""
+    restored = Session(session.identity, durable=True, window=20)
+    records: dict[StateKey, StateRecord | None] = {}
+    session.save_sent()
+    session.take_records(records)
+    for record in records.values():
+        if isinstance(record, SentRecord):
+            restored.restore(record, 0.0)
+    restored.attach(restored.identity)
+    return restored
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("number", [5, 0x1_0000])
+def test_dup_is_set_after_a_failed_commit_and_a_restart(
+    waiting: Any, packets: Any, qos: int, number: int
+) -> None:
+    """MQTT-3.3.1-1, MQTT-4.4.0-1: the client has the message, and its acknowledgement was not committed."""
+    session = connected()
+    deliver(session, protocol_of(), waiting(number, qos))
+    session.outbox.recorded(protocol_of(), 0.0)
+    [message_id] = session.outbox.in_flight.deliveries
+    session.failed(session.receive([Puback(message_id) if qos == 1 else Pubrec(message_id)]))
+    session.detach(0.0)
+    session, out = after_a_restart(session), protocol_of()
+    deliver(session, out, waiting(number, qos))
+    assert [(one.message_id, one.dup) for one in packets(out)] == [(message_id, True)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pubrec_before_publish_is_sent_again_is_not_answered(
+    waiting: Any, packets: Any, restarted: bool
+) -> None:
+    """MQTT-4.3.3-6: no PUBLISH may follow PUBREL. The client came back with a Receive Maximum of 1."""
+    session = connected()
+    messages = [waiting(number, 2) for number in (9, 10)]
+    deliver(session, protocol_of(), *messages)
+    if restarted:
+        session.detach(0.0)
+        session = after_a_restart(session)
+        session.outbox.in_flight.receive_maximum = 1
+        deliver(session, protocol_of(), *messages)
+    else:
+        session.outbox.in_flight.receive_maximum = 1
+        session.outbox.fit()
+    work = session.receive([Pubrec(10), Pubrec(11)])
+    assert (work.answers, work.removals) == ([(PacketType.PUBREL, 11)], [])
+    assert work.unknown == {(PacketType.PUBREL, 11)}
+    # The message goes out when the window allows it, and is acknowledged then.
+    session.committed(session.receive([Pubrec(9)]), [], 0.0)
+    session.outbox.complete(9)
+    out = protocol_of()
+    session.outbox.pump(0.0, out)
+    assert [(one.message_id, one.dup) for one in packets(out)] == [(10, True)]
+    work = session.receive([Pubrec(10)])
+    assert session.committed(work, [], 0.0) == [(PacketType.PUBREL, 10)]
+
+
+def test_a_rejecting_pubrec_before_publish_is_sent_again_has_no_effect(waiting: Any) -> None:
+    session = connected()
+    deliver(session, protocol_of(), *[waiting(number, 2) for number in (9, 10)])
+    session.outbox.in_flight.receive_maximum = 1
+    session.outbox.fit()
+    work = session.receive([Pubrec(10, 0x80)])
+    assert work.empty and not work.answers

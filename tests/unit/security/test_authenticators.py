@@ -1,0 +1,288 @@
+"""The authentication of a channel: which methods judge, who names the user, plug-ins as documented, files."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from bridge.config import AdminConfig, ChannelConfig
+from bridge.security.authenticator import (
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    AuthenticatorUnavailable,
+    Certificate,
+    Presented,
+)
+from bridge.security.authenticators import (
+    Authenticators,
+    CertificateAuthenticator,
+    ChannelAuthentication,
+    UnknownAuthenticator,
+)
+from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.telemetry.topic_access import TopicAccess, covers
+from tests.helpers.certificate_authority import Authority
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "devices.md"
+
+
+class Badges:
+    """Judges passwords: the user is the password, "no" is wrong, "away" cannot be asked."""
+
+    def __init__(self, expires: float | None = None) -> None:
+        self.expires = expires
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.password is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        assert presented.password is not None
+        if presented.password == b"no":
+            raise AuthenticationFailed("no")
+        if presented.password == b"away":
+            raise AuthenticatorUnavailable("away")
+        return Authenticated(presented.password.decode(), expires=self.expires)
+
+
+CERTIFICATE = Certificate("CN=pump-7,O=Example", "pump-7", ("pump-7.example.com",))
+BY_NAME, BY_BADGE = CertificateAuthenticator("{CN}"), Badges(9.0)
+
+
+@pytest.mark.parametrize(
+    ("methods", "anonymous", "password", "certificate", "user"),
+    [
+        ([BY_BADGE], False, b"carol", None, "carol"),
+        ([BY_BADGE], False, b"no", None, AuthenticationFailed),
+        ([BY_BADGE], True, b"no", None, AuthenticationFailed),
+        ([BY_BADGE], False, b"away", None, AuthenticatorUnavailable),
+        ([BY_BADGE], False, None, None, AuthenticationFailed),
+        ([BY_BADGE], True, None, None, ""),
+        ([BY_BADGE], True, None, CERTIFICATE, ""),
+        ([BY_NAME, BY_BADGE], False, b"carol", CERTIFICATE, "pump-7"),
+        ([BY_BADGE, BY_NAME], False, b"carol", CERTIFICATE, "carol"),
+        ([BY_NAME, BY_BADGE], True, b"no", CERTIFICATE, AuthenticationFailed),
+        ([BY_NAME, BY_BADGE], False, None, CERTIFICATE, "pump-7"),
+        ([], True, b"anything", None, ""),
+    ],
+)
+async def test_all_that_is_presented_has_to_be_right(
+    methods: list[Authenticator],
+    anonymous: bool,
+    password: bytes | None,
+    certificate: Certificate | None,
+    user: str | type[Exception],
+) -> None:
+    authentication = ChannelAuthentication(True, methods, {}, anonymous)
+    presented = Presented("c", None, password, certificate)
+    if isinstance(user, str):
+        found = await authentication.authenticate(presented)
+        assert found.user_name == user
+        assert found.expires == (9.0 if password == b"carol" else None)
+    else:
+        with pytest.raises(user):
+            await authentication.authenticate(presented)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("carol", True),
+        ("CN=pump 7,O=Exämple", True),
+        ("x" * 1024, True),
+        ("x" * 1025, False),
+        ("mqm\0", False),
+        ("mqm\0x", False),
+        ("mqm ", False),
+        (" mqm", False),
+        ("mqm\u3000", False),
+        ("mqm\n", False),
+        ("a\x1bb", False),
+        ("a\x7fb", False),
+        ("a\x85b", False),
+        ("a\u200bb", False),
+        ("a\u202eb", False),
+        ("a\u2028b", False),
+        ("a\ufeff", False),
+        ("a\ud800", False),
+    ],
+)
+@pytest.mark.parametrize("by", ["plug-in", "certificate", "shown", "CONNECT"])
+async def test_user_names(name: str, taken: bool, by: str) -> None:
+    """Whoever vouches for it, no user has a name that MQ, or a reader of the log, takes for another."""
+
+    class Names:
+        def judges(self, presented: Presented) -> bool:
+            return True
+
+        async def authenticate(self, presented: Presented) -> Authenticated:
+            return Authenticated(name if by == "plug-in" else None)
+
+    presented = Presented("c", name if by == "CONNECT" else None, None, Certificate(f"CN={name}", name))
+    methods: list[Authenticator] = [CertificateAuthenticator("{CN}") if by == "certificate" else Names()]
+    shown = Authenticated(name) if by == "shown" else None
+    authentication = ChannelAuthentication(True, methods)
+    if taken:
+        found = await authentication.authenticate(presented, shown)
+        assert found.user_name == (None if by == "CONNECT" else name)
+    else:
+        with pytest.raises(AuthenticationFailed, match="user name"):
+            await authentication.authenticate(presented, shown)
+
+
+@pytest.mark.parametrize(
+    ("template", "certificate", "user"),
+    [
+        ("{CN}", CERTIFICATE, "pump-7"),
+        ("{DN}", CERTIFICATE, "CN=pump-7,O=Example"),
+        ("x-{SAN}", CERTIFICATE, "x-pump-7.example.com"),
+        ("{CN}", Certificate("O=Example"), None),
+        ("{SAN}", Certificate("CN=a", "a"), None),
+        ("{CN}", Certificate("CN={DN}", "{DN}"), "{DN}"),
+    ],
+)
+async def test_users_by_certificate(template: str, certificate: Certificate, user: str | None) -> None:
+    presented = Presented("c", certificate=certificate)
+    if user is None:
+        with pytest.raises(AuthenticationFailed, match="has no"):
+            await CertificateAuthenticator(template).authenticate(presented)
+    else:
+        assert (await CertificateAuthenticator(template).authenticate(presented)).user_name == user
+
+
+async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed as the page says, it is found by its entry point, and lets in who has a badge."""
+    text = PAGE.read_text(encoding="utf-8")
+    example = re.search(r"```python\n(from bridge\.security\.authenticator .*?)```", text, re.S)
+    assert example and '[project.entry-points."mqbridge.authenticators"]' in text
+    (tmp_path / "badges.py").write_text(example[1])
+    info = tmp_path / "badges-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: badges\nVersion: 1.0\n")
+    entries = "badge = badges:BadgeAuthenticator\nbroken = badges:Missing"
+    (info / "entry_points.txt").write_text(f"[mqbridge.authenticators]\n{entries}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def channel(name: str) -> ChannelConfig:
+        plugin = {"method": "plugin", "name": name, "options": {"badges": {"4711": "carol"}}}
+        return ChannelConfig.model_validate({"authentication": [plugin]})
+
+    authentication = Authenticators(Badges).of_channel(channel("badge"))
+    assert (await authentication.authenticate(Presented("c", None, b"4711"))).user_name == "carol"
+    with pytest.raises(AuthenticationFailed, match="no such badge"):
+        await authentication.authenticate(Presented("c", None, b"0815"))
+    for name, told in (("absent", "is not installed"), ("broken", "cannot be made: AttributeError")):
+        with pytest.raises(UnknownAuthenticator, match=told):
+            Authenticators(Badges).of_channel(channel(name))
+
+
+async def test_passwords_of_channels_are_cached_on_disk_and_those_of_the_console_are_not(tmp_path: Path) -> None:
+    cache, method = tmp_path / "cache", {"method": "password", "file": str(tmp_path / "clients")}
+    write_password_file(tmp_path / "clients", {"carol": Entry(hash_of("correct horse 7"))})
+    authenticators = Authenticators(Badges, cache)
+    presented = Presented("c", "carol", b"correct horse 7")
+    await authenticators.of_admin(AdminConfig.model_validate({"authentication": [method]})).authenticate(presented)
+    assert sorted(os.listdir(tmp_path)) == ["clients"]
+    await authenticators.of_channel(ChannelConfig.model_validate({"authentication": [method]})).authenticate(presented)
+    authenticators.close()
+    assert sorted(os.listdir(tmp_path)) == ["cache", "clients"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic_filter", "covered"),
+    [
+        ("#", "a/b", True), ("#", "$SYS/a", False), ("a/#", "a", True), ("a/#", "a/+/#", True), ("a/#", "b/#", False),
+        ("a/+", "a/+", True), ("a/+", "a/b", True), ("a/+", "a/#", False), ("a/+", "a", False), ("a/b", "a/+", False),
+        ("+/b", "a/b", True), ("+/b", "+/b", True), ("+", "$SYS", False), ("a", "a/#", False), ("a/b/#", "a/#", False),
+        ("$SYS/#", "$SYS/a", True),
+    ],
+)  # fmt: skip
+def test_filters_that_cover_others(pattern: str, topic_filter: str, covered: bool) -> None:
+    assert covers(pattern, topic_filter) is covered
+
+
+@pytest.mark.parametrize(
+    ("patterns", "client_id", "user", "topic", "allowed"),
+    [
+        (None, "c", "u", "any/thing", True),
+        ([], "c", "u", "a", False),
+        (["d/%c/#"], "c", "u", "d/c/x", True),
+        (["d/%c/#"], "c", "u", "d/u/x", False),
+        (["%u/%c"], "c", "u", "u/c", True),
+        (["x-%c-%u"], "c", "u", "x-c-u", True),
+        (["d/%c"], "%u", "u", "d/u", False),
+        (["d/%c"], "%u", "u", "d/%u", True),
+        (["d/%c"], "+", "u", "d/x", False),
+        (["d/%u"], "c", "", "d/", False),
+        (["d/+"], "c", "u", "d/x", True),
+        (["d/+"], "c", "u", "$MQ/reply/x", True),
+    ],
+)
+def test_topics_to_publish_to(patterns: list[str] | None, client_id: str, user: str, topic: str, allowed: bool) -> None:
+    access = TopicAccess(patterns, None, client_id, user)
+    assert [access.may_publish(topic), access.may_publish(topic)] == [allowed, allowed]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda authority: None, None),
+        (lambda authority: authority.issue("server", begins=-3, ends=-1), "has expired on"),
+        (lambda authority: authority.issue("server", begins=1), "is not valid before"),
+        (lambda authority: authority.issue("server", alternative="other.example.com"), "is not for mq.example.com"),
+        (lambda authority: authority.issue("server", alternative="*.example.com"), None),
+        (lambda authority: (authority.directory / "server.key").write_bytes(other_key(authority)), "key belongs to another"),
+        (lambda authority: (authority.directory / "server.key").chmod(0o644), "can be read by every user"),
+        (lambda authority: (authority.directory / "server.pem").unlink(), "cannot be used: No such file"),
+        (lambda authority: (authority.directory / "server.pem").write_text("x"), "there is nothing in PEM"),
+    ],
+)  # fmt: skip
+def test_what_check_says_of_certificates(tmp_path: Path, change: object, told: str | None) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("server", alternative="mq.example.com", ends=24 * 60)
+    change(authority)  # type: ignore[operator]
+    config = tmp_path / "bridge.yaml"
+    config.write_text(
+        "channels: [{name: A, address: mq.example.com, authentication: [{method: anonymous}],"
+        " tls: {certificate_file: server.pem, key_file: server.key}}]\n"
+    )
+    done = CliRunner().invoke(program, ["check", str(config)])
+    assert done.exit_code == (1 if told else 0), done.output
+    assert (told or "OK") in done.output
+
+
+def other_key(authority: Authority) -> bytes:
+    authority.issue("other")
+    return (authority.directory / "other.key").read_bytes()
+
+
+def test_check_tells_of_a_certificate_that_ends_soon(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("server", ends=48)
+    config = tmp_path / "bridge.yaml"
+    config.write_text("channels: [{name: A, tls: {certificate_file: server.pem, key_file: server.key}}]\n")
+    done = CliRunner().invoke(program, ["check", str(config)])
+    assert done.exit_code == 0 and "note: channel A: tls.certificate_file" in done.output and "in 1 days" in done.output
+
+
+@pytest.mark.parametrize("where", ["file", "credential", "variable", None])
+def test_where_the_password_of_a_key_is(tmp_path: Path, where: str | None) -> None:
+    Authority(tmp_path).issue("server", password="pa55")
+    (tmp_path / "words").write_text("pa55\n")
+    (tmp_path / "words").chmod(0o600)
+    options = {"file": "key_password_file: words", "credential": "key_password_credential: words"}
+    options["variable"] = "key_password_variable: KEY_PASSWORD"
+    more = f", {options[where]}" if where else ""
+    config = tmp_path / "bridge.yaml"
+    config.write_text(f"channels: [{{name: A, tls: {{certificate_file: server.pem, key_file: server.key{more}}}}}]\n")
+    environment = {**os.environ, "CREDENTIALS_DIRECTORY": str(tmp_path), "KEY_PASSWORD": "pa55"}
+    done = CliRunner().invoke(program, ["check", str(config)], env=environment)
+    assert done.exit_code == (0 if where else 1), done.output
+    assert where or "has a password; name a file that holds it" in done.output
+    assert "pa55" not in done.output

@@ -1,0 +1,356 @@
+"""A broker in memory and the link to it: sessions, message ids and QoS 2 as a broker keeps them, and faults at any call.
+
+It takes the lowest message id that is free, so that each is used again as soon as it may be. What a mapping must not do,
+such as a new publication under a message id that is not released, is a failure that the test finds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from bridge.link.state import Limits, LinkLost, LinkPhase, LinkState, Refusal
+from bridge.telemetry.message import Publication, Received
+from tests.helpers.publications import publication_of_fields
+
+
+class Killed(SystemExit):
+    """The bridge's process ends here; of a thread this is silent."""
+
+
+class LinkFault:
+    """Breaks the connection, or kills the bridge, at the n-th call: before it, in the midst of it, or after it."""
+
+    def __init__(self, number: int = 0, moment: str = "before", *, kills: bool = False) -> None:
+        self.number, self.moment, self.kills = number, moment, kills
+        self.calls = 0
+        self.struck = ""
+
+    def strikes(self, call: str) -> str:
+        """The moment, where it is this call's turn; "" else."""
+        self.calls += 1
+        if self.calls != self.number:
+            return ""
+        self.struck = call
+        return self.moment
+
+
+class Broker:
+    """What a broker knows of one session, and who is connected with it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.in_flight = 4
+        self.limits = Limits()
+        #: what each link was told of the session: filters to unsubscribe, whether it is subscribed
+        self.resumed: list[tuple[list[str], bool]] = []
+        #: whether it loses the session with each connection
+        self.forgetful = False
+        #: what it closes the connection for
+        self.closing: Callable[[Publication], bool] = lambda publication: False
+        #: reason code of what it refuses
+        self.reason = 0x87
+        self.fault = LinkFault()
+        #: what the other threads of the bridge do when it is killed
+        self.kill: Callable[[], None] = lambda: None
+        self.failures: list[str] = []
+        #: what happened, in this order
+        self.trace: list[str] = []
+        #: how often in turn a mapping has found nothing to do
+        self.idle = 0
+        self.session = False
+        # To the bridge
+        self.outgoing: deque[Publication] = deque()
+        self.unacknowledged: dict[int, Publication] = {}
+        self.unreleased: set[int] = set()
+        #: whether it gives what it gets to its subscriber
+        self.echoes = False
+        # From the bridge
+        self.refusing: Callable[[Publication], bool] = lambda publication: False
+        #: payloads that came, each PUBLISH once that is none again under its message id
+        self.arrived: list[bytes] = []
+        #: payloads by message id that are not released
+        self.pending: dict[int, bytes] = {}
+        #: payloads of QoS 2 that were released: what a subscriber of mosquitto sees
+        self.given: list[bytes] = []
+
+    def send(self, *payloads: bytes, topic: str = "t/a", qos: int = 2, **fields: Any) -> None:
+        """Publications for the bridge."""
+        with self.changed:
+            self.outgoing.extend(
+                publication_of_fields(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads
+            )
+            self.changed.notify_all()
+
+    @property
+    def quiet(self) -> bool:
+        """Everything was sent, acknowledged, and released, in either direction."""
+        return not (self.outgoing or self.unacknowledged or self.unreleased or self.pending)
+
+
+class FakeLink:
+    """`bridge.link.LinkConnection` to such a broker."""
+
+    name = "L"
+    client_id = "mqbridge"
+    since = 0.0
+    last_error = ("", 0.0)
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        qos: int = 0,
+        clean: bool | None = None,
+        on_state: Callable[[LinkState], None] | None = None,
+        on_session: Callable[[bool], None] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._qos = qos
+        self._clean = bool(clean)
+        self._on_state, self._on_session = on_state, on_session
+        self.generation = 0
+        self.state = LinkState(LinkPhase.STOPPED)
+        self._inbox: deque[Received] = deque()
+        self._released: list[int] = []
+        self._completing: set[int] = set()
+        #: message ids that were answered with PUBREC on this connection
+        self._held: set[int] = set()
+        self._interrupted = False
+        #: whether there is no connection, and how often somebody asked
+        self.away, self.asked = False, 0
+        self.back_off_resets = 0
+
+    def identify(self, client_id: str) -> None:
+        self.client_id = client_id
+
+    # What happens to the connection ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.reconnect()
+
+    def stop(self, timeout: float) -> bool:
+        self.state = LinkState(LinkPhase.STOPPED)
+        return True
+
+    def reconnect(self, *, lose_session: bool = False) -> None:
+        """The connection breaks, if there was one, and the next one is there at once."""
+        broker = self._broker
+        with broker.changed:
+            if self._clean or lose_session or not broker.session:
+                broker.session = False
+                broker.unacknowledged.clear()
+                broker.unreleased.clear()
+                broker.pending.clear()
+            present, broker.session = broker.session, True
+            self.generation += 1
+            # What was not taken of QoS 1 and 2 comes again; where the session is lost, nothing does, and nothing is owed.
+            self._inbox = deque(
+                Received(one.publication, 0, 0, one.dup, one.generation) if one.qos else one
+                for one in self._inbox
+                if not (one.qos and present)
+            )
+            self._inbox.extend(
+                Received(publication, publication.qos, mid, True, self.generation)
+                for mid, publication in broker.unacknowledged.items()
+            )
+            self._released = sorted(broker.unreleased)
+            self._completing = set(broker.unreleased)
+            self._held = set()
+            self._interrupted = True
+            if self._on_session is not None:
+                self._on_session(present)
+            self.state = LinkState(LinkPhase.CONNECTED)
+            broker.changed.notify_all()
+
+    def _break(self) -> None:
+        if self._broker.fault.kills:
+            self._broker.kill()
+            raise Killed
+        self.reconnect(lose_session=self._broker.forgetful)
+
+    def _checked(self, right: bool, what: str) -> None:
+        if not right:
+            self._broker.failures.append(what)
+
+    def reset_back_off(self) -> None:
+        self.back_off_resets += 1
+
+    # Receiving -------------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        """Take from the broker what it may send."""
+        broker = self._broker
+        while broker.outgoing and len(broker.unacknowledged) + len(broker.unreleased) < broker.in_flight:
+            publication = broker.outgoing.popleft()
+            qos = publication.qos = min(publication.qos, self._qos)
+            mid = 0
+            if qos:
+                mid = next(n for n in range(1, 99) if n not in broker.unacknowledged and n not in broker.unreleased)
+                broker.unacknowledged[mid] = publication
+            self._inbox.append(Received(publication, qos, mid, False, self.generation))
+
+    def take(self, messages: int, size: int, wait: float) -> list[Received]:
+        struck = self._broker.fault.strikes("take")
+        if struck:
+            self._break()
+        with self._broker.changed:
+
+            def ready() -> bool:
+                self._receive()
+                return bool(self._inbox or self._released or self._interrupted)
+
+            self._broker.changed.wait_for(ready, wait)
+            self._interrupted = False
+            self._broker.idle = 0 if self._inbox or self._released else self._broker.idle + 1
+            return [self._inbox.popleft() for _ in range(min(messages, len(self._inbox)))]
+
+    def interrupt(self) -> None:
+        with self._broker.changed:
+            self._interrupted = True
+            self._broker.changed.notify_all()
+
+    def released(self) -> list[int]:
+        with self._broker.changed:
+            released, self._released = self._released, []
+            return released
+
+    def acknowledge(self, received: Sequence[Received]) -> None:
+        broker = self._broker
+        struck = broker.fault.strikes("acknowledge")
+        if struck == "before":
+            self._break()
+        for one in received[: len(received) // 2] if struck == "within" else received:
+            with broker.changed:
+                if not one.qos or one.generation != self.generation or one.mid not in broker.unacknowledged:
+                    continue
+                del broker.unacknowledged[one.mid]
+                broker.trace.append("PUBACK" if one.qos == 1 else "PUBREC")
+                if one.qos == 2:
+                    broker.unreleased.add(one.mid)
+                    self._released.append(one.mid)
+                    self._completing.add(one.mid)
+        if struck and struck != "before":
+            self._break()
+
+    def complete(self, mids: Sequence[int]) -> None:
+        broker = self._broker
+        struck = broker.fault.strikes("complete")
+        if struck == "before":
+            self._break()
+        with broker.changed:
+            for mid in mids:
+                if mid in self._completing:
+                    self._completing.discard(mid)
+                    broker.unreleased.discard(mid)
+                    broker.trace.append("PUBCOMP")
+        if struck and struck != "before":
+            self._break()
+
+    # Sending ---------------------------------------------------------------------------------------------------------
+
+    def wait_connected(self, wait: float) -> bool:
+        self.asked += 1
+        return not self.away
+
+    def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
+        self._broker.resumed.append((list(former), subscribed))
+
+    @property
+    def subscribed(self) -> bool:
+        return self.generation > 0
+
+    @property
+    def limits(self) -> Limits:
+        return self._broker.limits
+
+    @property
+    def in_flight_limit(self) -> int:
+        return self._broker.in_flight
+
+    def _call(
+        self, call: str, items: Sequence[object], one: Callable[[int], None], begin: Callable[[], None] = lambda: None
+    ) -> None:
+        struck = self._broker.fault.strikes(call)
+        if struck == "before":
+            self._break()
+            raise LinkLost("before it was sent")
+        begin()
+        for index in range(len(items) // 2 if struck == "within" else len(items)):
+            one(index)
+        if struck:
+            self._break()
+            lost = LinkLost("before it was answered")
+            if struck == "within" and call == "publish":
+                lost.unanswered = range(len(items) // 2, len(items))
+            raise lost
+
+    def publish(self, publications: Sequence[Publication]) -> dict[int, Refusal]:
+        broker, refusals = self._broker, {}
+
+        def one(index: int) -> None:
+            if broker.closing(publications[index]):
+                self.reconnect()
+                lost = LinkLost("the broker closed the connection")
+                lost.unanswered = range(index, len(publications))
+                raise lost
+            if broker.refusing(publications[index]):
+                refusals[index] = Refusal(broker.reason, "refused")
+            else:
+                broker.arrived.append(publications[index].payload)
+                broker.trace.append("PUBLISH")
+                if broker.echoes:
+                    with broker.changed:
+                        broker.outgoing.append(msgspec.structs.replace(publications[index]))
+                        broker.changed.notify_all()
+
+        self._call("publish", publications, one)
+        return refusals
+
+    def publish_exactly(
+        self, publications: Sequence[Publication], mids: Sequence[int], dup: bool
+    ) -> dict[int, Refusal]:
+        broker, refusals = self._broker, {}
+
+        def begin() -> None:
+            new = [mid for mid in mids if mid not in self._held]
+            if len(new) + len(self._held) > broker.in_flight:
+                raise ValueError(f"{len(new)} more in flight than {broker.in_flight}, beside {len(self._held)}")
+
+        def one(index: int) -> None:
+            publication, mid = publications[index], mids[index]
+            self._checked(publication.qos == 2, "not QoS 2")
+            if broker.closing(publication):
+                self.reconnect()
+                raise LinkLost("the broker closed the connection")
+            if mid in self._held:
+                return
+            if mid not in broker.pending:
+                if broker.refusing(publication):
+                    refusals[index] = Refusal(broker.reason, "refused")
+                    return
+                broker.pending[mid] = publication.payload
+                broker.arrived.append(publication.payload)
+                broker.trace.append("PUBLISH")
+            else:
+                self._checked(dup, f"message id {mid} is used again before it is released")
+            self._held.add(mid)
+
+        self._call("publish_exactly", publications, one, begin)
+        return refusals
+
+    def release(self, mids: Sequence[int]) -> None:
+        broker = self._broker
+
+        def one(index: int) -> None:
+            mid = mids[index]
+            self._held.discard(mid)
+            broker.trace.append("PUBREL")
+            if mid in broker.pending:
+                broker.given.append(broker.pending.pop(mid))
+
+        self._call("release", mids, one)

@@ -1,0 +1,41 @@
+"""Mappings in this process: an embedded queue manager, and a broker in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge.mq import message_consumer, worker
+from bridge.mq.embedded.mqsc.commands import prepare
+from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.service.mappings import exactly_once, from_link, link_runner, runner, to_link, transfer
+from tests.unit.service.mappings.scene import Scene
+
+QUEUES = ("IN", "OUT")
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """Queues IN and OUT, and a broker. Whatever waits, waits a moment only."""
+    monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
+    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(message_consumer, "SLICE", 0.005)
+    for module in (transfer, from_link, to_link, exactly_once):
+        monkeypatch.setattr(module, "WAIT", 0.005)
+    for module in (runner, to_link, transfer):
+        monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
+        monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
+    manager = QueueManager("QM1", tmp_path)
+    prepare(manager)
+    CommandServer(manager).start()
+    made = Scene(manager)
+    for module in (from_link, to_link):
+        monkeypatch.setattr(module, "link_connection", made.link_connection)
+    monkeypatch.setattr(link_runner, "end_session", lambda *_: True)
+    for queue in QUEUES:
+        made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
+    yield made
+    manager.close()

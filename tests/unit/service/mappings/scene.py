@@ -1,0 +1,229 @@
+"""A queue manager, a broker, and the mappings between them, of which any verb and any call may fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from pydantic import TypeAdapter
+
+from bridge.config import LinkConfig
+from bridge.config.mapping import AnyMapping
+from bridge.mapping.rules.loops import LoopGuard
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.registry import runner_of
+from bridge.service.mappings.runner import Runner
+from bridge.service.mappings.status import Status
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
+from tests.helpers.breakable_connection import BreakableConnection
+from tests.helpers.breakable_connection import Fault as OneFault
+from tests.helpers.patience import PATIENCE
+from tests.unit.service.mappings.broker import Broker, FakeLink, Killed, LinkFault
+
+DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
+#: The bridge, as its queue manager knows it.
+OWNER = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+LINK = LinkConfig(host="broker.invalid")
+_mapping: TypeAdapter[Any] = TypeAdapter(AnyMapping)
+
+
+def mapping_config(source: dict[str, str], destination: dict[str, str], **keys: Any) -> Any:
+    """A mapping of the configuration."""
+    return _mapping.validate_python({"from": source, "to": destination, **keys})
+
+
+class Fault(OneFault):
+    """Breaks one connection of a mapping at its n-th verb, of all its connections; or kills the bridge there."""
+
+    def __init__(self, number: int = 0, *, after: bool = False, kills: bool = False) -> None:
+        super().__init__("", number, after=after)
+        self.kills = kills
+
+    def strikes(self, purpose: str, verb: str) -> bool:
+        return super().strikes("", verb)
+
+
+class MortalConnection:
+    """A connection of a bridge that is killed where the fault strikes, if it is such a fault."""
+
+    def __init__(self, inner: BreakableConnection, scene: Scene) -> None:
+        self.inner, self._scene = inner, scene
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self.inner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            scene = self._scene
+            try:
+                done = verb(*arguments, **options)
+            except MQError as error:
+                if scene.fault.kills and scene.fault.struck and not scene.killed:
+                    scene.kill()
+                    raise Killed from None
+                nothing = name == "get" and error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
+                scene.broker.idle = scene.broker.idle + 1 if nothing else 0
+                raise
+            scene.broker.idle = 0
+            if name in ("commit", "backout"):
+                scene.broker.trace.append(name)
+            return done
+
+        return call
+
+
+class Scene:
+    """One queue manager and one broker; also the host that the mappings see."""
+
+    name = "QM1"
+    dead_letter_queue = ""
+
+    def __init__(self, queue_manager: QueueManager) -> None:
+        self.queue_manager = queue_manager
+        self.application = EmbeddedConnection(queue_manager)
+        self.broker = Broker()
+        self.broker.kill = self.kill
+        self.fault = Fault()
+        self.killed = False
+        self.links: dict[str, FakeLink] = {}
+        self._connections: list[MortalConnection] = []
+        self.environment = MappingEnvironment(self, OWNER)  # type: ignore[arg-type]
+
+    # The host --------------------------------------------------------------------------------------------------------
+
+    def connect(self, purpose: str) -> Any:
+        connection = MortalConnection(
+            BreakableConnection(self.queue_manager, purpose, self.fault),
+            self,  # type: ignore[arg-type]
+        )
+        self._connections.append(connection)
+        return connection
+
+    def kill(self) -> None:
+        """The bridge is gone: the queue manager backs out whatever its connections had under way."""
+        self.killed = True
+        for connection in self._connections:
+            if not connection.inner._dead and connection.inner._inner._application_connected is not None:
+                connection.inner.die()
+        self._connections.clear()
+
+    def link_connection(
+        self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
+    ) -> FakeLink:
+        """Stands for `bridge.service.mappings.link_session.link_connection`."""
+        self.links[mapping] = FakeLink(self.broker, **options)
+        return self.links[mapping]
+
+    # Mappings --------------------------------------------------------------------------------------------------------
+
+    def runner(self, config: Any, name: str = "map", status: Status | None = None) -> Runner:
+        """The thread of a mapping, started; the mapping is the only one unless `environment.guard` says otherwise."""
+        on_link = (config.source if hasattr(config.source, "mqtt") else config.destination).link != "local"
+        runner = runner_of(name, config, LINK if on_link else None, self.environment, status or Status(name=name))
+        runner.start()
+        return runner
+
+    def run(
+        self,
+        config: Any,
+        done: Callable[[], bool],
+        *,
+        fault: Fault | None = None,
+        link_fault: LinkFault | None = None,
+    ) -> Status:
+        """Let a mapping work until all is done, over one fault; one that is killed starts again. Its status."""
+        self.fault = fault or Fault()
+        self.broker.fault = link_fault or LinkFault()
+        self.killed = False
+        self.broker.idle = 0
+        self.environment.guard = LoopGuard({"map": config}, self.name)
+        runner = self.runner(config)
+        before = time.monotonic() + PATIENCE
+        while not done():
+            if runner.join(0):
+                assert self.killed, f"the mapping has ended: {runner.status}"
+                # What killed it is over.
+                self.fault, self.broker.fault = Fault(), LinkFault()
+                runner = self.runner(config, status=runner.status)
+            assert time.monotonic() < before, (runner.status, self.broker.failures)
+            threading.Event().wait(0.001)
+        self.stop(runner)
+        assert self.broker.failures == []
+        return runner.status
+
+    def settled(self) -> bool:
+        """The mapping has looked for something to do several times, and found nothing."""
+        return self.broker.idle >= 3
+
+    def stop(self, runner: Runner) -> None:
+        runner.stop()
+        assert runner.join(PATIENCE), "the mapping does not stop"
+
+    # MQ applications -------------------------------------------------------------------------------------------------
+
+    def mqsc(self, script: str) -> None:
+        for response in self.application.command(script):
+            assert response.ok, response.message
+
+    @staticmethod
+    def od(queue: str) -> MQOD:
+        return MQOD(ObjectName=queue)
+
+    @staticmethod
+    def message(body: bytes, **md: Any) -> Message:
+        return Message(MQMD(**md), body)
+
+    def put(self, queue: str, *bodies: bytes, **md: Any) -> None:
+        for body in bodies:
+            self.application.put1(MQOD(ObjectName=queue), Message(MQMD(**md), body))
+
+    def publish(self, topic: str, *bodies: bytes, **md: Any) -> None:
+        for body in bodies:
+            self.application.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(**md), body))
+
+    def depth(self, queue: str) -> int:
+        (response,) = self.application.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
+        return int(response.objects[0]["CURDEPTH"])
+
+    def got(self, queue: str) -> list[Got]:
+        """Take all messages of a queue, without properties."""
+        handle = self.application.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+        found = []
+        try:
+            while True:
+                found.append(self.application.get(handle, GetOptions(Options=cmqc.MQGMO_NO_PROPERTIES)))
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
+        self.application.close(handle)
+        return found
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """Payloads: what stands behind the RFH2."""
+        return [payload(got.data) for got in self.got(queue)]
+
+    def letters(self) -> list[Letter]:
+        """Take the dead-letter queue's messages."""
+        found = []
+        for got in self.got(DEAD_LETTERS):
+            header = decode_mqdlh(got.data)
+            found.append(Letter(header, payload(got.data[cmqc.MQDLH_LENGTH_1 :])))
+        return found
+
+
+class Letter(msgspec.Struct):
+    """A message of the dead-letter queue."""
+
+    header: MQDLH
+    body: bytes
+
+
+def payload(data: bytes) -> bytes:
+    """What stands behind an RFH2, if there is one."""
+    return data[decode_rfh2(data).StrucLength :] if data.startswith(b"RFH ") else data

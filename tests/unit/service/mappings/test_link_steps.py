@@ -1,0 +1,347 @@
+"""The order of steps between a queue manager and a broker, and what is unusual: lost sessions, old records, refusals."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+from bridge.link.state import LinkPhase, LinkState
+from bridge.mq.state import LinkSession, LinkSessions, MappingState
+from bridge.service.mappings import to_link
+from bridge.service.mappings.exactly_once import Record
+from bridge.service.mappings.from_link import FromLinkRunner
+from bridge.service.mappings.status import State, Status
+from bridge.wire import cmqc
+from tests.helpers.patience import PATIENCE, until
+from tests.unit.service.mappings.broker import LinkFault
+from tests.unit.service.mappings.scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+FROM_LINK = ({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
+TO_LINK = ({"queue": "IN"}, {"mqtt": "t/a", "link": "L"})
+BATCH = {"messages": 2, "time": "1 s"}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "qos", "trace"),
+    [
+        ("at-least-once", 1, ["commit", "PUBACK", "PUBACK"]),
+        ("exactly-once", 2, ["commit", "PUBREC", "PUBREC", "commit", "PUBCOMP", "PUBCOMP"]),
+    ],
+)
+def test_the_broker_is_answered_after_the_commit(scene: Scene, guarantee: str, qos: int, trace: list[str]) -> None:
+    config = mapping_config(*FROM_LINK, guarantee=guarantee, batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.broker.trace.clear()
+    scene.broker.send(b"1", b"2", qos=qos)
+    scene.run(config, lambda: scene.broker.quiet and scene.settled())
+    assert [step for step in scene.broker.trace if step != "backout"] == trace
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "trace"),
+    [
+        ("at-most-once", ["commit", "PUBLISH", "PUBLISH"]),
+        ("at-least-once", ["PUBLISH", "PUBLISH", "commit"]),
+        # The record, the messages, the unit of work, the release.
+        ("exactly-once", ["commit", "PUBLISH", "PUBLISH", "commit", "PUBREL", "PUBREL"]),
+    ],
+)
+def test_a_message_leaves_the_queue_when_the_broker_has_it(scene: Scene, guarantee: str, trace: list[str]) -> None:
+    config = mapping_config(*TO_LINK, guarantee=guarantee, batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.broker.trace.clear()
+    # Both at once, so that they are one batch.
+    handle = scene.application.open(scene.od("IN"), cmqc.MQOO_OUTPUT)
+    for body in (b"1", b"2"):
+        scene.application.put(handle, scene.message(body), cmqc.MQPMO_SYNCPOINT)
+    scene.application.commit()
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
+    steps = [step for step in scene.broker.trace if step != "backout"]
+    # A mapping that starts again releases again what is on record.
+    assert steps[-len(trace) :] == trace
+
+
+def test_releases_of_which_nothing_is_known_are_completed(scene: Scene) -> None:
+    scene.broker.session = True
+    scene.broker.unreleased = {3, 7}
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, lambda: scene.broker.quiet and scene.settled())
+    assert scene.broker.trace.count("PUBCOMP") == 2
+    assert scene.depth("OUT") == 0
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lost: int) -> None:
+    """The broker uses the same message ids anew: nothing of the new session may count as a repetition."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    # Put, and not yet released, when the session is lost.
+    scene.broker.send(b"1", b"2", b"3", b"4")
+    scene.run(config, lambda: scene.broker.quiet and scene.settled(), link_fault=LinkFault(3, "within", kills=True))
+    scene.broker.send(b"5", b"6")
+    scene.run(config, lambda: scene.depth("OUT") >= 6 and scene.settled())
+    before = scene.bodies("OUT")
+    assert before == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    record = MappingState(scene.application, "map")
+    record.save(msgspec.msgpack.encode([1, 2, 3, 4]))
+    scene.application.commit()
+    scene.broker.session = False
+    scene.broker.send(b"7", b"8", b"9")
+    # Whichever verb fails while the new session begins.
+    scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=Fault(lost, after=bool(lost % 2)))
+    assert scene.bodies("OUT") == [b"7", b"8", b"9"]
+
+
+def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene) -> None:
+    """Put and not acknowledged; sent again after a reconnect; then the broker forgets: nothing is owed, but it is there."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    runner = FromLinkRunner("map", config, LINK, scene.environment, Status(name="map"))  # type: ignore[arg-type]
+    link = scene.links["map"]
+    connection = scene.connect("map")
+    link.start()
+    runner.opened(connection)
+    scene.broker.send(b"1", message_id=1)
+    link.acknowledge = lambda received: link.reconnect()  # type: ignore[method-assign]
+    runner.unit(connection, 2)
+    assert scene.depth("OUT") == 1
+    link.reconnect(lose_session=True)
+    runner.unit(connection, 2)
+    assert scene.bodies("OUT") == [b"1"]
+
+
+def test_nothing_is_lost_while_its_record_cannot_be_written(scene: Scene) -> None:
+    """The state queue refuses: the unit of work is backed out, and its publications do not count as received."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(DISABLED)")
+    scene.broker.send(b"1", b"2", b"3")
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 1)
+    assert (scene.depth("OUT"), len(scene.broker.unacknowledged)) == (0, 3)
+    scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(ENABLED)")
+    until(lambda: scene.broker.quiet and scene.depth("OUT") >= 3)
+    scene.stop(runner)
+    assert scene.bodies("OUT") == [b"1", b"2", b"3"]
+
+
+def test_a_release_outlives_a_commit_that_fails(scene: Scene) -> None:
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    for number in range(1, 40):
+        scene.broker.send(b"1")
+        fault = Fault(number)
+        # Were a release forgotten, its message id would be taken for ever, and the broker not quiet.
+        scene.run(config, lambda: scene.broker.quiet and scene.settled(), fault=fault)
+        assert scene.bodies("OUT") == [b"1"], fault.struck
+
+
+def test_a_unit_of_work_that_has_not_ended_is_waited_for(scene: Scene) -> None:
+    """A connection was lost, and the queue manager has not noticed: nobody can tell what it has put."""
+    config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, scene.settled)
+    old = scene.connect("another")
+    MappingState(old, "map").save(msgspec.msgpack.encode([1]))
+    scene.broker.send(b"1")
+    runner = scene.runner(config)
+    until(lambda: "MQRC_UOW_IN_PROGRESS" in runner.status.last_error)
+    assert runner.status.state is State.WAITING_FOR_QUEUE_MANAGER
+    assert scene.depth("OUT") == 0
+    old.commit()
+    until(lambda: scene.broker.quiet)
+    scene.stop(runner)
+    # The other connection had put what came with message id 1.
+    assert scene.bodies("OUT") == []
+
+
+def test_a_broker_that_takes_fewer_than_are_on_record(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
+    numbers = [b"%d" % number for number in range(8)]
+    scene.put("IN", *numbers)
+    fault = LinkFault(2, "within", kills=True)
+    runner = None
+    scene.run(config, lambda: bool(fault.struck) and scene.killed, link_fault=fault)
+    scene.broker.in_flight = 1
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert runner is None and status.state is State.RUNNING, status
+    assert scene.broker.given == scene.broker.arrived == numbers
+
+
+def test_messages_with_one_and_the_same_message_identifier(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
+    for number in range(1, 12):
+        scene.put("IN", b"1", b"2", b"3", MsgId=b"same".ljust(24, b"\0"))
+        fault = LinkFault(number, "within", kills=True)
+        scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(), link_fault=fault)
+        assert scene.broker.given == [b"1", b"2", b"3"], fault.struck
+        scene.broker.given.clear()
+
+
+def test_a_message_on_record_that_is_gone_leaves_no_message_id_behind(scene: Scene) -> None:
+    """Whatever took it: the broker must not take the next message under its message id for a repetition."""
+    record = MappingState(scene.application, "map")
+    assert record.load() is None
+    record.save(msgspec.msgpack.encode(Record(sending=[(1, b"gone".ljust(24, b"\0")), (2, b"here".ljust(24, b"\0"))])))
+    scene.application.commit()
+    scene.broker.session = True
+    scene.broker.pending = {1: b"gone"}
+    scene.put("IN", b"here", MsgId=b"here".ljust(24, b"\0"))
+    config = mapping_config(*TO_LINK, guarantee="exactly-once")
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert scene.broker.given == [b"gone", b"here"]
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_what_the_broker_refuses_is_tried_again_then_dead_lettered(scene: Scene, guarantee: str) -> None:
+    refused: list[bytes] = []
+
+    def refusing(publication: object) -> bool:
+        payload = publication.payload  # type: ignore[attr-defined]
+        if payload == b"never" or (payload == b"later" and refused.count(payload) < 2):
+            refused.append(payload)
+            return True
+        return False
+
+    scene.broker.refusing = refusing
+    scene.put("IN", b"1", b"never", b"later", b"2")
+    config = mapping_config(*TO_LINK, guarantee=guarantee, backouts=3)
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert sorted(scene.broker.arrived) == [b"1", b"2", b"later"]
+    assert refused.count(b"never") == 4
+    (letter,) = scene.letters()
+    assert (letter.header.Reason, letter.body) == (cmqc.MQRC_PUBLICATION_FAILURE, b"never")
+    assert letter.header.DestQName.rstrip(b" \0") == b"IN"
+    assert (status.moved, status.dead_lettered) == (3, 1)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_refused_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: str) -> None:
+    scene.broker.refusing = lambda publication: publication.payload == b"never"
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(DISABLED)")
+    scene.broker.in_flight = 3
+    scene.put("IN", b"1", b"never", b"2")
+    runner = scene.runner(mapping_config(*TO_LINK, guarantee=guarantee, backouts=1, batch={"time": "1 s"}))
+    until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 2)
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(ENABLED)")
+    until(lambda: scene.depth("IN") == 0 and scene.broker.quiet and runner.status.dead_lettered == 1)
+    scene.stop(runner)
+    assert scene.broker.failures == []
+    if guarantee == "exactly-once":
+        assert scene.broker.given == scene.broker.arrived == [b"1", b"2"]
+    assert [letter.body for letter in scene.letters()] == [b"never"]
+
+
+def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK)
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.RUNNING)
+    scene.links["map"].away = True
+    runner.pause(0)
+    scene.put("IN", b"1")
+    until(lambda: scene.links["map"].asked > 3)
+    scene.links["map"].away = False
+    until(lambda: scene.broker.arrived == [b"1"])
+    scene.stop(runner)
+
+
+@pytest.mark.parametrize("direction", [FROM_LINK, TO_LINK])
+def test_a_mapping_that_lost_its_link_does_not_report_running(
+    scene: Scene, direction: tuple[dict[str, str], dict[str, str]]
+) -> None:
+    runner = scene.runner(mapping_config(*direction))
+    until(lambda: runner.status.state is State.RUNNING)
+    link = scene.links["map"]
+    link.state, link.away = LinkState(LinkPhase.WAITING, "refused"), True
+    # The network thread reported the loss just before the mapping's thread reported that it runs.
+    runner.status.state = State.RUNNING
+    until(lambda: runner.status.state is State.WAITING_FOR_LINK)
+    link.state, link.away = LinkState(LinkPhase.CONNECTED), False
+    until(lambda: runner.status.state is State.RUNNING)
+    scene.stop(runner)
+
+
+# Client identifiers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", [FROM_LINK, TO_LINK])
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_the_default_client_identifier_contains_the_queue_managers_identifier(
+    scene: Scene, direction: tuple[dict[str, str], dict[str, str]], guarantee: str
+) -> None:
+    """So mappings of the same name on two bridges do not take each other's session at one broker."""
+    scene.run(mapping_config(*direction, guarantee=guarantee), scene.settled)
+    bridge = scene.environment.bridge_id(scene.application)
+    assert len(bridge) == 8
+    assert scene.links["map"].client_id == f"mqbridge-{bridge}-map"
+
+
+def test_a_session_of_an_older_release_keeps_its_client_identifier(scene: Scene) -> None:
+    """Messages may wait in it at the broker."""
+    session = LinkSession("map", OWNER, "L", LINK.host, LINK.broker_port, "mqbridge-map", ["t/#"], 1, sure=True)
+    LinkSessions(scene.application).save(session)
+    scene.run(mapping_config(*FROM_LINK), scene.settled)
+    assert scene.links["map"].client_id == "mqbridge-map"
+    assert LinkSessions(scene.application).load("map") == session
+
+
+def test_unfinished_messages_of_an_older_release_keep_the_client_identifier_of_their_session(scene: Scene) -> None:
+    """The broker has answered them with PUBREC, and PUBREL in another session would lose them."""
+    config = mapping_config(*TO_LINK, guarantee="exactly-once")
+    record = MappingState(scene.application, "map")
+    record.load()
+    record.save(msgspec.msgpack.encode(Record(releasing=[7])))
+    scene.application.commit()
+    for _ in range(2):
+        scene.run(config, scene.settled)
+        assert scene.links["map"].client_id == "mqbridge-map"
+        assert "PUBREL" in scene.broker.trace
+        scene.broker.trace.clear()
+
+
+# A broker that forgets, or closes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before", "within"])
+@pytest.mark.parametrize("call", range(1, 12))
+def test_what_a_broker_loses_with_its_session_is_sent_again(scene: Scene, call: int, moment: str) -> None:
+    """It was taken off the queue at PUBREC; a broker gives it on at PUBREL, and has forgotten it in between."""
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch={"messages": 4, "time": "1 s"})
+    scene.broker.forgetful = True
+    bodies = [b"%d" % number for number in range(8)]
+    scene.put("IN", *bodies, Persistence=1)
+    scene.run(
+        config,
+        lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled(),
+        link_fault=LinkFault(call, moment),
+    )
+    assert set(scene.broker.given) == set(bodies)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_lost_connection_repeats_only_what_the_broker_did_not_acknowledge(
+    scene: Scene, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once, a broker that restarts gets the rest of a batch. If it stays away, the batch is backed out."""
+    monkeypatch.setattr(to_link, "RECONNECT_TIME", 0.0 if away else PATIENCE)
+    config = mapping_config(*TO_LINK, batch={"messages": 4, "time": "1 s"})
+    scene.put("IN", b"1", b"2", b"3", b"4", Persistence=1)
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled(), link_fault=LinkFault(1, "within"))
+    repeated = [b"1", b"2"] if away else []
+    assert scene.broker.arrived == [b"1", b"2", *repeated, b"3", b"4"]
+    assert status.moved == 4
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_what_a_broker_closes_the_connection_for_holds_up_nobody(scene: Scene, guarantee: str) -> None:
+    """An access control list, or a length, of a broker of MQTT 3.1.1: the others arrive, it is dead-lettered."""
+    config = mapping_config(*TO_LINK, guarantee=guarantee, backouts=2, batch={"messages": 10, "time": "1 s"})
+    scene.broker.closing = lambda publication: publication.payload == b"bad"
+    scene.put("IN", b"1", b"2", b"bad", b"3", b"4", Persistence=1)
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    arrived = scene.broker.given if guarantee == "exactly-once" else scene.broker.arrived
+    assert set(arrived) == {b"1", b"2", b"3", b"4"}
+    assert len(arrived) == 4 if guarantee == "exactly-once" else len(arrived) <= 8
+    (letter,) = scene.letters()
+    assert (letter.body, letter.header.Reason) == (b"bad", cmqc.MQRC_PUBLICATION_FAILURE)
+    # At least after 1, 2, the dead-lettered message, and 3 with 4.
+    assert scene.links["map"].back_off_resets >= 4

@@ -1,0 +1,301 @@
+"""A message that cannot go where it should: tried again, then on the dead-letter queue with the reason; the others go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.link.state import Limits
+from bridge.mq.mqi import MQOD, Property
+from bridge.service.mappings.status import State
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+from tests.helpers.patience import until
+from tests.unit.service.mappings.scene import DEAD_LETTERS, Scene, mapping_config
+
+POISON = b"poison: long, and no JSON"
+BODIES = [b'{"n":1}', b'{"n":2}', POISON, b'{"n":4}', POISON, b'{"n":6}']
+RIGHT = [body for body in BODIES if body != POISON]
+BACKOUTS = 2
+
+
+class Case(msgspec.Struct, kw_only=True):
+    """What makes a message poison, and what the MQDLH says of it."""
+
+    reason: int
+    destination: bytes = b"OUT.X"
+    #: MQSC beforehand
+    script: str = ""
+    #: the template of the queue; `to` is the last level of the topic
+    queue: str = "{to}"
+    payload: str = "bytes"
+    #: whether it has a destination, which does not take it
+    mapped: bool = True
+
+
+CASES = {
+    "no such queue": Case(reason=cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    "too long for its queue": Case(
+        reason=cmqc.MQRC_MSG_TOO_BIG_FOR_Q, script="DEFINE QLOCAL(OUT.X) MAXMSGL(10)"
+    ),
+    "a template that cannot be filled": Case(
+        reason=cmqc.MQRC_PROPERTY_NOT_AVAILABLE, queue="{usr.only}", destination=b"t/+", mapped=False
+    ),
+    "a payload that is not JSON": Case(
+        reason=cmqc.MQRC_FORMAT_ERROR, queue="OUT", payload="json", destination=b"t/+", mapped=False
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, scene: Scene) -> Case:
+    made: Case = CASES[request.param]
+    if made.script:
+        scene.mqsc(made.script)
+    return made
+
+
+def send(scene: Scene, link: str) -> None:
+    """All bodies in turn, from the broker or as a local client would."""
+    for body in BODIES:
+        poison = body == POISON
+        topic, only = ("t/OUT.X", {}) if poison else ("t/OUT", {"only": "OUT"})
+        if link == "L":
+            scene.broker.send(body, topic=topic, users=only)
+        else:
+            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+            properties = [Property(name=name, value=value) for name, value in only.items()]
+            scene.application.put1(od, Message(MQMD(Persistence=1), body), properties=properties)
+
+
+@pytest.mark.parametrize("link", ["L", "local"])
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
+def test_poison_goes_to_the_dead_letter_queue_and_the_others_where_they_should(
+    scene: Scene, case: Case, guarantee: str, link: str
+) -> None:
+    config = mapping_config(
+        {"mqtt": "t/{to}", "link": link},
+        {"queue": case.queue},
+        guarantee=guarantee,
+        payload=case.payload,
+        backouts=BACKOUTS,
+    )
+    scene.run(config, scene.settled)
+    send(scene, link)
+    letters = len(BODIES) - len(RIGHT)
+    status = scene.run(config, lambda: scene.depth(DEAD_LETTERS) >= letters and scene.broker.quiet and scene.settled())
+    # Neither lost nor doubled, and in order.
+    assert scene.bodies("OUT") == RIGHT
+    found = scene.letters()
+    assert [letter.body for letter in found] == [POISON] * letters
+    for letter in found:
+        assert letter.header.Reason == case.reason, cmqc.reason_name(letter.header.Reason)
+        shown = case.destination if case.mapped or link == "local" else b"L: " + case.destination
+        assert letter.header.DestQName.rstrip(b" \0") == shown
+        assert letter.header.DestQMgrName.rstrip(b" \0") == b"QM1"
+        assert letter.header.PutApplName.rstrip(b" \0") == b"map"
+    assert (status.taken, status.moved, status.dead_lettered) == (len(BODIES), len(RIGHT), letters)
+    # What will never be taken is not tried again, and holds up nobody.
+    assert status.backouts == 0
+    assert status.last_error
+
+
+@pytest.mark.parametrize("order", ["destination", "strict"])
+@pytest.mark.parametrize("shut", ["MAXDEPTH(2)", "PUT(DISABLED)"])
+def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, order: str) -> None:
+    config = mapping_config({"mqtt": "t/a"}, {"queue": "OUT"}, backouts=0, order=order)
+    scene.run(config, scene.settled)
+    scene.mqsc(f"ALTER QLOCAL(OUT) {shut}")
+    numbers = [b"%d" % number for number in range(6)]
+    room = 2 if "MAXDEPTH" in shut else 0
+    scene.publish("t/a", *numbers, Persistence=1)
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.RETRYING and scene.depth("OUT") == room)
+    found = scene.bodies("OUT")
+    assert found == numbers[: len(found)]
+    scene.mqsc("ALTER QLOCAL(OUT) MAXDEPTH(100) PUT(ENABLED)")
+    until(lambda: scene.depth("OUT") + len(found) >= len(numbers))
+    scene.stop(runner)
+    assert found + scene.bodies("OUT") == numbers
+    assert scene.depth(DEAD_LETTERS) == 0
+    assert runner.status.dead_lettered == 0
+
+
+@pytest.mark.parametrize("source", [{"mqtt": "t/a"}, {"mqtt": "t/a", "link": "L"}, {"queue": "IN"}], ids=str)
+def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(scene: Scene, source: dict[str, str]) -> None:
+    """A link reads no more from its broker than it may hold, and everything goes on in order when memory use is lower."""
+    destination = {"mqtt": "t/out"} if "queue" in source else {"queue": "OUT"}
+    scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")
+    config = mapping_config(source, destination, backouts=0)
+    scene.run(config, scene.settled)
+    numbers = [b"%d" % number for number in range(6)]
+    if "link" in source:
+        scene.broker.send(*numbers)
+    elif "queue" in source:
+        scene.put("IN", *numbers, Persistence=1)
+    else:
+        scene.publish("t/a", *numbers, Persistence=1)
+    memory = scene.queue_manager.memory
+    memory.above = True
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.RETRYING and runner.status.backouts > 5)
+    assert scene.depth("OUT") == 0 and "MQRC_STORAGE_NOT_AVAILABLE" in runner.status.last_error
+    memory.above = False
+    until(lambda: scene.depth("OUT") == len(numbers))
+    scene.stop(runner)
+    assert scene.bodies("OUT") == numbers
+    assert (scene.depth(DEAD_LETTERS), runner.status.dead_lettered) == (0, 0)
+
+
+@pytest.mark.parametrize("link", ["L", "local"])
+@pytest.mark.parametrize("how", ["MAXDEPTH(0)", "PUT(DISABLED)"])
+def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scene, link: str, how: str) -> None:
+    config: Any = mapping_config(
+        {"mqtt": "t/{to}", "link": link}, {"queue": "{to}"}, guarantee="exactly-once", backouts=0
+    )
+    scene.run(config, scene.settled)
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) {how}")
+    send(scene, link)
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.STUCK)
+    assert "dead-letter queue" in runner.status.last_error
+    # What stands before the poison is through; nothing else is gone.
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXDEPTH(100) PUT(ENABLED)")
+    until(lambda: scene.depth(DEAD_LETTERS) == 2 and scene.depth("OUT") == len(RIGHT) and scene.broker.quiet)
+    until(lambda: runner.status.state is State.RUNNING)
+    scene.stop(runner)
+    assert scene.bodies("OUT") == RIGHT
+    assert [letter.body for letter in scene.letters()] == [POISON, POISON]
+
+
+@pytest.mark.parametrize(("position", "most"), [(150, 8)])
+def test_those_before_a_poison_message_are_one_unit_of_work(scene: Scene, position: int, most: int) -> None:
+    """It costs a few backouts, however many stand before it."""
+    config = mapping_config({"queue": "IN"}, {"mqtt": "{usr.to}"}, backouts=1, batch={"time": "10 s"})
+    # A publication that one of its subscribers cannot have: MQRC_PUBLICATION_FAILURE, which may pass or not.
+    scene.mqsc(
+        "DEFINE TOPIC(SHUT) TOPICSTR('shut') NPMSGDLV(ALL) USEDLQ(NO)\nDEFINE QLOCAL(FULL) MAXDEPTH(0)\n"
+        "DEFINE SUB(NEVER) TOPICSTR('shut') DEST(FULL)\nDEFINE SUB(DONE) TOPICSTR('open') DEST(OUT)"
+    )
+    for number in range(200):
+        to = [Property(name="to", value="shut" if number == position else "open")]
+        scene.application.put1(MQOD(ObjectName="IN"), Message(MQMD(), b"%d" % number), properties=to)
+    status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
+    assert scene.bodies("OUT") == [b"%d" % number for number in range(200) if number != position]
+    assert status.dead_lettered == 1
+    assert status.commits + status.backouts <= most
+
+
+@pytest.mark.parametrize("link", ["L", "local"])
+@pytest.mark.parametrize("others", ["dead-letter", "discard"])
+def test_what_the_filter_of_a_queue_does_not_take(scene: Scene, link: str, others: str) -> None:
+    """Nobody else takes it from there: it is not lost, unless the mapping says so."""
+    config = mapping_config(
+        {"queue": "IN"}, {"mqtt": "t/a", "link": link}, filter={"json": "$.n > 1", "others": others}
+    )
+    scene.put("IN", b'{"n":1}', b'{"n":2}', b'{"n":3}')
+    status = scene.run(config, lambda: scene.depth("IN") == 0)
+    letters = scene.letters()
+    assert [letter.body for letter in letters] == ([b'{"n":1}'] if others == "dead-letter" else [])
+    assert all(letter.header.Reason == cmqc.MQRC_NO_SUBS_MATCHED for letter in letters)
+    assert (status.moved, status.filtered, status.dead_lettered) == (2, 1 - len(letters), len(letters))
+
+
+def test_a_mapping_from_the_dead_letter_queue_puts_nothing_back_there(scene: Scene) -> None:
+    """What it cannot deliver stays where it is, and the mapping says so: it does not go round for ever."""
+    config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "{usr.none}"}, backouts=0)
+    scene.put(DEAD_LETTERS, b"1", b"2")
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.STUCK)
+    scene.stop(runner)
+    assert "takes from the dead-letter queue itself" in runner.status.last_error
+    assert runner.status.dead_lettered == 0
+    assert scene.bodies(DEAD_LETTERS) == [b"1", b"2"]
+
+
+def test_a_payload_that_a_filter_cannot_decide_in_time_is_dead_lettered(scene: Scene) -> None:
+    config = mapping_config(
+        {"mqtt": "t/a", "link": "L"}, {"queue": "OUT"}, filter={"json": "!search($.a, '(x|xx)*[yz]')"}
+    )
+    hostile = b'{"a": "' + b"x" * 1_000 + b'"}'
+    scene.broker.send(hostile, b'{"a": "x"}', topic="t/a", qos=1)
+    scene.run(config, lambda: scene.broker.quiet and scene.settled())
+    assert scene.bodies("OUT") == [b'{"a": "x"}']
+    assert [letter.body for letter in scene.letters()] == [hostile]
+
+
+def test_a_message_too_long_for_the_dead_letter_queue_is_not_acknowledged(scene: Scene) -> None:
+    """It is dead-lettered as a whole as soon as there is room for it."""
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXMSGL(1000)")
+    config = mapping_config({"mqtt": "t/{to}", "link": "L"}, {"queue": "{to}"})
+    scene.broker.send(b"x" * 1000, topic="t/NOWHERE", qos=1)
+    runner = scene.runner(config)
+    until(lambda: runner.status.state is State.STUCK)
+    assert "raise MAXMSGL of the dead-letter queue" in runner.status.last_error
+    assert not scene.broker.quiet
+    scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXMSGL(4194304)")
+    until(lambda: scene.broker.quiet)
+    scene.stop(runner)
+    assert [letter.body for letter in scene.letters()] == [b"x" * 1000]
+
+
+def test_a_request_is_answered_by_its_correl_id_or_its_msg_id(scene: Scene) -> None:
+    """What is kept of a request is found by either, as whoever answers is used to."""
+    config = mapping_config(
+        {"mqtt": "ask", "link": "L"}, {"queue": "OUT", "requests_queue": "IN"}, attributes={"reply_to_queue": "OUT"}
+    )
+    scene.broker.send(b"q", topic="ask", response_topic="answers/1", qos=1)
+    scene.run(config, lambda: scene.depth("OUT") == 1 and scene.broker.quiet)
+    (got,) = scene.got("OUT")
+    assert got.md.CorrelId == got.md.MsgId != cmqc.MQMI_NONE
+
+
+# Links -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_broker_that_takes_qos_1_at_most(scene: Scene, guarantee: str) -> None:
+    """A persistent message goes with QoS 1, which keeps the guarantee; exactly once waits for another broker."""
+    config = mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee)
+    scene.broker.limits = Limits(maximum_qos=1, retain_available=False)
+    scene.put("IN", b"1", Persistence=1)
+    if guarantee == "at-least-once":
+        scene.run(config, lambda: scene.broker.arrived == [b"1"])
+    else:
+        runner = scene.runner(config)
+        until(lambda: runner.status.state is State.STUCK)
+        assert "QoS 1 at most" in runner.status.last_error
+        scene.stop(runner)
+        assert scene.depth("IN") == 1
+    assert scene.depth(DEAD_LETTERS) == 0
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_what_a_broker_will_never_take_holds_up_nobody(scene: Scene, guarantee: str) -> None:
+    config = mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee, backouts=1_000)
+    scene.broker.reason = 0x95
+    scene.broker.refusing = lambda publication: publication.payload == b"bad"
+    scene.put("IN", b"1", b"bad", b"2", Persistence=1)
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
+    assert sorted(scene.broker.arrived) == [b"1", b"2"]
+    assert [letter.body for letter in scene.letters()] == [b"bad"]
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_broker_that_has_no_room_is_waited_for(scene: Scene, guarantee: str) -> None:
+    config = mapping_config({"queue": "IN"}, {"mqtt": "t/a", "link": "L"}, guarantee=guarantee, backouts=0)
+    scene.broker.reason = 0x97
+    refused: list[bytes] = []
+
+    def refusing(publication: Any) -> bool:
+        refused.append(publication.payload)
+        return len(refused) < 20
+
+    scene.broker.refusing = refusing
+    scene.put("IN", b"1", Persistence=1)
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
+    assert scene.broker.arrived == [b"1"]
+    assert scene.depth(DEAD_LETTERS) == 0

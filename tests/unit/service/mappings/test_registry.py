@@ -1,0 +1,290 @@
+"""The mappings of a running bridge: added, changed, removed, disabled and enabled, without touching the others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+from bridge.link.state import LinkPhase
+from bridge.mq.mapping_subscription import mapping_subscriptions
+from bridge.mq.state import MappingState
+from bridge.service.mappings import link_runner
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.registry import MappingError, Mappings
+from bridge.service.mappings.status import State
+from tests.helpers.patience import happens
+from tests.unit.service.mappings.scene import LINK, OWNER, Scene, mapping_config
+
+LINKS = {"L": LINK}
+A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})
+B = mapping_config({"mqtt": "b/#", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
+C = mapping_config({"mqtt": "c/#"}, {"queue": "OUT"})
+
+
+def disabled(config: Any) -> Any:
+    return config.model_copy(update={"enabled": False})
+
+
+def threads(mappings: Mappings) -> dict[str, object]:
+    return {name: entry.runner for name, entry in mappings._entries.items()}
+
+
+def running(mappings: Mappings, *names: str) -> bool:
+    states = {status.name: status.state for status in mappings.statuses()}
+    return all(states[name] is State.RUNNING for name in names)
+
+
+CHANGES = [
+    ("added", {"a": A, "c": C}, ["mapping c added"], {"a"}),
+    ("added, disabled", {"a": A, "c": disabled(C)}, ["mapping c added, disabled"], {"a"}),
+    ("removed", {}, ["mapping a removed"], set()),
+    ("changed", {"a": A.model_copy(update={"backouts": 9})}, ["mapping a changed"], set()),
+    ("disabled", {"a": disabled(A)}, ["mapping a disabled; what comes for it waits"], set()),
+    ("nothing", {"a": A}, ["no mapping has changed"], {"a"}),
+    ("both", {"c": C}, ["mapping a removed", "mapping c added"], set()),
+]
+
+
+@pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+async def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]) -> None:
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    before = threads(mappings)
+    assert await mappings.apply({**now, "b": B}, LINKS) == lines
+    after = threads(mappings)
+    assert {name for name in before if after.get(name) is before[name] is not None} == {*kept, "b"}
+    enabled = [name for name, config in {**now, "b": B}.items() if config.enabled]
+    await happens(lambda: running(mappings, *enabled))
+    assert [status.name for status in mappings.statuses() if status.state is State.DISABLED] == [
+        name for name, config in now.items() if not config.enabled
+    ]
+    await mappings.stop()
+    assert all(status.state in (State.STOPPED, State.DISABLED) for status in mappings.statuses())
+
+
+async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
+    """What comes for a paused mapping waits, over a reload that does not touch it, too; resumed, it takes that."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(lambda: running(mappings, "a", "b"))
+    other = threads(mappings)["b"]
+    assert await mappings.pause("a") == "mapping a paused; what comes for it waits"
+    states = {status.name: status.state for status in mappings.statuses()}
+    assert states == {"a": State.PAUSED, "b": State.RUNNING}
+    scene.publish("a/1", b"1", Persistence=1)
+    assert await mappings.apply({"a": A, "b": B}, LINKS) == ["no mapping has changed"]
+    assert mappings.statuses()[0].state is State.PAUSED
+    assert scene.depth("OUT") == 0
+    assert await mappings.resume("a") == "mapping a goes on"
+    await happens(lambda: scene.depth("OUT") == 1)
+    assert threads(mappings)["b"] is other
+    await mappings.stop()
+    assert {status.state for status in mappings.statuses()} == {State.STOPPED}
+
+
+async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:
+    """Whoever writes a mapping anew wants it to run."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, {})
+    await happens(lambda: running(mappings, "a"))
+    await mappings.pause("a")
+    assert await mappings.apply({"a": A.model_copy(update={"backouts": 9})}, {}) == ["mapping a changed"]
+    await happens(lambda: running(mappings, "a"))
+    await mappings.stop()
+
+
+async def test_what_cannot_be_paused_or_resumed(scene: Scene) -> None:
+    """Each refusal says what the mapping is instead."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "off": disabled(C)}, {})
+    await happens(lambda: running(mappings, "a"))
+    for call, words in (
+        (mappings.pause("off"), "mapping off is disabled already"),
+        (mappings.resume("off"), "mapping off is not paused: it is disabled"),
+        (mappings.resume("a"), "mapping a is not paused: it is running"),
+        (mappings.pause("none"), "there is no mapping none"),
+        (mappings.resume("none"), "there is no mapping none"),
+    ):
+        with pytest.raises(MappingError, match=f"^{words}$"):
+            await call
+    await mappings.pause("a")
+    with pytest.raises(MappingError, match="mapping a is paused already"):
+        await mappings.pause("a")
+    await mappings.stop()
+
+
+async def test_the_connections_of_links_are_told(scene: Scene) -> None:
+    """Each with its mapping, whether it is connected or, paused, is not; mappings of local clients have none."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(lambda: running(mappings, "a", "b"))
+    ((mapping, connection),) = mappings.links()
+    assert (mapping, connection.name, connection.state.phase) == ("b", "L", LinkPhase.CONNECTED)
+    await mappings.pause("b")
+    assert mappings.links()[0][1].state.phase is LinkPhase.STOPPED
+    await mappings.stop()
+
+
+async def test_what_comes_for_a_disabled_mapping_waits(scene: Scene) -> None:
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, {})
+    await happens(lambda: running(mappings, "a"))
+    scene.publish("a/1", b"1", Persistence=1)
+    await happens(lambda: scene.depth("OUT") == 1)
+    await mappings.apply({"a": disabled(A)}, {})
+    scene.publish("a/1", b"2", b"3", Persistence=1)
+    assert scene.depth("OUT") == 1
+    await mappings.apply({"a": A}, {})
+    await happens(lambda: scene.depth("OUT") == 3)
+    # Its counts go on.
+    await happens(lambda: mappings.statuses()[0].moved == 3)
+    await mappings.stop()
+    # And over a restart of the bridge.
+    scene.publish("a/1", b"4", Persistence=1)
+    again = Mappings(scene.environment)
+    await again.start({"a": disabled(A)}, {})
+    await again.apply({"a": A}, {})
+    await happens(lambda: scene.depth("OUT") == 4)
+    await again.stop()
+    assert scene.bodies("OUT") == [b"1", b"2", b"3", b"4"]
+
+
+async def test_a_changed_mapping_goes_on_where_it_was(scene: Scene) -> None:
+    """Under load: neither lost nor doubled, and in order."""
+    numbers = [b"%d" % number for number in range(200)]
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, {})
+    await happens(lambda: running(mappings, "a"))
+    publishing = asyncio.create_task(asyncio.to_thread(scene.publish, "a/1", *numbers, Persistence=1))
+    for backouts in range(5):
+        await mappings.apply({"a": A.model_copy(update={"backouts": backouts})}, {})
+    await publishing
+    await happens(lambda: scene.depth("OUT") >= len(numbers))
+    await mappings.stop()
+    assert scene.bodies("OUT") == numbers
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
+async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_once: bool) -> None:
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(lambda: running(mappings, "a", "b"))
+    assert mapping_subscriptions(scene.application, OWNER) == {"a"}
+    assert scene.depth(MAPPING_STATE_QUEUE) > 0
+    if at_once:
+        assert await mappings.apply({}, LINKS) == ["mapping a removed", "mapping b removed"]
+        assert scene.depth(MAPPING_STATE_QUEUE) == 0
+    await mappings.stop()
+    if not at_once:
+        mappings = Mappings(scene.environment)
+        await mappings.start({}, LINKS)
+    assert mapping_subscriptions(scene.application, OWNER) == set()
+    assert mappings.statuses() == []
+
+
+async def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
+    other = MappingEnvironment(scene, "OTHER.XMITQ")  # type: ignore[arg-type]
+    for environment in (other, scene.environment):
+        mappings = Mappings(environment)
+        await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
+        await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))
+        # Stopped, it has nothing open: only its name says whose a subscription is.
+        await mappings.stop()
+    assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
+    assert mapping_subscriptions(scene.application, OWNER) == {"c"}
+
+
+# Moved, and renamed -----------------------------------------------------------------------------------------------------
+
+ELSEWHERE = LINK.model_copy(update={"port": 1884})
+
+
+@pytest.mark.parametrize("first", ["link", "local"])
+async def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, first: str) -> None:
+    """Its link points elsewhere now: the subscription, and what came for it meanwhile, are the mapping's still."""
+    from_local = mapping_config({"topic": "a/#"}, {"mqtt": "b"})
+    to_link = mapping_config({"topic": "a/#"}, {"mqtt": "b", "link": "L"})
+    before, links = (to_link, LINKS) if first == "link" else (from_local, {"L": ELSEWHERE})
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": before}, links)
+    await happens(lambda: running(mappings, "a"))
+    await mappings.apply({"a": disabled(before)}, links)
+    scene.publish("a/1", b"1", b"2", b"3", Persistence=1)
+    await mappings.apply({"a": to_link}, {"L": ELSEWHERE})
+    await happens(lambda: scene.broker.arrived == [b"1", b"2", b"3"])
+    await mappings.stop()
+
+
+async def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name of the same broker, as may be: what waits in the session is not thrown away."""
+    ended: list[object] = []
+    monkeypatch.setattr(link_runner, "end_session", lambda *what: bool(ended.append(what)) or True)
+    mappings = Mappings(scene.environment)
+    await mappings.start({"b": B}, LINKS)
+    await happens(lambda: running(mappings, "b"))
+    await mappings.apply({"b": disabled(B)}, LINKS)
+    scene.broker.send(b"1", b"2", topic="b/1")
+    await mappings.apply({"b": B}, {"L": ELSEWHERE})
+    await happens(lambda: scene.depth("IN") == 2)
+    assert not ended
+    await mappings.apply({}, {"L": ELSEWHERE})
+    assert len(ended) == 1
+    await mappings.stop()
+
+
+async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene) -> None:
+    """Both in one durable session, a broker delivers once for each. What is on record outlives the bridge."""
+    finer = mapping_config({"mqtt": "b/{x}/{rest...}", "link": "L"}, {"queue": "IN"}, guarantee="exactly-once")
+
+    async def life(config: Any) -> None:
+        mappings = Mappings(scene.environment)
+        await mappings.start({"b": config}, LINKS)
+        scene.broker.send(b"1", topic="b/1/2")
+        await happens(lambda: scene.broker.quiet and running(mappings, "b"))
+        await happens(lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
+        await mappings.stop()
+
+    for config in (B, B, finer, finer):
+        await life(config)
+    assert scene.broker.resumed == [([], False), ([], True), (["b/#"], False), ([], True)]
+
+
+async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bridge.service.mappings import link_session
+
+    ended: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(link_session, "end_session", lambda *what: bool(ended.append(what)) or True)
+
+    async def life(mappings_of: dict[str, Any]) -> None:
+        mappings = Mappings(scene.environment)
+        await mappings.start(mappings_of, LINKS)
+        await happens(lambda: running(mappings, *mappings_of))
+        await mappings.stop()
+
+    for mappings_of in ({"b": B}, {"a": A}, {"a": A}):
+        await life(mappings_of)
+    bridge = scene.environment.bridge_id(scene.application)
+    assert [(mapping, link, client_id) for mapping, link, _, client_id in ended] == [("b", "L", f"mqbridge-{bridge}-b")]
+
+
+def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> None:
+    """A message id of then is another publication's now."""
+    exactly = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee="exactly-once")
+    at_least = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
+    scene.run(exactly, scene.settled)
+    record = MappingState(scene.application, "map")
+    record.load()
+    record.save(msgspec.msgpack.encode([1]))
+    scene.application.commit()
+    scene.broker.unreleased = {1}
+    scene.run(at_least, lambda: scene.broker.quiet and scene.settled())
+    scene.run(exactly, scene.settled)
+    scene.broker.send(b"new")
+    scene.run(exactly, lambda: scene.broker.quiet and scene.settled())
+    assert scene.bodies("OUT") == [b"new"]

@@ -1,0 +1,117 @@
+"""Packets in pieces, many in one piece, and bytes that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.mqtt.packets import (
+    Connect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Will,
+)
+from bridge.mqtt.writer import encode
+from tests.unit.service.answers import ACCEPTED, answers
+
+WHOLE = [
+    Connect("c", clean_session=False),
+    Subscribe(1, (("a/#", 1), ("b", 2))),
+    Publish("t", b"x" * 200, 1, False, False, 2),
+    Publish("t", b"", 2, True, False, 3),
+    Pubrel(3),
+    Pingreq(),
+]
+
+
+async def test_packets_split_at_every_byte(bridge: Any) -> None:
+    stream = b"".join(map(encode, WHOLE))
+    async with bridge() as running:
+        client = await running.open()
+        for offset in range(len(stream)):
+            running.channel.loop.call_soon(client.send, stream[offset : offset + 1])
+        came = [await client.receive() for _ in range(6)]
+        assert came == [ACCEPTED, Suback(1, (1, 2)), Puback(2), Pubrec(3), Pubcomp(3), Pingresp()]
+    for cut in range(1, len(stream), 7):
+        async with bridge() as running:
+            client = await running.open()
+            client.send(stream[:cut])
+            await client.writer.drain()
+            client.send(stream[cut:])
+            came = [await client.receive() for _ in range(6)]
+            assert sorted(map(repr, came[1:])) == sorted(
+                map(repr, [Suback(1, (1, 2)), Puback(2), Pubrec(3), Pubcomp(3), Pingresp()])
+            )
+
+
+async def test_many_packets_in_one_segment(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 501)))
+        assert [await client.receive() for _ in range(500)] == [Puback(number) for number in range(1, 501)]
+        assert running.backend.payloads() == [b"%d" % number for number in range(1, 501)]
+
+
+MALFORMED = [
+    pytest.param(b"\x00\x00", id="type 0"),
+    pytest.param(b"\xf0\x00", id="type 15"),
+    pytest.param(b"\xff\xff\xff\xff\xff\xff", id="five bytes of length"),
+    pytest.param(b"GET / HTTP/1.1\r\n" + b"Host: example.org\r\n" * 5, id="HTTP"),
+    pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS"),
+    pytest.param(b"\x36\x05\x00\x01t\x00\x01", id="QoS 3"),
+    pytest.param(b"\x32\x05\x00\x01t\x00\x00", id="message id 0"),
+    pytest.param(b"\x80\x06\x00\x01\x00\x01t\x00", id="SUBSCRIBE without QoS 1 in its header"),
+    pytest.param(b"\x82\x06\x00\x01\x00\x01t\x03", id="SUBSCRIBE for QoS 3"),
+    pytest.param(b"\x82\x02\x00\x01", id="SUBSCRIBE without a filter"),
+    pytest.param(b"\x60\x02\x00\x01", id="PUBREL with reserved bits"),
+    pytest.param(b"\xc1\x00", id="PINGREQ with reserved bits"),
+    pytest.param(b"\xe0\x01\x00", id="DISCONNECT with a body"),
+    pytest.param(b"\x30\x03\x00\x01#", id="wildcard in a topic name"),
+    pytest.param(b"\x30\x02\x00\x00", id="empty topic name"),
+    pytest.param(b"\x30\x04\x00\x02\xff\xfe", id="no UTF-8"),
+    pytest.param(b"\x20\x02\x00\x00", id="a packet of servers"),
+]
+
+
+@pytest.mark.parametrize("data", MALFORMED)
+async def test_rubbish_ends_the_connection_and_nothing_else(bridge: Any, data: bytes) -> None:
+    async with bridge() as running:
+        other = await running.connect("other")
+        assert await answers(running, data) == []
+        client = await running.connect(will=Will("will", b"w"))
+        client.send(Publish("t", b"before"), data, Publish("t", b"behind"))
+        assert await client.rest() == []
+        await running.backend.until(lambda: len(running.backend.entered) == 2)
+        assert running.backend.payloads() == [b"before", b"w"]
+        await other.silent()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x11" + encode(Connect("c"))[1:], id="reserved bits"),
+        pytest.param(b"\x10\x02\x00\x09", id="cut short"),
+        pytest.param(b"\x10\x0c\x00\x04MQTT\x04\x03\x00\x00\x00\x00", id="reserved connect flag"),
+    ],
+)
+async def test_malformed_connect(bridge: Any, data: bytes) -> None:
+    async with bridge() as running:
+        assert await answers(running, data) == []
+
+
+async def test_a_packet_longer_than_allowed(bridge: Any) -> None:
+    async with bridge(max_packet_size=1000) as running:
+        client = await running.connect()
+        client.send(Publish("t", b"x" * 997))
+        await client.silent()
+        client.send(encode(Publish("t", b"x" * 998))[:10])
+        assert await client.rest() == []
+        assert len(running.backend.entered) == 1

@@ -1,0 +1,274 @@
+"""Telemetry channels started, stopped and altered one by one: who is disconnected, what is told, what is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config import ChannelConfig, LimitsConfig
+from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
+from bridge.mqtt.packets import Connack, Connect, Disconnect
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.mqtt.writer import encode
+from bridge.service.channels import ChannelError, Channels
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.mosquitto import free_port
+
+
+class Client:
+    """A client of MQTT 5 that is connected."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._decoder = Decoder(server=False, protocol_level=5)
+
+    async def packets(self) -> list[Any]:
+        """What comes next; nothing where the connection is closed."""
+        return list(self._decoder.feed(await self.reader.read(65_536)))
+
+    async def end(self) -> list[Any]:
+        """What comes until the connection is closed."""
+        found = []
+        while not self.reader.at_eof():
+            found += await self.packets()
+        return found
+
+
+class Site:
+    """Channels of a file, and of commands, on a telemetry service whose queue manager does what it is asked."""
+
+    def __init__(self, gateway: Any) -> None:
+        self.register = TelemetryChannelRegister()
+        self.limits = LimitsConfig()
+        self.clients: list[Client] = []
+        self.channels = Channels(gateway, self.limits, self.register)
+
+    async def begin(self, *configs: ChannelConfig) -> list[str]:
+        self.register.use_file(configs)
+        return await self.channels.begin()
+
+    async def apply(self, *configs: ChannelConfig) -> list[str]:
+        self.register.use_file(configs)
+        return await self.channels.apply(self.limits)
+
+    def port(self, name: str) -> int:
+        channel = self.channels.get(name)
+        assert channel is not None and channel.endpoint is not None
+        return channel.endpoint[1]
+
+    async def connect(self, name: str, client_id: str = "c") -> Client:
+        return await self.connected(*await asyncio.open_connection("127.0.0.1", self.port(name)), client_id=client_id)
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "c") -> Client:
+        client = Client(reader, writer)
+        self.clients.append(client)  # one that nobody holds is closed
+        writer.write(encode(Connect(client_id, protocol_level=5), "big", 5))
+        (answer,) = await client.packets()
+        assert isinstance(answer, Connack) and answer.return_code == 0
+        return client
+
+
+@pytest.fixture
+async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
+    async with bridge() as started:
+        made = Site(started.gateway)
+        yield made
+        made.channels.stop_listening()
+        made.channels.abort()
+        await made.channels.close()
+
+
+def config(name: str = "A", **values: Any) -> ChannelConfig:
+    return ChannelConfig(name=name, **{"port": 0} | values)
+
+
+def taken_port() -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    return listener
+
+
+async def test_a_channel_of_the_file_that_cannot_listen_ends_the_start(site: Site) -> None:
+    with taken_port() as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ChannelError, match=f"channel A cannot listen on 127.0.0.1:{port}: .*another broker"):
+            await site.begin(config(port=port))
+
+
+async def test_a_channel_of_a_command_that_cannot_listen_does_not(site: Site) -> None:
+    with taken_port() as taken:
+        site.register.set("D", Definition({}, config("D", port=taken.getsockname()[1])))
+        first, second = await site.begin(config())
+    assert first.startswith("channel A listens for MQTT clients on 127.0.0.1:")
+    assert second.startswith("channel D cannot listen on")
+    assert list(site.channels.problems) == ["D"]
+
+
+async def test_start_and_stop(site: Site) -> None:
+    """Clients are told why they are disconnected; a stopped channel is not there, and is not stopped twice."""
+    await site.begin(config(), config("B"))
+    client, other = await site.connect("A"), await site.connect("B", "other")
+    port = site.port("A")
+    assert await site.channels.stop("A") == "channel A stopped; 1 clients disconnected"
+    assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    with pytest.raises(ChannelError, match="channel A is stopped already"):
+        await site.channels.stop("A")
+    assert (await site.channels.start("A")).startswith("channel A listens for MQTT clients on")
+    with pytest.raises(ChannelError, match="channel A is running already"):
+        await site.channels.start("A")
+    with pytest.raises(ChannelError, match=r"there is no channel 'C' \(channels: A, B\)"):
+        await site.channels.start("C")
+    assert not other.reader.at_eof()
+
+
+#: What a reload changes of channel A, what it tells of it, and whether A's client stays.
+CHANGES: list[tuple[str, dict[str, Any], str, bool]] = [
+    ("nothing", {}, "", True),
+    ("max_clients", {"max_clients": 1}, "channel A changed, for clients that connect from now on", True),
+    ("protocols", {"protocols": ["MQTTV3"]}, "channel A changed, for clients that connect from now on", True),
+    ("websocket", {"websocket": {}}, "channel A changed, for clients that connect from now on", True),
+    ("proxies", {"proxies": ["192.0.2.1"]}, "channel A changed, for clients that connect from now on", True),
+    ("another address", {"address": "127.0.0.2"}, "channel A listens for MQTT clients on 127.0.0.2:", False),
+    ("backlog", {"backlog": 7}, "channel A listens for MQTT clients on 127.0.0.1:", False),
+]
+
+
+@pytest.mark.parametrize(("values", "line", "stays"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+async def test_a_change(site: Site, values: dict[str, Any], line: str, stays: bool) -> None:
+    """A client of a channel that listens elsewhere is told so; another channel's client notices nothing."""
+    await site.begin(config(), config("B"))
+    client, other = await site.connect("A"), await site.connect("B", "other")
+    lines = await site.apply(config(**values), config("B"))
+    assert [one.startswith(line) for one in lines] == ([True] if line else [])
+    if not stays:
+        assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    connections = [len(channel.connections) for channel in site.channels]
+    assert sum(connections) == 1 + stays
+    other.writer.write(encode(Disconnect(), "big", 5))
+    assert await other.end() == []
+
+
+async def test_a_new_port(site: Site) -> None:
+    port = free_port()
+    await site.begin(config())
+    client = await site.connect("A")
+    (line,) = await site.apply(config(port=port))
+    assert line == f"channel A listens for MQTT clients on 127.0.0.1:{port} (changed)"
+    assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert site.port("A") == port
+
+
+async def test_ports_change_hands(site: Site) -> None:
+    """Two channels swap their ports, and a new one takes that of one that is removed, in one reload."""
+    a, b, c = free_port(), free_port(), free_port()
+    await site.begin(config(port=a), config("B", port=b), config("C", port=c))
+    lines = await site.apply(config(port=b), config("B", port=a), config("D", port=c))
+    assert [line.split(" listens")[0] for line in lines] == ["channel C removed", "channel A", "channel B", "channel D"]
+    assert (site.port("A"), site.port("B"), site.port("D")) == (b, a, c)
+    assert not site.channels.problems
+
+
+async def test_a_port_becomes_a_socket(site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "mqtt.sock"
+    await site.begin(config())
+    client = await site.connect("A")
+    (line,) = await site.apply(config(socket=path))
+    assert line == f"channel A listens for MQTT clients on {path} (changed)"
+    assert await client.end()
+    client = await site.connected(*await asyncio.open_unix_connection(path))
+    (line,) = await site.apply(config())
+    assert await client.end()
+    assert line.startswith("channel A listens for MQTT clients on 127.0.0.1:")
+    await site.connect("A")
+
+
+async def test_tls_for_clients_that_come(site: Site, tmp_path: Path) -> None:
+    """Who is connected stays; what is wrong with a certificate is told, and mended the next time."""
+    Authority(tmp_path).issue("server")
+    tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
+    await site.begin(config())
+    await site.connect("A")
+    missing = config(tls=tls | {"key_file": tmp_path / "none"})
+    with pytest.raises(ChannelError, match=r"channel A cannot speak TLS: tls\.certificate_file .*No such file"):
+        site.channels.check([missing])
+    (line,) = await site.apply(missing)
+    assert line.startswith("channel A goes on as it was: it cannot speak TLS")
+    assert site.channels.problems == {"A": line}
+    await site.connect("A", "second")
+    (tmp_path / "none").write_bytes((tmp_path / "server.key").read_bytes())
+    assert await site.apply(missing) == ["channel A tried again, for clients that connect from now on"]
+    assert not site.channels.problems
+    channel = site.channels.get("A")
+    assert channel is not None and channel.tls is not None
+    assert len(channel.connections) == 2
+
+
+async def test_a_port_in_use_is_told_and_tried_again(site: Site) -> None:
+    """Added or altered: the others are taken over nonetheless, and a next reload mends it."""
+    await site.begin(config())
+    with taken_port() as taken:
+        port = taken.getsockname()[1]
+        altered, added = config(port=port), config("B", port=port)
+        for done in (("changed", "added"), ("tried again", "tried again")):
+            lines = await site.apply(altered, added, config("C"))
+            for name, how, line in zip("AB", done, lines, strict=False):
+                what = f"channel {name} {how}, but does not listen: channel {name} cannot listen on 127.0.0.1:{port}"
+                assert line.startswith(what)
+            assert sorted(site.channels.problems) == ["A", "B"]
+            assert site.channels.get("C") is not None
+    added = config("B")
+    lines = await site.apply(altered, added, config("C"))
+    assert [line.split(" ")[1:3] for line in lines] == [["A", "listens"], ["B", "listens"]]
+    assert not site.channels.problems
+    assert site.port("A") == port
+
+
+async def test_what_was_stopped_stays_so(site: Site) -> None:
+    await site.begin(config(), config("B"))
+    await site.channels.stop("A")
+    assert await site.apply(config(), config("B")) == []
+    assert await site.apply(config(max_clients=1), config("B")) == ["channel A changed; it is stopped"]
+    assert await site.apply(config("B")) == ["channel A removed"]
+    assert [channel.config.name for channel in site.channels] == ["B"]
+
+
+async def test_channels_that_commands_define(site: Site) -> None:
+    """They are stopped at first, and in the file's hands where the file has one of the same name."""
+    await site.begin(config())
+    site.register.set("D", Definition({}, config("D", max_clients=5)))
+    assert await site.apply(config()) == ["channel D defined; it is stopped"]
+    assert await site.apply(config()) == []
+    lines = await site.apply(config(), config("D"))
+    assert [line.split(" on ")[0] for line in lines] == ["channel D listens for MQTT clients"]
+    assert await site.apply(config()) == ["channel D changed, for clients that connect from now on"]
+    assert [one.max_clients for one in site.channels.configs] == [10_000, 5]
+    site.register.forget("D")
+    assert await site.apply(config()) == ["channel D removed"]
+    assert site.channels.get("D") is None
+
+
+async def test_changes_wait_for_each_other(site: Site) -> None:
+    """A start in the midst of a change neither fails nor listens twice."""
+    await site.begin(config(), config("B"))
+    await site.channels.stop("A")
+    line, lines = await asyncio.gather(site.channels.start("A"), site.apply(config(backlog=5), config("B", backlog=5)))
+    assert line.startswith("channel A listens")
+    assert [one.split(" ")[1] for one in lines] == ["A", "B"]
+    assert len(site.channels) == 2
+
+
+async def test_a_bridge_that_stops_listens_no_more(site: Site) -> None:
+    await site.begin(config(), config("B"))
+    await site.channels.stop("A")
+    site.channels.stop_listening()
+    with pytest.raises(ChannelError, match="the bridge stops"):
+        await site.channels.start("A")

@@ -1,0 +1,106 @@
+"""Sequences: they begin at once, go on as tasks, and a fault of one is its client's alone."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bridge.mqtt.packets import Connect, Suback, Subscribe
+from bridge.service.client import Client
+from bridge.service.sequences import Sequences
+from tests.unit.service.answers import ACCEPTED
+
+CLIENT = cast(Client, SimpleNamespace(peer="?", close=lambda *_arguments: None))
+
+
+async def test_a_sequence_whose_answers_are_there_runs_at_once() -> None:
+    answer = asyncio.get_running_loop().create_future()
+    answer.set_result(1)
+    steps: list[int] = []
+
+    async def sequence() -> None:
+        steps.append(await answer)
+
+    assert Sequences().start(CLIENT, sequence()) is None
+    assert steps == [1]
+
+
+async def test_a_sequence_that_waits_goes_on_as_a_task() -> None:
+    answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    steps: list[object] = []
+
+    async def sequence() -> None:
+        steps.append("begun")
+        for answer in answers:
+            steps.append(await answer)
+        async with asyncio.timeout(1):
+            await asyncio.sleep(0)
+
+    task = Sequences().start(CLIENT, sequence())
+    assert steps == ["begun"] and task is not None
+    answers[0].set_result(1)
+    await asyncio.sleep(0)
+    answers[1].set_result(2)
+    await task
+    assert steps == ["begun", 1, 2]
+
+
+async def test_a_sequence_is_cancelled() -> None:
+    steps: list[str] = []
+
+    async def sequence() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            steps.append("ended")
+
+    task = Sequences().start(CLIENT, sequence())
+    assert task is not None
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled() and steps == ["ended"]
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+async def test_a_fault_disconnects_only_its_client(
+    bridge: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, automatic: bool
+) -> None:
+    """Whether it occurs at once, or when the queue manager has answered."""
+    async with bridge() as running:
+        faulty, other = await running.connect("faulty"), await running.connect("other")
+        with monkeypatch.context() as patch:
+            patch.setattr(running.backend, "subscribe", lambda *_asked, **_options: None if automatic else _failing())
+            faulty.send(Subscribe(1, (("a", 1),)))
+            assert await faulty.rest() == []
+        (line,) = [one for one in caplog.records if "MQB2105E" in one.getMessage()]
+        assert line.exc_info is not None
+        other.send(Subscribe(1, (("a", 1),)))
+        assert await other.receive() == Suback(1, (1,))
+
+
+async def _failing() -> list[int]:
+    await asyncio.sleep(0)
+    raise KeyError("fault")
+
+
+async def test_a_fault_in_connect_leaves_no_client_behind(
+    bridge: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(unit: Any) -> None:
+        raise RuntimeError("out of order")
+
+    async with bridge() as running:
+        with monkeypatch.context() as patch:
+            patch.setattr(running.backend, "submit", fail)
+            client = await running.open()
+            client.send(Connect("c"))
+            assert await client.rest() == []
+            assert not running.service.clients and not running.service.sessions
+        assert "MQB2105E" in caplog.text
+        client = await running.open()
+        client.send(Connect("c"))
+        assert await client.receive() == ACCEPTED

@@ -1,0 +1,361 @@
+"""One client's fault stays its own: turns on the event loop, bounds of what a client asks, publications refused for good."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge.mq.backend import UnitOfWork
+from bridge.mqtt import connection as protocol_module
+from bridge.mqtt.events import Messages
+from bridge.mqtt.packets import (
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+)
+from bridge.mqtt.writer import encode
+from bridge.service import delivery as delivery_module
+from bridge.service import gateway as gateway_module
+from bridge.service import sequences as turns_module
+from bridge.service import telemetry as telemetry_module
+from bridge.service.events import EventBus, PublicationRejected
+from bridge.service.gateway import DELIVERIES_AT_A_TURN
+from bridge.service.locked_out import LockedOut
+from bridge.wire import cmqc
+from tests.unit.service.conftest import FakeBackend
+
+
+async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
+    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
+    turns: list[tuple[str, int]] = []
+    received = gateway_module.ClientHandler.received
+
+    def noted(self: Any, events: Any) -> None:
+        turns.append((self._client.peer.client_id, len(events)))
+        received(self, events)
+
+    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
+    async with bridge() as running:
+        greedy, modest = await running.connect("greedy"), await running.connect("modest")
+        published = [Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 101)]
+        greedy.send(b"".join(map(encode, published)))
+        modest.send(Pingreq())
+        assert await modest.receive() == Pingresp()
+        assert [await greedy.receive() for _ in range(100)] == [Puback(number) for number in range(1, 101)]
+        assert running.backend.payloads() == [b"%d" % number for number in range(1, 101)]
+        assert len([turn for turn in turns if turn[0] == "greedy"]) >= 10
+
+
+async def test_a_turn_takes_so_many_bytes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets that are cut by the end of a turn are whole, and in order."""
+    monkeypatch.setattr(protocol_module, "BYTES_AT_A_TURN", 7)
+    async with bridge() as running:
+        client = await running.connect()
+        published = [Publish("topic", b"%d" % number, 2, False, False, number) for number in range(1, 60)]
+        client.send(*published)
+        assert [await client.receive() for _ in published] == [Pubrec(number) for number in range(1, 60)]
+        assert len(running.backend.payloads()) == 59
+        client.send(Publish("topic", b"before", 0, False, False, 0), b"\x30\xff\xff\xff\xff")
+        assert await client.rest() == []
+        assert running.backend.payloads()[59:] == [b"before"]
+
+
+async def test_what_a_client_sends_before_it_is_accepted_is_worked_on_in_order(bridge: Any) -> None:
+    async with bridge() as running:
+        running.backend.automatic = False
+        client = await running.open()
+        from bridge.mqtt.packets import Connect
+
+        client.send(Connect("c", clean_session=False))
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        client.send(*(Publish("t", b"%d" % number, 0, False, False, 0) for number in range(50)))
+        client.send(Pingreq())
+        running.backend.automatic = True
+        running.backend.complete_all()
+        await client.receive()
+        assert await client.receive() == Pingresp()
+        assert running.backend.payloads() == [b"%d" % number for number in range(50)]
+
+
+async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 40)
+    async with bridge() as running:
+        client, other = await running.connect("c"), await running.connect("o")
+        many = [Subscribe(number, tuple((f"{number}/{one}", 0) for one in range(50))) for number in range(1, 20)]
+        client.send(b"".join(map(encode, many)))
+        other.send(Pingreq())
+        assert await other.receive() == Pingresp()
+        assert [await client.receive() for _ in many] == [Suback(number, (0,) * 50) for number in range(1, 20)]
+
+
+# Bounds ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_filters_of_one_subscribe(bridge: Any) -> None:
+    async with bridge({"subscribe_filters": 3}) as running:
+        client = await running.connect()
+        client.send(Subscribe(1, tuple((name, 1) for name in "abcde")))
+        assert await client.receive() == Suback(1, (1, 1, 1, 0x80, 0x80))
+
+
+async def test_subscriptions_of_one_client(bridge: Any) -> None:
+    """What is subscribed to already is renewed; what was unsubscribed makes room."""
+    from bridge.mqtt.packets import Unsuback, Unsubscribe
+
+    async with bridge({"subscriptions": 2}) as running:
+        client = await running.connect()
+        client.send(Subscribe(1, (("a", 1), ("b", 1), ("c", 1))), Subscribe(2, (("a", 0), ("d", 0))))
+        assert await client.receive() == Suback(1, (1, 1, 0x80))
+        assert await client.receive() == Suback(2, (0, 0x80))
+        client.send(Unsubscribe(3, ("b",)), Subscribe(4, (("d", 0),)))
+        assert await client.receive() == Unsuback(3)
+        assert await client.receive() == Suback(4, (0,))
+
+
+async def test_publications_that_are_not_released(bridge: Any) -> None:
+    async with bridge({"unreleased": 3}) as running:
+        client = await running.connect()
+        client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (1, 2, 3)))
+        assert [await client.receive() for _ in range(3)] == [Pubrec(1), Pubrec(2), Pubrec(3)]
+        client.send(Publish("t", b"2", 2, False, True, 2), Pubrel(1))
+        assert {await client.receive(), await client.receive()} == {Pubrec(2), Pubcomp(1)}
+        client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (4, 5)))
+        assert await client.rest() == []
+        assert running.backend.payloads() == [b"1", b"2", b"3", b"4"]
+
+
+async def test_silent_connections_make_room(bridge: Any) -> None:
+    """Whoever opens connections and says nothing keeps nobody out; who is connected stays."""
+    async with bridge(max_clients=3) as running:
+        first = await running.connect("first")
+        silent = [await running.open(), await running.open()]
+        await running.until(lambda: len(running.channel.connections) == 3)
+        second = await running.connect("second")
+        assert await silent[0].rest() == []
+        third = await running.connect("third")
+        assert await silent[1].rest() == []
+        fourth = await running.open()
+        from bridge.mqtt.packets import Connack
+
+        assert await fourth.rest() == [Connack(3)]
+        for client in (first, second, third):
+            await client.silent()
+
+
+async def test_a_packet_in_small_pieces_is_no_sign_of_life(bridge: Any, quick_sweep: None) -> None:
+    """MQTT-3.1.2-24 asks for a packet within one and a half times the keep-alive."""
+    async with bridge() as running:
+        client = await running.connect(keep_alive=1)
+        data = encode(Publish("t", bytes(900), 0, False, False, 0))
+        loop = asyncio.get_running_loop()
+        closed = loop.create_task(client.rest())
+        for at in range(len(data) - 1):
+            client.send(data[at : at + 1])
+            await asyncio.wait([closed], timeout=0.02)
+            if closed.done():
+                break
+        assert closed.done() and closed.result() == []
+
+
+# Publications that are refused each time -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_client_that_comes_back_again_and_again_is_named_once(
+    bridge: Any, caplog: pytest.LogCaptureFixture, qos: int
+) -> None:
+    async with bridge() as running:
+        running.backend.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
+        for _ in range(6):
+            client = await running.connect(clean_session=False)
+            client.send(Publish("bad", b"", qos, False, False, 1))
+            assert await client.rest() == []
+        told = [record for record in caplog.records if "is locked out" in record.getMessage()]
+        assert len(told) == 1
+        assert "'c'" in told[0].getMessage() and "MQRC_PUT_INHIBITED" in told[0].getMessage()
+
+
+def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It gets the reason in its PUBACK, and stays connected."""
+    events = EventBus()
+    LockedOut().listen(events)
+    session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
+    for _ in range(6):
+        events.publish(PublicationRejected(session, message, cmqc.MQRC_PUT_INHIBITED))  # type: ignore[arg-type]
+    assert "is locked out" not in caplog.text
+
+
+async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """They are gone, and the client stays connected."""
+    async with bridge() as running:
+        running.backend.refused = {"bad": cmqc.MQRC_PUT_INHIBITED}
+        client = await running.connect()
+        for _ in range(6):
+            client.send(Publish("bad", b"", 0, False, False, 0))
+            await client.silent()
+        assert "it had QoS 0 and is gone" in caplog.text
+        assert "is locked out" not in caplog.text
+
+
+async def test_the_reasons_of_a_channel_reach_the_queue_manager(bridge: Any) -> None:
+    async with bridge(refused_to_dead_letters=["MQRC_PUT_INHIBITED", "MQRC_Q_FULL"]) as running:
+        client = await running.connect()
+        client.send(Publish("t", b"", 1, False, False, 1))
+        assert await client.receive() == Puback(1)
+        (unit,) = [one for one in running.backend.units if one.publications]
+        assert isinstance(unit, UnitOfWork)
+        assert unit.dead_letters == {cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL}
+
+
+def wide_backend() -> FakeBackend:
+    """A queue manager with many subscriptions."""
+    backend = FakeBackend()
+    backend.subscriptions = range(DELIVERIES_AT_A_TURN)
+    return backend
+
+
+async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
+    turns: list[tuple[str, int]] = []
+    received = gateway_module.ClientHandler.received
+
+    def noted(self: Any, events: Any) -> None:
+        packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
+        turns.append((self._client.peer.client_id, packets))
+        received(self, events)
+
+    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
+    async with bridge(backend=wide_backend()) as running:
+        greedy, modest = await running.connect("greedy"), await running.connect("modest")
+        running.backend.weight_of_all = DELIVERIES_AT_A_TURN
+        greedy.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 21)))
+        modest.send(Pingreq())
+        assert await modest.receive() == Pingresp()
+        assert [await greedy.receive() for _ in range(20)] == [Puback(number) for number in range(1, 21)]
+    assert max(count for client_id, count in turns if client_id == "greedy") == 1
+
+
+async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(bridge: Any) -> None:
+    """A turn with more deliveries than limits.pending_publication_bytes allows for is the last one until it is committed."""
+    async with bridge(backend=wide_backend()) as running:
+        client, other = await running.connect(), await running.connect("other")
+        running.backend.weight_of_all = DELIVERIES_AT_A_TURN
+        running.backend.automatic = False
+        before = len(running.backend.units)
+        client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 4)))
+        await running.backend.until(lambda: len(running.backend.units) > before)
+        await other.silent()
+        await other.silent()
+        assert len(running.backend.units) == before + 1
+        running.backend.automatic = True
+        running.backend.complete_all()
+        assert [await client.receive() for _ in range(3)] == [Puback(1), Puback(2), Puback(3)]
+
+
+async def test_messages_after_another_control_packet_wait_for_the_next_turn(bridge: Any) -> None:
+    async with bridge() as running:
+        client = await running.connect()
+        packets = [
+            one
+            for number in range(1, 6)
+            for one in (Publish("t", b"%d" % number, 1, False, False, number), Subscribe(number + 100, (("a", 0),)))
+        ]
+        client.send(*packets)
+        answers = [await client.receive() for _ in packets]
+        assert [one.message_id for one in answers if isinstance(one, Puback)] == [1, 2, 3, 4, 5]
+        assert [one.message_id for one in answers if isinstance(one, Suback)] == [101, 102, 103, 104, 105]
+
+
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn of the event loop has time for one job."""
+    monkeypatch.setattr(turns_module, "SECONDS_PER_TURN", 1e-12)
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_messages_for_many_sessions_are_sent_in_several_turns(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, also for a session whose earlier messages still wait for their turn."""
+    monkeypatch.setattr(delivery_module, "SENT_AT_ONCE", 1)
+    async with bridge() as running:
+        clients = {name: await running.connect(name) for name in "abc"}
+        first = [running.backend.publication(number, 1, client_id=name) for number, name in enumerate("abc", 1)]
+        second = [running.backend.publication(number, 1, client_id=name) for number, name in enumerate("abc", 11)]
+        running.backend.deliver(*first)
+        running.backend.deliver(*second)
+        for number, client in enumerate(clients.values(), 1):
+            assert [(await client.receive()).payload for _ in range(2)] == [b"%d" % number, b"%d" % (number + 10)]
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_messages_that_wait_for_their_turn_are_removed_with_their_session(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_module, "SENT_AT_ONCE", 1)
+    async with bridge() as running:
+        await running.connect("a")
+        await running.connect("b")
+        messages = [running.backend.publication(number, 1, client_id="ab"[number % 2]) for number in range(1, 5)]
+        running.backend.deliver(*messages)
+        running.service.purge(running.service.sessions["b"])
+        await running.until(lambda: len(running.backend.removed) == 2)
+        assert {one.msg_number for one in running.backend.removed} == {1, 3}
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_a_session_with_many_messages_ends_in_slices_before_its_successor_begins(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONNACK of the new session comes when no message of the old one is left: none can be taken for one of the new."""
+    monkeypatch.setattr(telemetry_module, "REMOVED_AT_ONCE", 10)
+    async with bridge() as running:
+        (await running.connect("c", clean_session=False)).send(Disconnect())
+        await running.until(lambda: not running.service.clients)
+        running.backend.deliver(*(running.backend.publication(number, 1) for number in range(1, 96)))
+        other = await running.connect("other")
+        before = len(running.backend.units)
+        again = await running.open()
+        again.send(Connect("c", clean_session=True))
+        other.send(Pingreq())
+        assert await other.receive() == Pingresp()
+        assert (await again.receive()).return_code == 0
+        assert {one.msg_number for one in running.backend.removed} == set(range(1, 96))
+        slices = [len(unit.removals) for unit in running.backend.units[before:] if unit.removals]
+        assert slices == [10] * 9 + [5]
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_clients_that_leave_at_once_are_handled_in_several_turns(bridge: Any) -> None:
+    async with bridge() as running:
+        other = await running.connect("other")
+        leaving = [await running.connect(f"leaving{number}") for number in range(20)]
+        for client in leaving:
+            client.vanish()
+        other.send(Pingreq())
+        assert await other.receive() == Pingresp()
+        await running.until(lambda: list(running.service.sessions) == ["other"])
+        assert list(running.service.clients) == ["other"]
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_a_job_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    turns, ran = turns_module.Turns(), []
+    turns.run(lambda: 1 // 0)
+    for number in range(3):
+        turns.run(lambda number=number: ran.append(number))
+    await turns.finish()
+    assert ran == [0, 1, 2]
+    assert "MQB0010E" in caplog.text and "ZeroDivisionError" in caplog.text
