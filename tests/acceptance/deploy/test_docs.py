@@ -40,6 +40,7 @@ def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
     spec.loader.exec_module(made)
     return made
 
@@ -118,6 +119,13 @@ def test_the_generated_pages_are_current() -> None:
     generated = module("reference").pages()
     assert {page for page in EVERY_PAGE if page not in PAGES} <= set(generated)
     assert [file.name for file, text in generated.items() if file.read_text(encoding="utf-8") != text] == []
+
+
+def test_the_diagrams_are_current() -> None:
+    """Run docs/diagrams.py if this test fails."""
+    diagrams = module("diagrams")
+    for name, draw in diagrams.DIAGRAMS.items():
+        assert (diagrams.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == draw().svg(), name
 
 
 def test_the_reference_has_every_option(reference: dict[str, str]) -> None:
