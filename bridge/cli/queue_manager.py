@@ -59,7 +59,7 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
                 WRONG_USAGE,
             )
         return _connect_ibm(configuration.queue_manager)
-    from bridge.mq.embedded.server.client import RemoteConnection
+    from bridge.mq.remote import RemoteConnection
 
     return RemoteConnection(data_directory(option, configuration), application="mqbridge mq")
 
@@ -138,7 +138,7 @@ def connected_to(option: Path | None, configuration: Configuration | None) -> It
     try:
         yield connection
     except KeyboardInterrupt:
-        from bridge.mq.embedded.server.client import RemoteConnection
+        from bridge.mq.remote import RemoteConnection
 
         if isinstance(connection, RemoteConnection):
             connection.abort()

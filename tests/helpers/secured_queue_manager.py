@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection
 from bridge.mq.mqi import CommandResponse
 from tests.helpers.client_packages import package

@@ -16,14 +16,14 @@ from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNod
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
 from bridge.mq.embedded import wildcards as character_wildcards
+from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.server.server import ApplicationServer
+from bridge.mq.embedded.server import ApplicationServer
 from bridge.mq.embedded.storage.layout import DataDirectoryInUse, write_ahead_log
 from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.embedded.subscription import Subscription

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.config.queue_manager import PASSWORD_VARIABLE, read_password
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import Connection, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.security.tls import tls_context
 from bridge.spark.errors import OptionError
 from bridge.spark.options import Options, checked

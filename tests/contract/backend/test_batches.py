@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from bridge.mq import batch
-from bridge.mq.embedded.verbs import batches
+from bridge.mq.embedded.verbs import pipeline
 from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -27,7 +27,7 @@ BODIES = [b"%d" % number * 10 for number in range(7)]
 @pytest.fixture(autouse=True)
 def _at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the embedded queue manager would end batches early, as it may."""
-    monkeypatch.setattr(batches, "_SECONDS", 60)
+    monkeypatch.setattr(pipeline, "MAX_SECONDS", 60)
 
 
 def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, attributes: str = "") -> str:

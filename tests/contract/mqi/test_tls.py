@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection, Tls
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.ibm.connection import ConnectionParameters
+from bridge.mq.remote import RemoteConnection
 
 XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
 IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414), user: ours}\n"

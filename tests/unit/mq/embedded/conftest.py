@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import browser as browser_module
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.remover import FirstRemover, Removal
 from bridge.mq.mqi import MQOD, GetOptions, MQError

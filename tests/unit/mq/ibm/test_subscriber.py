@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import subscriber as subscriber_module
 from bridge.mq.ibm.subscriber import Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.worker_order import SubscriptionBarrier

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import salvage
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from bridge.mq.embedded.storage.store import StoreError
