@@ -55,11 +55,11 @@ lock:
 run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
-# In five processes that share the tests (tests/helpers/division.py); with ARGS as pytest has it.
+# The tests in five processes (tests/conftest.py has their groups). ARGS are options and paths of pytest.
 test: $(VENV)/.ready
 	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 stand-in mqtt-js check $(VENV)/.compiled
-	@$(PYTEST) $(or $(ARGS),-n 5)
+	@$(PYTEST) -n 5 $(ARGS)
 
 # The tests' processes are as a user's: what one has compiled, the next one loads.
 PYTEST = env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 from bridge.archive.audit.audit import audit
 from bridge.cli.program import program
 from tests.acceptance.client_records import ClientRecords, PlainPublisher
-from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
 from tests.helpers.archive import read, write
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
@@ -29,7 +28,7 @@ from tests.helpers.patience import PATIENCE, until, until_at_last
 from tests.helpers.raw_client import ConnectionClosed
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
-COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 1_000, PYMQI: 1_000}, {EMBEDDED: 4, IBMMQ: 2, PYMQI: 1}
+COUNT, KILLS = {"embedded": 10_000, "ibmmq": 1_000, "pymqi": 1_000}, {"embedded": 4, "ibmmq": 2, "pymqi": 1}
 TOPICS = [f"crash/{number}" for number in range(4)]
 #: The kill comes up to so many seconds after the progress at which it was due: at any step of the bridge's work.
 SPREAD = 0.02
@@ -160,6 +159,8 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
     assert subscriber.undeclared == []
 
 
+# The audit reads records of clients and of the archive, which do not depend on the queue manager.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.slow
 def test_the_audit_is_the_judge(
     new_bridge: Callable[..., BridgeProcess],
@@ -245,6 +246,7 @@ class Restless(threading.Thread):
                 return
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kill_while_both_are_at_work(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int

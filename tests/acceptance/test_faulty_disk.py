@@ -34,6 +34,9 @@ from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.scrape import admin_url, ask
 
+# The disk of IBM MQ does not belong to the bridge.
+pytestmark = pytest.mark.queue_managers("embedded")
+
 #: Messages of the publisher, and how many are on their way at once.
 COUNT, WINDOW = 100, 4
 #: Attempts to connect until the disk is well: each is a call that fails.
