@@ -23,7 +23,7 @@ def verify(
     A running bridge is not disturbed. Exit status 0: the database is undamaged, and its schema is the bridge's. Exit status
     1: a line is printed for each damaged or unexpected part.
     """
-    from bridge.mq.embedded.storage.salvage import verify as examine
+    from bridge.mq.embedded.storage.backup import verify as examine
     from bridge.mq.embedded.storage.store import StoreError
 
     place = data_directory(directory, None)
@@ -44,8 +44,8 @@ def salvage(
 
     The bridge must not be running on it. A line is printed for each part that is lost.
     """
+    from bridge.mq.embedded.storage.backup import salvage as keep
     from bridge.mq.embedded.storage.layout import DataDirectoryInUse, hold
-    from bridge.mq.embedded.storage.salvage import salvage as keep
     from bridge.mq.embedded.storage.store import StoreError
 
     try:

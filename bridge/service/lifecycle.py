@@ -29,9 +29,8 @@ from bridge.administration.requests import Answer, AnyRequest, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
-from bridge.mq.host import Events, Host, HostError
+from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
 from bridge.mq.mqi import MQError
-from bridge.mq.queue_manager_authenticator import THREADS, QueueManagerAuthenticator
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod

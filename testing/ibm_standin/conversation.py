@@ -22,9 +22,9 @@ from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.admission import Place, note_refusal
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.channels import ChannelInstance
+from bridge.mq.embedded.handles import INPUT, QueueHandle
 from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
 from bridge.mq.embedded.verbs.get import BROWSES, mqget
-from bridge.mq.embedded.verbs.handle import INPUT, QueueHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
 from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqopen

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
+from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
 from bridge.mq.mqi import MQOD, MQError
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish, Pubrec

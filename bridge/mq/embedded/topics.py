@@ -14,9 +14,8 @@ from typing import Final
 
 import msgspec
 
-from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
-from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.subscription import Subscription, literal_prefix
 from bridge.mq.memory import MESSAGE_OVERHEAD
 from bridge.mq.mqi import MQError
 from bridge.mqtt.topics import is_wildcard, topic_string_error
@@ -445,7 +444,7 @@ def _is_blocked(subscription: Subscription, block: str) -> bool:
     """Return whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
     topic_filter = subscription.topic_filter
     if subscription.characters:
-        before = character_wildcards.literal(topic_filter)
+        before = literal_prefix(topic_filter)
         return before is not None and not before.startswith(block + "/")
     if not is_wildcard(topic_filter):
         return False

@@ -24,21 +24,20 @@ from bridge.mq.backend import (
     Completion,
     Consumer,
     Recovered,
+    SegmentJoiner,
     SubscriptionRequest,
     UnitOfWork,
     resolve,
+    separate,
 )
-from bridge.mq.ibm.answer_watch import AnswerWatch
-from bridge.mq.ibm.browser import Browser
+from bridge.mq.ibm.browser import Browser, QueuedMessage
+from bridge.mq.ibm.coordination import AnswerWatch, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
 from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
-from bridge.mq.ibm.transmission import QueuedMessage
-from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
 from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.record import Side, StateKey, StateRecord

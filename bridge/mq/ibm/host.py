@@ -14,7 +14,15 @@ import msgspec
 
 from bridge.config import Configuration, IbmQueueManagerConfig, LimitsConfig
 from bridge.mq.administration import Administration, CommandFailed
-from bridge.mq.host import Events, HostError, QueueManagerInquiry, QueueManagerStatus, QueueStatus
+from bridge.mq.host import (
+    Events,
+    HostError,
+    PcfTopicInquiry,
+    QueueManagerInquiry,
+    QueueManagerStatus,
+    QueueStatus,
+    TopicInquiry,
+)
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
 from bridge.mq.ibm.publisher import BatchLimits
@@ -23,7 +31,6 @@ from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
-from bridge.mq.topic_inquiry import PcfTopicInquiry, TopicInquiry
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers

@@ -10,8 +10,8 @@ import msgspec
 
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
-from bridge.mq.ibm.transmission import REPLAY
-from bridge.mq.ibm.worker_order import SubscriptionBarrier
+from bridge.mq.ibm.browser import REPLAY
+from bridge.mq.ibm.coordination import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.mqtt.topics import topic_string_error

@@ -13,12 +13,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.handles import INPUT, Place, QueueHandle, available, behind, joined, segments
 from bridge.mq.embedded.property import COMPATIBLE_FOLDERS, leading, split
 from bridge.mq.embedded.queue import StoredMessage
-from bridge.mq.embedded.report import report
+from bridge.mq.embedded.queuemanager import report
 from bridge.mq.embedded.selector import Selection
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import INPUT, Place, QueueHandle, available, behind, joined, segments
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import GetOptions, Got, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message

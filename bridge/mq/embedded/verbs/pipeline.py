@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from bridge.mq.batch import GetCall, Pipeline, PutCall, Seen, following, run_pipeline, token
+from bridge.mq.embedded.handles import QueueHandle
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.get import (
@@ -24,7 +25,6 @@ from bridge.mq.embedded.verbs.get import (
     release_lock,
 )
 from bridge.mq.embedded.verbs.get import OPTIONS as PROPERTIES
-from bridge.mq.embedded.verbs.handle import QueueHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.put import mqput
 from bridge.mq.mqi import GetOptions, Got, MQError

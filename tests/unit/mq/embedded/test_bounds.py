@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.backend import Completion, UnitOfWork
-from bridge.mq.embedded import wildcards as character_wildcards
+from bridge.mq.embedded import subscription as character_wildcards
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
@@ -22,8 +22,8 @@ from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.retained import RetainedPublications
 from bridge.mq.embedded.selector import selector
+from bridge.mq.embedded.subscription import Glob, Wildcard
 from bridge.mq.embedded.topics import MAX_COPIES, ROUTE_BYTES
-from bridge.mq.embedded.wildcards import Glob, Wildcard
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error

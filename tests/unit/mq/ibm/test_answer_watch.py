@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from bridge.mq.ibm.answer_watch import ANSWER_TIMEOUT, AnswerWatch
+from bridge.mq.ibm.coordination import ANSWER_TIMEOUT, AnswerWatch
 
 
 class Waiting:

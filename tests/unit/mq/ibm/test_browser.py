@@ -12,9 +12,8 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import browser as browser_module
-from bridge.mq.ibm.browser import Browser
-from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
-from bridge.mq.ibm.worker_order import BrowsePasses
+from bridge.mq.ibm.browser import MQXQH_LENGTH, Browser, QueuedMessage, read_transmission
+from bridge.mq.ibm.coordination import BrowsePasses
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

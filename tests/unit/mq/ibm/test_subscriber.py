@@ -11,8 +11,8 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import subscriber as subscriber_module
+from bridge.mq.ibm.coordination import SubscriptionBarrier
 from bridge.mq.ibm.subscriber import Subscribe, Subscriber, Unsubscribe
-from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

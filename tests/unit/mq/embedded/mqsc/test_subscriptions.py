@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.embedded.wildcards import matches
+from bridge.mq.embedded.subscription import matches
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 

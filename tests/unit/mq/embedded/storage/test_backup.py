@@ -21,9 +21,8 @@ from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
 from bridge.mq.embedded.storage import backup as module
-from bridge.mq.embedded.storage.backup import backup, restore
+from bridge.mq.embedded.storage.backup import backup, restore, verify
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, DataDirectoryInUse, acting_as_owner, hold
-from bridge.mq.embedded.storage.salvage import verify
 from bridge.mq.embedded.storage.store import StoreError
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.patience import PATIENCE

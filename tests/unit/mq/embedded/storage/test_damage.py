@@ -20,7 +20,7 @@ from bridge.cli.program import program
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.storage import salvage
+from bridge.mq.embedded.storage import backup as salvage
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.mqi import MQOD, GetOptions, MQError
