@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
-from bridge.mq.ibm.browser import read_transmission
 from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, Requirements
 from bridge.mq.ibm.requirements_check import missing
+from bridge.mq.ibm.transmission import read_transmission
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import PUBLICATION_QUEUE

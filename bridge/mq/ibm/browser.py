@@ -2,152 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 
-import msgspec
-
-from bridge.mq.ibm.coordination import BrowsePasses
+from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses
+from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST, Worker
-from bridge.telemetry.headers import Headers
-from bridge.telemetry.message import NO_PROPERTIES, Message, Unmappable
-from bridge.telemetry.subscription import is_for_subscription
-from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of, decode_mqmde, decode_mqxqh
+from bridge.wire.mq import MalformedHeader, decode_mqxqh
 
 log = logging.getLogger(__name__)
-
-
-#: The length of an MQXQH in bytes.
-MQXQH_LENGTH = 428
-#: The suffix of SubUserData of temporary subscriptions that replay retained publications.
-REPLAY = " REPLAY"
-#: Fields of an MQMD of version 2 that an MQMDE has.
-_EXTENDED = ("GroupId", "MsgSeqNumber", "Offset", "MsgFlags", "OriginalLength")
-
-
-class QueuedMessage(msgspec.Struct, eq=False):
-    """A message on the transmission queue of IBM MQ, a `bridge.telemetry.transmission.Transmission`."""
-
-    msg_id: bytes
-    client_id: str
-    remote_queue: str
-    message: AnyMessage
-    topic: str | None
-    user_data: str | None
-    retained: bool
-    persistent: bool
-    msg_number: int
-    #: the message on the queue, for the dead-letter queue
-    got: Got
-    #: time.monotonic() when it expires, after which the queue manager may remove it
-    expires: float = math.inf
-    #: 0.0: the MQMD contains it
-    put_time: float = 0.0
-    #: It came through the temporary subscription that replays retained publications.
-    replay: bool = False
-
-    @property
-    def raw(self) -> bytes:
-        """The data on the transmission queue."""
-        return self.got.data
-
-    @property
-    def expired(self) -> bool:
-        """Whether the message has expired since it was browsed."""
-        return time.monotonic() >= self.expires
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
-        return None if self.expires == math.inf else self.expires - time.monotonic()
-
-    @property
-    def queue_manager(self) -> str:
-        """RemoteQMgrName: the queue manager name of the client."""
-        return decode_mqxqh(self.got.data).RemoteQMgrName.decode("utf-8", "replace")
-
-    @property
-    def undelivered(self) -> tuple[MQMD, bytes]:
-        """The original MQMD and data of the message, with properties in an RFH2."""
-        header = decode_mqxqh(self.got.data)
-        return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
-
-
-def read_transmission(got: Got) -> QueuedMessage:
-    """Parse a message of the transmission queue and its headers. Raises MalformedHeader if it has no valid MQXQH."""
-    if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
-        raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
-    header = decode_mqxqh(got.data)
-    embedded = header.MsgDesc
-    raw = _with_version_2(Message(embedded, got.data[MQXQH_LENGTH:]))
-    embedded = raw.md
-    remote_queue = header.RemoteQName.decode("utf-8", "replace")
-    message: AnyMessage = raw
-    topic: str | None = None
-    user_data: str | None = None
-    retained = False
-    if is_for_subscription(remote_queue):
-        # If the headers are malformed, the session parses them again and dead-letters the message.
-        with contextlib.suppress(Unmappable):
-            headers = Headers(raw, discard_others=True)
-            topic, user_data, retained = headers.topic or None, headers.user_data, headers.retained
-            message = _publication(headers) or raw
-    replay = False
-    if user_data is not None and user_data.endswith(REPLAY):
-        user_data, replay = user_data.removesuffix(REPLAY), True
-    return QueuedMessage(
-        got.md.MsgId,
-        header.RemoteQMgrName.decode("utf-8", "replace"),
-        remote_queue,
-        message,
-        topic,
-        user_data,
-        retained,
-        embedded.Persistence == cmqc.MQPER_PERSISTENT,
-        int.from_bytes(got.md.MsgId[-8:], "big"),
-        got,
-        math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
-        replay=replay,
-    )
-
-
-def _publication(headers: Headers) -> AnyMessage | None:
-    """Return a message for a subscription without its headers; None if the session needs all of them."""
-    md = headers.md
-    if headers.qos is not None:
-        properties = headers.properties
-        return PublicationMessage(
-            md,
-            headers.client_id,
-            headers.topic,
-            headers.body,
-            headers.qos,
-            properties=None if properties is NO_PROPERTIES else properties,
-        )
-    if headers.has_folder("mqtt") or headers.has_folder("usr"):
-        return None
-    described = {"Format": headers.format, "CodedCharSetId": headers.ccsid}
-    return Message(msgspec.structs.replace(md, **described), headers.body)
-
-
-def _with_version_2(message: Message) -> Message:
-    """Move the fields of a message's MQMDE to its MQMD. A malformed MQMDE is left unchanged."""
-    md = message.md
-    if md.Format != cmqc.MQFMT_MD_EXTENSION:
-        return message
-    try:
-        extension = decode_mqmde(message.data, byte_order=byte_order_of(md.Encoding, "MQMDE"))
-    except MalformedHeader:
-        return message  # the session parses it again and dead-letters the message
-    named = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
-    return Message(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :])
 
 
 #: Milliseconds that a browse waits for a message: how long a stop may take, and, with read ahead, the first commit of
@@ -182,19 +48,16 @@ class Browser(Worker[None]):
         self,
         connect: Callable[[], Connection],
         queue: str,
-        hand_over: Callable[[Sequence[QueuedMessage]], None],
-        reject: Callable[[Got, int], None],
+        events: BackendEvents,
         *,
-        caught_up: Callable[[], None] = lambda: None,
         passes: BrowsePasses | None = None,
     ) -> None:
-        """Begin; with `passes`, messages are read ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
-        super().__init__("transmit-queue browser", connect)
-        #: called once, on the thread, when all is handed over that lay on the queue at the start
-        self._caught_up: Callable[[], None] | None = caught_up
+        """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
+        super().__init__("transmit-queue browser", connect, events=events)
+        self._events = events
+        #: the messages that were on the queue at the start have been reported
+        self._has_caught_up = False
         self._queue = queue
-        self._hand_over = hand_over
-        self._reject = reject
         self._passes = passes
         self._known_lock = threading.Lock()
         #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
@@ -289,7 +152,7 @@ class Browser(Worker[None]):
             return self._whole(connection, got)
         # Without read ahead, from the front for each message: of two units of one publisher, the first may be committed
         # behind the cursor, and the second before it. At the start, no MQTT client publishes yet.
-        self._at_front = not self._read_ahead and self._caught_up is None
+        self._at_front = not self._read_ahead and self._has_caught_up
         if got.Reason == cmqc.MQRC_NONE or got.md.MsgId in self._known:
             return got
         return self._whole(connection, got)
@@ -330,7 +193,7 @@ class Browser(Worker[None]):
         with self._known_lock:
             passing, self._passing = self._passing, []
         batch: list[QueuedMessage] = []
-        wait = self._caught_up is None and not passing
+        wait = self._has_caught_up and not passing
         if wait and self._at_front and self._read_ahead and self._passes is not None and not self._passes.quiet:
             self._passes.rest()
             wait = False
@@ -342,16 +205,16 @@ class Browser(Worker[None]):
             raise
         finally:
             if batch:
-                self._hand_over(batch)
+                self._events.browsed(batch)
         if empty:
             for call in passing:
                 call()
         else:
             with self._known_lock:
                 self._passing += passing
-        if empty and self._caught_up is not None:
-            self._caught_up()
-            self._caught_up = None
+        if empty and not self._has_caught_up:
+            self._events.caught_up()
+            self._has_caught_up = True
 
     def _fill(self, connection: Connection, batch: list[QueuedMessage], *, wait: bool) -> bool:
         """Browse messages into a batch until it is full, or the queue has no other message.
@@ -367,7 +230,7 @@ class Browser(Worker[None]):
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
-                return at_front or self._caught_up is not None
+                return at_front or not self._has_caught_up
             self.answered()
             if got is None:
                 continue
@@ -378,10 +241,10 @@ class Browser(Worker[None]):
                 batch.append(read_transmission(got))
             except MalformedHeader as error:
                 log.warning("MQB4210W a message of %s names no client: %s", self._queue, error)
-                self._reject(got, cmqc.MQRC_XQH_ERROR)
+                self._events.malformed(got, cmqc.MQRC_XQH_ERROR)
             except Exception:
                 log.exception("MQB4212E message %s of %s cannot be mapped", got.md.MsgId.hex().upper(), self._queue)
-                self._reject(got, cmqc.MQRC_UNEXPECTED_ERROR)
+                self._events.malformed(got, cmqc.MQRC_UNEXPECTED_ERROR)
             length += len(got.data)
             if waits and self._read_ahead:
                 return False  # no round trip lies between the arrival of a message and its delivery

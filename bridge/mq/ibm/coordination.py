@@ -10,9 +10,43 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bridge.mq.worker import Worker
+from bridge.mq.ibm.transmission import QueuedMessage
+from bridge.mq.mqi import Got, MQError
+from bridge.mq.worker import Worker, WorkerEvents
+from bridge.telemetry.record import StateKey, StateRecord
 
 log = logging.getLogger(__name__)
+
+
+class BackendEvents(WorkerEvents):
+    """Events of the workers of `IbmBackend`, reported on their threads. The methods of this class do nothing."""
+
+    def standing_by(self, why: str) -> None:
+        """Handle that another bridge is active."""
+
+    def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
+        """Take the records, with the MsgIds of their messages, when this bridge has become active."""
+
+    def refused(self, error: MQError) -> None:
+        """Handle a permanent error because of which the bridge cannot become active."""
+
+    def browsed(self, batch: Sequence[QueuedMessage]) -> None:
+        """Deliver browsed messages. Each message is reported once."""
+
+    def malformed(self, got: Got, reason: int) -> None:
+        """Dead-letter a browsed message without valid headers."""
+
+    def caught_up(self) -> None:
+        """Note that all messages that were on the transmission queue at the start have been browsed."""
+
+    def removed(self, msg_ids: Sequence[bytes]) -> None:
+        """Forget messages whose removal from the transmission queue is committed."""
+
+    def dropped(self, client: str, topic_filter: str, reason: int) -> None:
+        """Handle the loss of a subscription of a client, given by its queue manager name."""
+
+    def unreachable(self) -> None:
+        """Handle an outage of the queue manager. Called on the event loop."""
 
 
 #: Seconds that publishers and the browser wait for each other. A pass takes so long only if the transmission queue fills
@@ -153,6 +187,7 @@ class AnswerWatch:
         workers: Sequence[Worker[Any]],
         loop: asyncio.AbstractEventLoop,
         *,
+        events: BackendEvents | None = None,
         vital: Sequence[Worker[Any]] = (),
         outage_timeout: float | None = None,
     ) -> None:
@@ -164,8 +199,7 @@ class AnswerWatch:
         self.silent: set[str] = set()
         #: Whether the queue manager is unreachable.
         self.outage = False
-        #: Called on the loop when an outage begins.
-        self.on_outage: Callable[[], None] = lambda: None
+        self._events = events or BackendEvents()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -209,7 +243,7 @@ class AnswerWatch:
                 "they can connect to a standby",
                 now - min(waiting),
             )
-            self.on_outage()
+            self._events.unreachable()
 
     def stop(self) -> None:
         """Stop looking."""
