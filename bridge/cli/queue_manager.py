@@ -65,13 +65,14 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
 
 
 def _connect_ibm(settings: IbmQueueManagerConfig) -> Connection:
-    from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
+    from bridge.mq.ibm.connection import connect_ibm
+    from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 
     try:
         library = load_library(settings.library)
     except LibraryMissing as error:
         raise Failure(str(error)) from error
-    return IbmConnection(library, parameters(settings, os.environ))
+    return connect_ibm(library, parameters(settings, os.environ))
 
 
 def configuration_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
