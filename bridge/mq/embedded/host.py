@@ -15,6 +15,7 @@ from typing import ClassVar, Final, TypeVar
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
+from bridge.mq.data_directory import DataDirectoryInUse, StoreError
 from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.command_server import CommandServer
@@ -23,8 +24,7 @@ from bridge.mq.embedded.mqsc.commands import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import ApplicationServer
-from bridge.mq.embedded.storage.layout import DataDirectoryInUse, write_ahead_log
-from bridge.mq.embedded.storage.store import StoreError
+from bridge.mq.embedded.storage.layout import write_ahead_log
 from bridge.mq.embedded.subscription import Subscription, literal_prefix
 from bridge.mq.host import (
     PAYLOAD_SHOWN,

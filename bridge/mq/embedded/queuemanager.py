@@ -20,6 +20,7 @@ from weakref import WeakSet
 import msgspec
 
 from bridge.config.queue_manager import COMMAND_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.mq.data_directory import StoreError, hold
 from bridge.mq.dead_letter import OriginContext
 from bridge.mq.dead_letter import dead_letter as behind_header
 from bridge.mq.embedded.appearance import Appearance, with_properties
@@ -29,9 +30,8 @@ from bridge.mq.embedded.queue import MAX_PRIORITY, Queue, StoredMessage
 from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector import selection_of
-from bridge.mq.embedded.storage.layout import hold
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog, allocate_most, reserve_path
-from bridge.mq.embedded.storage.store import Store, StoreError
+from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo

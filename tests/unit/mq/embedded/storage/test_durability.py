@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.data_directory import DataDirectoryInUse
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.storage.layout import DataDirectoryInUse
 from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
 from bridge.mq.remote import RemoteConnection
 from bridge.wire import cmqc

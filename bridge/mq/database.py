@@ -1,4 +1,4 @@
-"""Backup, restore, verification and salvage of the database of a queue manager.
+"""Backup, restore, verification and salvage of the database of an embedded queue manager.
 
 Source: SQLite documentation, "SQLite Backup API", "Write-Ahead Logging", "Isolation In SQLite".
 """
@@ -20,20 +20,12 @@ from typing import Final
 import msgspec
 
 from bridge.files import sync
+from bridge.mq.data_directory import DATABASE, StoreError, acting_as_owner, hold, is_data_directory
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
-from bridge.mq.embedded.storage.layout import (
-    SCHEMA_VERSION,
-    acting_as_owner,
-    batch_checksum,
-    hold,
-    is_data_directory,
-    object_checksum,
-)
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
-from bridge.mq.embedded.storage.store import DIGEST_MASK, Batch, StoreError, decode, digest_of, encode, primary_code
-
-DATABASE = "queuemanager.db"
+from bridge.mq.embedded.storage.store import DIGEST_MASK, Batch, decode, digest_of, encode, primary_code
 
 
 @dataclass
@@ -70,8 +62,14 @@ def examine(path: Path, *, immutable: bool = False) -> Findings:
 def salvage(directory: Path, new: Path) -> Findings:
     """Create a data directory from the undamaged contents of another, which stays as it is.
 
-    If root runs the process, the new directory belongs to the owner of its parent. Raises StoreError or OSError.
+    No queue manager may use the other directory. If root runs the process, the new directory belongs to the owner of its
+    parent. Raises StoreError, DataDirectoryInUse or OSError.
     """
+    with closing(hold(directory)):
+        return _salvage(directory, new)
+
+
+def _salvage(directory: Path, new: Path) -> Findings:
     if (new / DATABASE).exists():
         raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
     findings = Findings()
