@@ -209,26 +209,14 @@ class RemoteConnection:
     ) -> None:
         """Connect, with `tls` if the listener uses TLS."""
         try:
-            if isinstance(where, Path):
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                self._socket.settimeout(CONNECT_TIMEOUT)
-                with socket_address(where / SOCKET_NAME) as address:
-                    self._socket.connect(address)
-            else:
-                self._socket = socket.create_connection(where, timeout=CONNECT_TIMEOUT)
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                keep_alive(self._socket)
-                if tls is not None:
-                    self._socket = tls.wrap_socket(self._socket, server_hostname=where[0])
+            self._socket = _connected(where, tls)
         except ssl.SSLError as error:
             from bridge.security.tls import reason_of  # imports the configuration
 
-            self._socket.close()
             raise MQError(
                 cmqc.MQRC_SSL_INITIALIZATION_ERROR, f"no TLS with the bridge at {where}: {reason_of(error)}"
             ) from error
         except OSError as error:
-            self._socket.close() if hasattr(self, "_socket") else None
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
             raise MQError(
                 cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
@@ -355,6 +343,26 @@ class RemoteConnection:
             self._call(Disconnect(), type(None))
         finally:
             self._socket.close()
+
+
+def _connected(where: Path | tuple[str, int], tls: ssl.SSLContext | None) -> socket.socket:
+    """Return a socket that is connected to the queue manager. Raises OSError."""
+    if isinstance(where, Path):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        connection = socket.create_connection(where, timeout=CONNECT_TIMEOUT)
+    try:
+        if isinstance(where, Path):
+            connection.settimeout(CONNECT_TIMEOUT)
+            with socket_address(where / SOCKET_NAME) as address:
+                connection.connect(address)
+            return connection
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(connection)
+        return connection if tls is None else tls.wrap_socket(connection, server_hostname=where[0])
+    except OSError:
+        connection.close()
+        raise
 
 
 def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
