@@ -304,7 +304,7 @@ def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:
 class QueueManager(Objects):
     """A queue manager with its data in one directory.
 
-    Raises DataDirectoryInUse when another process has it, StoreError when its database cannot be used.
+    Raises DataDirectoryInUse if another process uses it, or StoreError if its database cannot be used.
     """
 
     def __init__(
@@ -326,9 +326,9 @@ class QueueManager(Objects):
         self._held = hold(data_directory)
         self.lock = threading.RLock()
         self.attributes["MAXMSGL"] = max_message_length
-        #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
+        #: attributes set by ALTER QMGR, which override the defaults and `max_message_length`
         self.altered: dict[str, Value] = {}
-        #: retained publications in force, by topic string
+        #: retained publications by topic string
         self.retained = RetainedPublications()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
@@ -337,16 +337,16 @@ class QueueManager(Objects):
         #: seconds since the epoch
         self.created = store.created
         self.started = time.time()
-        #: next number for a message: the start count makes it unique over restarts
+        #: the next message number, which includes the number of starts and so is unique across restarts
         self._next = (store.starts << 40) + 1
         self.recovery_log = RecoveryLog(store, self.lock)
         self.recovery_log.queues = self.queues.values
-        #: what is connected (`bridge.mq.embedded.verbs.hconn.Hconn`)
+        #: connections (`bridge.mq.embedded.verbs.hconn.Hconn`)
         self.applications: WeakSet[Any] = WeakSet()
-        #: it is about to end: no new connections, and calls that ask to fail then do
+        #: the queue manager is about to end: it rejects connections, and calls with a FAIL_IF_QUIESCING option fail
         self.quiescing = False
         self._connections = itertools.count(1)
-        #: callables that run when the queue manager ends
+        #: called when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
         self._load(store)
 
@@ -375,7 +375,7 @@ class QueueManager(Objects):
             queue.reset_statistics()
 
     def close(self) -> None:
-        """End in order: every commit asked for is done, then the data directory is free. Idempotent."""
+        """Complete all submitted commits, and release the data directory. Idempotent."""
         if self._held.closed:
             return
         for call in self.on_close:
@@ -384,7 +384,7 @@ class QueueManager(Objects):
         self._held.close()
 
     def connection_id(self) -> bytes:
-        """Return an identifier for a connection: unique, as MsgIds are, over restarts."""
+        """Return an identifier for a connection, unique across restarts."""
         number = (self._starts << 40) + next(self._connections)
         return b"AMQC" + self.name.encode()[:12].ljust(12) + number.to_bytes(8, "big")
 
@@ -505,11 +505,10 @@ class QueueManager(Objects):
         clear_retained: bool = False,
         application: str | None = "",
     ) -> int:
-        """Publish a message in a unit of work; returns MQRC_NONE or the reason for which it is refused.
+        """Publish a message in a unit of work. Return MQRC_NONE, or the reason code if it is rejected.
 
-        MQRC_NO_SUBS_MATCHED is no refusal and not reported. A destination that cannot take its copy costs only that copy,
-        unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
-        raised, nothing of the publication stays in the unit of work.
+        MQRC_NO_SUBS_MATCHED is not returned. If a destination rejects its copy, only that copy is lost or dead-lettered,
+        unless the topic's PMSGDLV or NPMSGDLV requires all deliveries. If this raises, the unit of work is unchanged.
         """
         topics = self.topics
         if route.reviewed != topics.full_version:
@@ -618,10 +617,10 @@ class QueueManager(Objects):
     def put_retained(
         self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
     ) -> float:
-        """Put the retained publications that a new subscription names to its destination.
+        """Put the retained publications that match a new subscription to its destination.
 
-        `topics` are what is left of `RetainedPublications.named_by`. Returns the looks that are left of `looks`; 0 says
-        that there may be more to put. One that is put counts for `PUT_LOOKS`.
+        `topics` is the rest of `RetainedPublications.named_by`. Return how many of the `looks` are left. 0 means that there
+        may be more publications. Each put counts as `PUT_LOOKS`.
         """
         for topic in self.retained.named_by(subscription) if topics is None else topics:
             looks -= 1 if topic is None else PUT_LOOKS
@@ -637,7 +636,7 @@ class QueueManager(Objects):
         return looks
 
     def discard(self, stored: StoredMessage) -> None:
-        """Remove a message that has expired."""
+        """Remove an expired message."""
         stored.queue.take(stored)
         unit = Unit()
         unit.gets.append(stored)
@@ -654,10 +653,10 @@ class QueueManager(Objects):
     # Subscriptions -------------------------------------------------------------------------------------------------
 
     def add_subscription(self, unit: Unit, subscription: Subscription, *, at_once: bool = False) -> None:
-        """Let a subscription, new or altered, take part when the unit of work ends; on disk then when it is durable.
+        """Add a new or altered subscription, and store it if it is durable. Raises MQError.
 
-        At once: what its client publishes next is routed to it, though this unit of work may not have ended; what is put for
-        it ends behind it. Raises MQError.
+        It takes effect when the unit of work ends. With `at_once`, it takes effect immediately, so that the next publications
+        of its client match it. Units of work end in order, so those publications are committed after it.
         """
         if subscription.selector and subscription.selection is None:
             subscription.selection = selection_of(self.appearance, subscription.selector)
@@ -673,7 +672,7 @@ class QueueManager(Objects):
         unit.changes.undone.append(lambda: self.topics.replace(subscription.name, before))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
-        """End a subscription at once; None when there is none of that name."""
+        """Remove a subscription immediately and return it, or return None if there is none with that name."""
         subscription = self.topics.remove(name)
         if subscription is not None:
             unit.changes.undone.append(partial(self.topics.add, subscription))
@@ -693,7 +692,7 @@ class QueueManager(Objects):
         self.queues.pop(queue.name, None)
 
     def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
-        """Make a queue for a managed subscription."""
+        """Create the queue of a managed subscription."""
         kind = "DURABLE" if durable else "NDURABLE"
         name = f"SYSTEM.MANAGED.{kind}.{self.next_number():016X}"
         queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})
@@ -706,7 +705,7 @@ class QueueManager(Objects):
 
 
 def _withdraw(puts: list[StoredMessage], first: int) -> None:
-    """Take back what was put of a publication that is refused."""
+    """Remove the copies of a publication that is rejected."""
     for stored in puts[first:]:
         stored.queue.depth -= 1
     del puts[first:]
