@@ -8,8 +8,8 @@ import ssl
 from collections.abc import Iterator
 
 import pytest
+from bridge.console.server import MAX_HANDSHAKES
 
-from bridge.console.tls_gate import MOST_HANDSHAKES
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.console import Console
@@ -94,6 +94,6 @@ def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust
     """The oldest of too many gives way: health is told."""
     console = at(bridge, trust)
     host, _, port = console.place.partition(":")
-    with unfinished_connections(host, int(port), 3 * MOST_HANDSHAKES, sent) as oldest:
+    with unfinished_connections(host, int(port), 3 * MAX_HANDSHAKES, sent) as oldest:
         assert console.get("/healthz").status == 200
         assert_cut_off(oldest)
