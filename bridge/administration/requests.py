@@ -287,7 +287,8 @@ class DeadLetterRequest(Request):
     reason: str = ""
     #: the original destination; `*` matches any characters
     queue: str = ""
-    client: str = ""
+    #: the publisher or the recipient
+    client_id: str = ""
     topic: str = ""
 
 

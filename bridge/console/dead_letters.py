@@ -34,6 +34,10 @@ class DeadLetterCriteria(msgspec.Struct, kw_only=True):
     client: str = ""
     topic: str = ""
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a request."""
+        return {"reason": self.reason, "queue": self.queue, "client_id": self.client, "topic": self.topic}
+
 
 class DeadLettersQuery(DeadLetterCriteria, kw_only=True):
     """Search criteria and page."""
@@ -48,12 +52,12 @@ class DeadLetterSelection(DeadLetterCriteria, kw_only=True):
     all: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a request. Raises Problem if nothing was selected."""
-        found = msgspec.structs.asdict(self)
-        everything = found.pop("all")
-        if not everything and not any(found.values()):
+        return {**super().fields(), "ids": self.ids}
+
+    def check(self) -> None:
+        """Raise Problem if nothing was selected."""
+        if not self.all and not any(self.fields().values()):
             raise Problem(400, "Nothing was selected", ["Select messages, enter search criteria, or select all messages."])
-        return found
 
 
 class RetryForm(DeadLetterSelection, kw_only=True):
@@ -72,9 +76,7 @@ class DeadLetterQuery(msgspec.Struct):
 @routes.page("/dead-letters", "dead_letters.html")
 async def dead_letters(visit: Visit, query: DeadLettersQuery) -> DeadLetterPage:
     """Return dead-lettered messages by reason and destination, and one page of them."""
-    fields = msgspec.structs.asdict(query)
-    skip = (fields.pop("page") - 1) * ROWS
-    return await visit.ask(ListDeadLetters(skip=skip, rows=ROWS, **fields), DeadLetterPage)
+    return await visit.ask(ListDeadLetters(skip=(query.page - 1) * ROWS, rows=ROWS, **query.fields()), DeadLetterPage)
 
 
 @routes.page("/dead-letters/show", "dead_letter.html")
@@ -88,9 +90,7 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
     """Return messages, including their contents, as lines of JSON."""
     if not visit.payloads:
         raise Problem(403, "Message contents are not shown here (admin.payloads)")
-    fields = msgspec.structs.asdict(query)
-    del fields["all"]
-    lines = await visit.ask(ExportDeadLetters(**fields), str)
+    lines = await visit.ask(ExportDeadLetters(**query.fields()), str)
     name = 'attachment; filename="dead-letters.jsonl"'
     return Response(lines, media_type="application/x-ndjson", headers={"Content-Disposition": name})
 
@@ -98,10 +98,12 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
 @routes.change("/dead-letters/retry")
 async def retry(visit: Visit, form: RetryForm) -> Done:
     """Put messages to their destinations again."""
-    return await visit.change(RetryDeadLetters(**form.fields()), to="/dead-letters" if form.ids else "")
+    form.check()
+    return await visit.change(RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else "")
 
 
 @routes.change("/dead-letters/delete", "Delete these messages for good?")
 async def delete(visit: Visit, form: DeadLetterSelection) -> Done:
     """Delete messages."""
+    form.check()
     return await visit.change(DeleteDeadLetters(**form.fields()), to="/dead-letters" if form.ids else "")

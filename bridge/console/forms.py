@@ -74,8 +74,11 @@ def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
 
 async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
     """Return the fields of a form. Uploaded files are bytes, and lines of text end with LF. Raises Problem."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in FORM_TYPES:
+    content_type = request.headers.get("content-type")
+    scope = request.scope
+    if content_type is None:
+        scope = {**scope, "headers": [*scope["headers"], (b"content-type", FORM_TYPES[0].encode())]}
+    elif content_type.partition(";")[0].strip().lower() not in FORM_TYPES:
         raise Problem(415, f"A form is {' or '.join(FORM_TYPES)}")
     size = 0
 
@@ -89,7 +92,7 @@ async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
 
     try:
         async with asyncio.timeout(TIMEOUT):
-            form = await Request(request.scope, receive).form(max_files=1, max_fields=FIELDS, max_part_size=SIZE)
+            form = await Request(scope, receive).form(max_files=1, max_fields=FIELDS, max_part_size=SIZE)
             try:
                 return [(name, await _value(value)) for name, value in form.multi_items()]
             finally:

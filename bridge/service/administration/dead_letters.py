@@ -172,7 +172,7 @@ def _selection(request: DeadLetterRequest) -> Selection:
         ids=request.ids,
         reasons=reasons,
         queue=request.queue or None,
-        client=request.client or None,
+        client=request.client_id or None,
         topic_filter=request.topic or None,
     )
 

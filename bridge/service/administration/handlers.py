@@ -358,6 +358,9 @@ log = logging.getLogger(__name__)
 #: Handles a request. Returns the answer's `result`, Done, or a complete answer. Raises Refused.
 Handler = Callable[[Parts, Any], Awaitable[object]]
 
+#: Maximum number of message identifiers in an entry of the audit log.
+MOST_IDS: Final = 50
+
 HANDLERS: Final = MappingProxyType[type[Request], Handler](
     {
         requests.Reload: reload,
@@ -429,5 +432,7 @@ class Administration:
             facts = msgspec.to_builtins(request)
             if isinstance(payload := getattr(request, "payload", None), bytes):
                 facts["payload"] = f"{len(payload)} bytes"
+            if len(ids := facts.get("ids", ())) > MOST_IDS:
+                facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
         return answer

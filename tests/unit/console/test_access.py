@@ -9,9 +9,9 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from bridge.console.access import IDLE, MAX_DURATION, MAX_LOGINS, MAX_LOGINS_PER_NAME, Logins
 from bridge.console.app import HEADERS
-
 from bridge.console.tokens import Right, TokenFile, make_token_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
@@ -287,7 +287,8 @@ def test_queries_that_are_wrong(console: Console) -> None:
     """What a query cannot mean is told in words."""
     for path in (
         "/clients/show", "/clients?connected=maybe", f"/clients?search={'a*' * 200}", "/topics/show?filter=a%23",
-        "/topics/events?filter=", "/queues?page=-1", "/queues/show?name=ORDERS&page=x", "/clients?sort=nothing", "/?range=1y", "/queues/message?name=ORDERS&id=xyz",
+        "/topics/events?filter=", "/queues?page=-1", "/queues/show?name=ORDERS&page=x", "/clients?sort=nothing", "/?range=1y",
+        "/queues/message?name=ORDERS&id=xyz",
         "/queues/message?name=ORDERS&id=00", "/dead-letters?reason=NONESUCH", "/dead-letters?topic=a%23", "/log?level=loud",
         "/archive?span=5y", "/archive?start=yesterday", "/subscriptions?filter=a%23",
     ):  # fmt: skip
@@ -296,7 +297,7 @@ def test_queries_that_are_wrong(console: Console) -> None:
         assert "Traceback" not in page.text
     assert console.get("/clients/show", id="nosuch").status == 404
     assert console.get("/mappings/try", name="nosuch").status == 404
-    assert "MQRC_UNKNOWN_OBJECT_NAME" in console.get("/queues/show", name="NO.SUCH.QUEUE").text
+    assert "Queue NO.SUCH.QUEUE not found" in console.get("/queues/show", name="NO.SUCH.QUEUE").text
 
 
 # Parts ---------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ import re
 from typing import Any, cast
 
 import pytest
-from bridge.console.line_chart import HEIGHT, POINTS, WIDTH, line_chart
-from bridge.console.samples import rates
 
 from bridge.charts import BOTTOM, LEFT, RIGHT, TOP, ceiling, line_chart
 from bridge.console.bridge_access import BridgeAccess
@@ -23,7 +21,8 @@ from tests.helpers.patience import PATIENCE
 def test_a_line_is_within_the_plot_area(count: int) -> None:
     """All points of a line are within the axes, the newest at the right edge, however many values there are."""
     times = [1_000.0 + number for number in range(count)]
-    chart = line_chart("Title", times, [("line", [float(number % 7) for number in range(count)])], 1_000.0, times[-1] if count else 0)
+    values = [float(number % 7) for number in range(count)]
+    chart = line_chart("Title", times, [("line", values)], 1_000.0, times[-1] if count else 0)
     written = re.findall(r'points="([^"]+)"', chart.svg)
     points = [tuple(map(float, point.split(","))) for one in written for point in one.split()]
     assert len(points) == count

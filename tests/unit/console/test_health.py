@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from bridge.console.server import MAX_CONNECTIONS, AdminPort
 
 from bridge.administration.answers import BridgeState
 from bridge.administration.requests import ShowStatus
 from bridge.config import Configuration
 from bridge.console import metrics
+from bridge.console.server import MAX_CONNECTIONS, AdminPort
 from bridge.service.administration.handlers import show_status
 from bridge.service.lifecycle import Bridge
 from tests.helpers.patience import PATIENCE

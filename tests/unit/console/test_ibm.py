@@ -31,7 +31,10 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
     assert "Traceback" not in process.log, process.log
 
 
-@pytest.mark.parametrize("path", ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log", "/subscriptions", "/configuration"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log", "/subscriptions", "/configuration"],
+)
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
     """Pages are shown as for the embedded queue manager."""
     page = Console(bridge).log_in(TOKEN).get(path)

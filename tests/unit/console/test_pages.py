@@ -153,7 +153,7 @@ def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
     """A session is purged when it is ticked that it may end; then it is gone, with what waited."""
     RawClient.connected(console.bridge.port, "purged", clean=False).disconnect()
     asked = console.change("/clients/purge", ids="purged")
-    assert "waiting messages are deleted for good?" in asked.text
+    assert "waiting messages are deleted for good" in asked.text
     assert "purged" in asked.text
     assert console.get("/clients/show", id="purged").status == 200
     assert "ended" in console.change("/clients/purge", ids="purged", confirm="1").text
@@ -295,7 +295,8 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
     assert "stayed: queue NO.SUCH.QUEUE: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
     with RawClient.connected(console.bridge.port, "late") as client:
         done = console.change("/dead-letters/retry", ids=name)
-        assert "Retried 1 message: 1 delivered, 0 still on the dead-letter queue" in done.text
+        assert "Retried 1 message: " in done.text
+        assert "0 still on the dead-letter queue" in done.text
         assert client.take().payload == b"news for <you>"
     assert console.get(path).status == 404
     assert "No problems." in console.get("/").text

@@ -151,7 +151,8 @@ def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
             assert view.event("end")["text"] == "The view ends: the login has ended"
             assert dora.get("/").status == emil.get("/").status == 303
             assert Console(bridge).post("/login", user="dora", password=PASSWORDS["dora"]).status == 403
-            assert "published 1 byte" in logged_in(bridge, "emil").change("/topics/publish", topic="by/emil", payload="x").text
+            published = logged_in(bridge, "emil").change("/topics/publish", topic="by/emil", payload="x")
+            assert "published 1 byte" in published.text
             assert holder.get("/").status == 200
             assert holder.get("/dead-letters/export").status == 200
         finally:
