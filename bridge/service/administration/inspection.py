@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from bridge.administration.answers import AuditEntries, History, LogLine
 from bridge.administration.requests import (
@@ -80,6 +79,9 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
 
 async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
     """Return the effective configuration as YAML, without secrets."""
+    # Imported on demand: bridges without a configuration file do not need it.
+    import yaml
+
     return yaml.safe_dump(without_secrets(parts.configuration.model_dump(mode="json", by_alias=True)), sort_keys=False)
 
 
