@@ -13,15 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.payload import text_of
+from bridge.spark.columns import MD_TYPE, MD_VERSION_1_TYPE, MQ_ARROW_SCHEMA, MQDLH_TYPE, MQXQH_TYPE, TIMESTAMP
 from bridge.spark.mq.characters import characters
-from bridge.spark.schema import (
-    MD_TYPE,
-    MD_VERSION_1_TYPE,
-    MQ_ARROW_SCHEMA,
-    MQDLH_TYPE,
-    MQXQH_TYPE,
-    TIMESTAMP,
-)
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc

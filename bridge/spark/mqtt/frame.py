@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
+from bridge.spark.columns import MQTT_ARROW_SCHEMA
 from bridge.spark.mqtt.repeated_publications import Run
-from bridge.spark.schema import MQTT_ARROW_SCHEMA
 
 _HEADER: Final = struct.Struct(">IIIQQI")
 _BEHIND_CRC: Final = 4
