@@ -162,3 +162,20 @@ def project(batch: Any, schema: Any) -> Any:
             array = pa.StructArray.from_arrays(parts, fields=list(field.type))
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_part(source: str, schema: Any, whole: Any) -> Any:
+    """Return an Arrow schema that is a part of an envelope's schema. Raises OptionError if it is not."""
+    for field in schema:
+        expected = whole.field(field.name).type if field.name in whole.names else None
+        if expected is not None and pa.types.is_struct(field.type) and pa.types.is_struct(expected):
+            at = {part.name: expected.field(part.name).type for part in expected}
+            if all(at.get(part.name) == part.type for part in field.type):
+                continue
+        elif field.type == expected:
+            continue
+        words = f"expected {expected}, found {field.type}" if expected is not None else f"the columns are {', '.join(whole.names)}"
+        raise OptionError(
+            f"{source}: unknown column {field.name} {field.type}: {words}; hint: the option columns selects columns without types"
+        )
+    return schema

@@ -28,8 +28,6 @@ def waiting(name: str, config: PipelineConfig, environment: PipelineEnvironment)
         return sum(spool.waiting for spool in spools if spool.topic_filter == config.source.mqtt)
     given = {key: value for key, value in environment.source_options(name, config).items() if key != STOP}
     options = source_options_of(Options("from: mq", given, READ_OPTIONS, MQ_READS))
-    if options.browse:
-        return None
     with options.queue_manager.connected() as connection:
         queues = options.queues
         if options.subscription is not None:
