@@ -174,8 +174,7 @@ def check_part(source: str, schema: Any, whole: Any) -> Any:
                 continue
         elif field.type == expected:
             continue
-        words = f"expected {expected}, found {field.type}" if expected is not None else f"the columns are {', '.join(whole.names)}"
-        raise OptionError(
-            f"{source}: unknown column {field.name} {field.type}: {words}; hint: the option columns selects columns without types"
-        )
+        if expected is None:
+            raise OptionError(f"{source}: unknown column {field.name}; the columns are {', '.join(whole.names)}")
+        raise OptionError(f"{source}: column {field.name}: expected {expected}, found {field.type}; hint: the option columns")
     return schema

@@ -63,7 +63,7 @@ MQ_READS: Final[Mapping[str, str]] = {
     "mq.record.builder": "rows have the columns of a message: make others by select",
     "clientId": "an application of MQ has a name and no client identifier: write applicationName",
     "qos": "messages of a queue are read exactly once",
-    "browse": "a streaming read takes messages; a batch read browses. For a copy of what is put to a queue, read a subscription",
+    "browse": "a streaming read takes messages, and a batch read browses; read a subscription for a copy of messages",
     "failOnDataLoss": "nobody else can take messages from the spool, so a loss always ends the query",
     "writeId": "it names a write",
 }

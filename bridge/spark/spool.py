@@ -91,7 +91,8 @@ class Segment(msgspec.Struct, frozen=True, order=True):
         parts = name.removesuffix(SUFFIX).removesuffix(_READ).split("-")
         if len(parts) != 5 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:4]):
             return None
-        return cls(*map(int, parts[:4]), parts[4])
+        number, rows, size, milliseconds = map(int, parts[:4])
+        return cls(number, rows, size, milliseconds, parts[4])
 
 
 class Place:
@@ -148,7 +149,8 @@ def _remote(url: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     try:
-        return fs.FileSystem.from_uri(url)
+        file_system, path = fs.FileSystem.from_uri(url)
+        return file_system, path
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         try:
             import fsspec
@@ -318,13 +320,13 @@ class Spool:
         segments = [one for one in found if one is not None]
         if len(segments) != end - start:
             raise SpoolDamaged(
-                f"spool {self.place.path} does not have all segments from {start + 1} to {end}, which the checkpoint needs (it"
-                f" has {len(segments)}); hint: restore the spool of this query, or start with a new checkpoint"
+                f"spool {self.place.path} has {len(segments)} of the segments {start + 1} to {end}, which the checkpoint"
+                f" needs; hint: restore the spool of this query, or start with a new checkpoint"
             )
         return segments
 
     def delete_through(self, number: int, *, keep_state: bool = False) -> None:
-        """Delete the segments up to a number. `keep_state`: keep the last segment of all for its metadata. Raises OSError."""
+        """Delete the segments up to a number. `keep_state`: keep the newest segment for its metadata. Raises OSError."""
         with self._changed:
             gone = [one for one in self._segments.values() if one.number <= number]
             for one in gone:

@@ -73,6 +73,6 @@ def require_spool(source: str, options: StreamOptions) -> None:
     """Raise OptionError if a streaming read has no spool."""
     if not options.spool:
         raise OptionError(
-            f"{source}: option spool: required for streaming reads; hint: a directory (or URL) that is kept as the checkpoint is,"
-            " where messages wait until their batch is committed, for example spool in the directory of the checkpoint"
+            f"{source}: option spool: required for streaming reads; hint: a directory (or URL) where messages wait until"
+            " their batch is committed, and that is kept as the checkpoint is"
         )

@@ -144,8 +144,8 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the number of the last segment of a spool before an offset. Raises SpoolDamaged, ValueError."""
         if offset.get("version") != _VERSION:
             raise ValueError(
-                "the checkpoint has an offset of another version of mqbridge; hint: let that version finish the query (trigger"
-                " availableNow), then start with a new checkpoint"
+                "the checkpoint has an offset of another version of mqbridge; hint: let that version finish the query"
+                " (trigger availableNow), then start with a new checkpoint"
             )
         spool = self._fillers[source].spool
         if source not in offset["spools"]:
@@ -154,7 +154,8 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if identity != spool.id or number > spool.last:
             raise SpoolDamaged(
                 f"the checkpoint is at segment {number} of spool {identity} of {source}, but {spool.place.path} is spool"
-                f" {spool.id} with {spool.last} segments; hint: restore the spool of this query, or start with a new checkpoint"
+                f" {spool.id} with {spool.last} segments; hint: restore the spool of this query, or start with a new"
+                " checkpoint"
             )
         return int(number)
 
@@ -183,8 +184,10 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not count or (not self._available_now and self._waits_for_more(count)):
             self._batch = {source: [] for source in batch}
             return start
-        ends = {source: segments[-1].number if segments else self._position(start, source) for source, segments in batch.items()}
-        spools = {source: [self._fillers[source].spool.id, number] for source, number in ends.items()}
+        spools = {}
+        for source, chosen in batch.items():
+            end = chosen[-1].number if chosen else self._position(start, source)
+            spools[source] = [self._fillers[source].spool.id, end]
         return {"version": _VERSION, "spools": {**start["spools"], **spools}}
 
     def _waits_for_more(self, count: int) -> bool:

@@ -1,11 +1,12 @@
 """The reader of a queue: a thread that takes messages off the queue and writes them to a spool, exactly once.
 
-Each unit of work gets messages, and replaces the state message of the spool on SYSTEM.MQTT.MAPPING.STATE by one with the number
-of the segment that has them. The segment is durable before the commit. So after any crash the state message tells which
-segments count: a segment with a higher number is deleted, and its messages are on the queue again.
+Each unit of work gets messages, and replaces the state message of the spool on SYSTEM.MQTT.MAPPING.STATE by one with the
+number of the segment that has them. The segment is durable before the commit. So after any crash the state message tells
+which segments count: a segment with a higher number is deleted, and its messages are on the queue again.
 
-The queue is open for exclusive input, so one reader at a time takes its messages. Every unit of work also takes the state message
-and compares it with the one that it put last, so a reader that lost its connection cannot continue beside its successor.
+The queue is open for exclusive input, so one reader at a time takes its messages. Every unit of work also takes the state
+message and compares it with the one that it put last, so a reader that lost its connection cannot continue beside its
+successor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -54,6 +56,9 @@ STATE_MARK: Final = b"SPKQ"
 
 _OPEN: Final = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _TAKE: Final = cmqc.MQGMO_SYNCPOINT | GET
+
+
+Result = TypeVar("Result")
 
 
 class SpoolState(msgspec.Struct, array_like=True, frozen=True):
@@ -184,8 +189,8 @@ class QueueReader:
     def _begin(self, connection: Connection) -> int:
         """Open the queue, and recover the spool by its state message. Return the handle of the queue."""
         self._state = StateQueue(connection, MAPPING_STATE_QUEUE)
-        handle = _patiently(lambda: self._opened(connection), MQError)
-        state = _patiently(self._found_state, LookupError)
+        handle = _patiently(partial(self._opened, connection))
+        state = _patiently(self._found_state)
         connection.commit()
         spool = self.spool
         if self._last_state is None:
@@ -226,12 +231,12 @@ class QueueReader:
         owners = [state.owner for state in _states(self._state) if state.queue == self._queue]
         last = f"; last streaming reader: {owners[-1]}" if owners else ""
         return (
-            f"queue {self._queue} is open for input elsewhere{last}; hint: a streaming query needs the queue for itself. Stop the"
-            " other reader, or give this query a queue of its own"
+            f"queue {self._queue} is open for input elsewhere{last}; hint: a streaming query needs the queue for itself. Stop"
+            " the other reader, or give this query a queue of its own"
         )
 
     def _found_state(self) -> SpoolState:
-        """Return the state of the spool; put the first one for a new spool. Raises LookupError if a reader has it."""
+        """Return the state of the spool; put the first one for a new spool. Raises _NoState if a reader has it."""
         assert self._state is not None
         mark = state_mark(self.spool.id)
         found = next(self._state.browse(mark), None)
@@ -239,8 +244,8 @@ class QueueReader:
             return msgspec.msgpack.decode(found.data, type=SpoolState)
         if not self.spool.is_unused:
             raise _NoState(
-                f"the state message of spool {self.spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: without it nobody"
-                " knows which segments were committed. If the message was removed, start with a new spool and checkpoint"
+                f"the state message of spool {self.spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: without it"
+                " nobody knows which segments were committed. If it was removed, start with a new spool and checkpoint"
             )
         state = SpoolState(self._queue, self._owner, self.spool.id, 0, [])
         self._put_state(state)
@@ -284,7 +289,7 @@ class QueueReader:
         self._publish(segment, state)
 
     def _take(self, connection: Connection, handle: int) -> list[MqMessage]:
-        """Get messages under syncpoint until there is no more, or the unit of work is full. Raises MQError if there is none."""
+        """Get messages under syncpoint until the queue is empty or the unit is full. Raises MQError if there is none."""
         options = GetOptions(Options=_TAKE, MatchOptions=cmqc.MQMO_NONE)
         if not self._until_empty:
             options = msgspec.structs.replace(options, Options=_TAKE | cmqc.MQGMO_WAIT, WaitInterval=WAIT)
@@ -322,18 +327,18 @@ class _InUse(MQError):
     """Another connection has the queue open for input."""
 
 
-class _NoState(SpoolDamaged, LookupError):
+class _NoState(SpoolDamaged):
     """The state message of a spool is missing, or in the unit of work of a reader whose connection was lost."""
 
 
-def _patiently(attempt: Callable[[], Any], error: type[Exception]) -> Any:
+def _patiently(attempt: Callable[[], Result]) -> Result:
     """Return the result of an attempt that may fail for TAKEOVER_WAIT seconds with _InUse or _NoState."""
     before = time.monotonic() + TAKEOVER_WAIT
     while True:
         try:
             return attempt()
-        except error as failed:
-            if not isinstance(failed, _InUse | _NoState) or time.monotonic() > before:
+        except (_InUse, _NoState):
+            if time.monotonic() > before:
                 raise
         time.sleep(_PAUSE)
 

@@ -44,14 +44,15 @@ class MqDataSource(DataSource):
     ======================================== ==========================================================================
 
     Reads: `queue` (one, or several with commas), or `subscription` (a durable one; it is created if it does not exist and
-    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp > 20`, and
-    fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default: all).
-    The column `rfh2` has message properties by folder: `rfh2.usr.site`.
+    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp > 20`,
+    and fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default:
+    all). The column `rfh2` has message properties by folder: `rfh2.usr.site`.
 
     A batch read browses: it takes nothing away. It reads each queue in one partition.
 
     A streaming read takes the messages off the queue, into the directory (or URL) `spool`, which needs the same care as the
-    checkpoint. All workers must reach it, or `embed` is true. Messages are deleted from the spool when their batch is committed.
+    checkpoint. All workers must reach it, or `embed` is true. Messages are deleted from the spool after the commit of their
+    batch.
     `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
     `partitions` (of each queue), `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most). With
     the trigger `availableNow` the query ends when the queue is empty.

@@ -26,7 +26,7 @@ class MqStreamReader(SpoolReader):
 
 
 def queue_readers(options: SourceOptions, on_behalf: str = "") -> dict[str, QueueReader]:
-    """Return a reader for each queue, not started, by queue or subscription. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
+    """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
     with options.queue_manager.connected() as connection:
         queues = options.queue_names(connection)
     # The spool of a subscription survives the deletion of the subscription and its queue.

@@ -22,8 +22,8 @@ from bridge.spark.flow.sources.mqtt import PipelineMqttSource
 from bridge.spark.flow.sources.shutdown import SourceShutdown
 from bridge.spark.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.spark.mq.writer_state import forget
-from bridge.spark.mqtt.spool_contents import spools_below
 from bridge.spark.options import Options
+from bridge.spark.spool import spools_below
 
 #: What the checkpoint is called while the rest of it is done: a reset that was killed is gone on with.
 _MOVED: Final = "checkpoint.given-up"
@@ -78,7 +78,7 @@ class Reset:
             yield f"which files of {source.archive} are done: all of them are read again, and their rows come twice"
         for spool in spools_below(self._directory / "spool"):
             if spool.waiting:
-                kept = f"{spool.waiting} publications of {spool.topic_filter} in {spool.directory}"
+                kept = f"{spool.waiting} publications of {spool.source} in {spool.directory}"
                 yield f"kept, for the next run: up to {kept}"
 
     def do(self) -> int:
