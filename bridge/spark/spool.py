@@ -23,9 +23,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, durable_file, lock, sync
 from bridge.spark.columns import project
-from bridge.spark.whole_file import sync_directory, whole_file
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -113,7 +112,7 @@ class Place:
     def write(self, name: str, data: Any) -> None:
         """Write a file durably. It appears with all of its content. Raises OSError."""
         if self._remote is None:
-            with whole_file(Path(self._base, name)) as file:
+            with durable_file(Path(self._base, name)) as file:
                 file.write(data)
             return
         self._remote.create_dir(self._base)
@@ -176,7 +175,7 @@ class Spool:
                 # Payloads are confidential, and the program may have any umask.
                 directory.mkdir(mode=0o750, parents=True)
                 for parent in (directory.parent, directory.parent.parent):
-                    sync_directory(parent)
+                    sync(parent)
             self._lock = _locked(directory)
         names = self.place.names()
         if old := [name for name in names if name.endswith(".spool")]:

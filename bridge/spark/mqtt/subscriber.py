@@ -186,13 +186,14 @@ class Subscriber:
         """Return the publications that become rows."""
         session, seen, new = self._recorded_session, set(received), []
         for one in items:
-            if one.qos == 2:
+            publication = one.publication
+            if publication.qos == 2:
                 # A publication of a session that was lost may still wait here to be taken.
-                known = seen if one.generation >= session else self._earlier
-                if one.mid in known:
+                current = one.generation >= session
+                if publication.message_id in (seen if current else self._earlier):
                     continue
-                if known is seen:
-                    seen.add(one.mid)
+                if current:
+                    seen.add(publication.message_id)
             new.append(one)
         return new
 
