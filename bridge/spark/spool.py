@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -427,6 +427,32 @@ def _projected(batch: Any, schema: Any, name: str) -> Any:
             f"segment {name} was written without the column {error.args[0]}: the query had other columns then; hint: let the"
             " query finish with its former columns (trigger availableNow), then change them"
         ) from error
+
+
+class SpoolFiller(Protocol):
+    """What fills a spool: the reader of a queue, or the subscriber of a topic filter."""
+
+    spool: Spool
+
+    def start(self) -> None:
+        """Start to fill the spool."""
+
+    def stop(self) -> None:
+        """Stop, and disconnect."""
+
+    def check(self) -> None:
+        """Raise the error that it ended with, if any."""
+
+    def finish(self) -> None:
+        """End with the messages that are available now."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all messages that were available at `finish` are in the spool."""
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait at the queue, as far as known."""
 
 
 class SpoolContents(msgspec.Struct, frozen=True):

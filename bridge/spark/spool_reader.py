@@ -10,12 +10,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from bridge.spark.spool import Segment, Spool, SpoolDamaged, content_of, read_embedded, read_segments
+from bridge.spark.spool import Segment, SpoolDamaged, SpoolFiller, content_of, read_embedded, read_segments
 from bridge.spark.spool_options import StreamOptions
 
 #: The version of the offsets. Versions 1 and 2 had MsgIds or row numbers.
@@ -24,32 +24,6 @@ _VERSION: Final = 3
 _TURN: Final = 0.02
 
 Offset = dict[str, Any]
-
-
-class SpoolFiller(Protocol):
-    """What fills a spool: the reader of a queue, or the subscriber of a topic filter."""
-
-    spool: Spool
-
-    def start(self) -> None:
-        """Start to fill the spool."""
-
-    def stop(self) -> None:
-        """Stop, and disconnect."""
-
-    def check(self) -> None:
-        """Raise the error that it ended with, if any."""
-
-    def finish(self) -> None:
-        """End with the messages that are available now."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether all messages that were available at `finish` are in the spool."""
-
-    @property
-    def depth(self) -> int:
-        """Messages that wait at the queue, as far as known."""
 
 
 class Segments(InputPartition):

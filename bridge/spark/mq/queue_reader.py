@@ -33,6 +33,7 @@ from bridge.mq.worker import FIRST_PAUSE, LONGEST_PAUSE, LOST
 from bridge.spark.mq.browsing import GET, depth
 from bridge.spark.mq.envelope import MqMessage, put_time, record_batch
 from bridge.spark.mq.queue_manager import QueueManagerOptions
+from bridge.spark.mq.source_options import SourceOptions
 from bridge.spark.spool import Segment, Spool, SpoolDamaged
 from bridge.wire import cmqc
 
@@ -365,3 +366,26 @@ def forget_spool(connection: Connection, spool: str) -> bool:
     connection.commit()
     queue.close()
     return removed
+
+
+def queue_readers(options: SourceOptions, on_behalf: str = "") -> dict[str, QueueReader]:
+    """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
+    with options.queue_manager.connected() as connection:
+        queues = options.queue_names(connection)
+    # The spool of a subscription survives the deletion of the subscription and its queue.
+    sources = queues if options.subscription is None else (f"subscription {options.subscription}",)
+    stream = options.stream
+    return {
+        source: QueueReader(
+            options.queue_manager,
+            queue,
+            Spool(stream.spool, source),
+            options.schema,
+            selector=options.selector,
+            limit=stream.spool_limit,
+            unit_rows=stream.max_messages,
+            unit_bytes=stream.max_bytes,
+            on_behalf=on_behalf,
+        )
+        for source, queue in zip(sources, queues, strict=True)
+    }

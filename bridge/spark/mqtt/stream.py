@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bridge.spark.mqtt.source_options import SourceOptions
-from bridge.spark.mqtt.subscriber import Subscriber
-from bridge.spark.spool_reader import SpoolFiller, SpoolReader
+from bridge.spark.mqtt.subscriber import subscribers
+from bridge.spark.spool import SpoolFiller
+from bridge.spark.spool_reader import SpoolReader
 
 
 class MqttStreamReader(SpoolReader):
@@ -23,8 +24,3 @@ class MqttStreamReader(SpoolReader):
 
     def _new_fillers(self) -> Mapping[str, SpoolFiller]:
         return subscribers(self._options)
-
-
-def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
-    """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
-    return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}

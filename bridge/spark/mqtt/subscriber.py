@@ -202,3 +202,8 @@ class Subscriber:
         rows = record_batch(items, self._client_id, self._link.name, now, self._schema)
         size = sum(len(one.publication.payload) for one in items)
         self.spool.publish(self.spool.append(rows, size, now // 1000, _ENCODER.encode(sorted(received))))
+
+
+def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
+    """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
+    return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}
