@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from bridge.mq.embedded.server.server import ApplicationProtocol
+from bridge.mq.embedded.server import ApplicationProtocol
 from bridge.wire import cmqc
 
 
@@ -111,7 +111,7 @@ def kill_driver(process: int) -> None:
         one.kill()
 
 
-# Which request it is: arguments of the verb as `bridge.mq.embedded.server.protocol` has them ----------------------------
+# Which request it is: arguments of the verb as `bridge.mq.remote` has them ----------------------------
 
 
 def is_taken(request: list[Any]) -> bool:

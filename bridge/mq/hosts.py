@@ -1,4 +1,4 @@
-"""Selection of the queue manager's host."""
+"""Selection of the host of the configured queue manager."""
 
 from __future__ import annotations
 

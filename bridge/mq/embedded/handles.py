@@ -1,20 +1,22 @@
 """Object handles, which MQOPEN and MQSUB return, and logical messages of groups and segments.
 
-IPPROCS and OPPROCS of a queue count a handle from `open_queue` to `release_queue`.
+IPPROCS and OPPROCS of a queue count a handle from `open_queue` to `release_queue`. A changed definition may invalidate
+handles: calls other than MQCLOSE then return MQRC_OBJECT_CHANGED. Source: IBM MQ documentation, "MQOPEN - Open object" (the
+attributes that affect handles), "Some cases where the put calls fail", "ALTER queues" and "ALTER QMGR" (FORCE).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.open_handles import Resolve
 from bridge.mq.embedded.property import leading
 from bridge.mq.embedded.queue import Queue, StoredMessage
+from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector import Selection
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
@@ -28,6 +30,10 @@ GROUPED = cmqc.MQMF_MSG_IN_GROUP | cmqc.MQMF_LAST_MSG_IN_GROUP
 SEGMENT = cmqc.MQMF_SEGMENT | cmqc.MQMF_LAST_SEGMENT
 #: The length of segments created by the queue manager is a multiple of this, so that two-byte characters are not split.
 _BOUNDARY = 16
+
+
+#: Resolves ObjectName and ObjectQMgrName. Raises MQError.
+Resolve = Callable[[str, str], Destination]
 
 
 class Place(msgspec.Struct):
@@ -249,18 +255,22 @@ class QueueHandle(msgspec.Struct, eq=False):
         return bool(self.options & INPUT)
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
         return self.queue is queue if kind == "QLOCAL" else name in self.opened
 
     def inquires(self, kind: str, name: str) -> bool:
+        """Return whether it is open only for the definition of an object."""
         return False
 
     def leads_elsewhere(self, resolve: Resolve) -> bool:
+        """Return whether its name now resolves to a different destination."""
         own, found = self.destination, _resolved(resolve, self.opened)
         if found is None:
             return bool(self.opened)
         return (found.queue, found.remote_queue, found.client_id) != (own.queue, own.remote_queue, own.client_id)
 
     def invalidate(self) -> None:
+        """Allow only MQCLOSE from now on. A waiting get ends."""
         self.changed = True
         self.queue.announce()
 
@@ -397,3 +407,47 @@ def check_publishable(topic: str) -> str:
     if not topic or is_wildcard(topic):
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")
     return topic
+
+
+def open_handles(queue_manager: QueueManager) -> Iterator[Handle]:
+    """Yield the handles of all applications."""
+    for hconn in list(queue_manager.applications):
+        yield from hconn.handles.values()
+
+
+def invalidate(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        handle.invalidate()
+
+
+def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
+    """Return the handles that are open for a queue, or whose names resolve via its definition."""
+    queue = queue_manager.queues.get(name) if kind == "QLOCAL" else None
+    return [one for one in open_handles(queue_manager) if one.is_for(kind, name, queue)]
+
+
+def affected(
+    queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]
+) -> list[Handle]:
+    """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
+    if kind == "QLOCAL":
+        handles = open_for(queue_manager, kind, name)
+        unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(one.gets for one in handles) > 1
+        return handles if unshared or old["USAGE"] != new["USAGE"] else []
+    if kind not in ("QALIAS", "QREMOTE"):
+        return []
+    resolving = ("TARGET", "TARGTYPE") if kind == "QALIAS" else ("RNAME", "RQMNAME", "XMITQ")
+    if all(old[keyword] == new[keyword] for keyword in resolving):
+        return []
+    inquiring = [one for one in open_handles(queue_manager) if one.inquires(kind, name)]
+    return inquiring + rerouted(queue_manager, queue_manager.held(kind), name, new)
+
+
+def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[Handle]:
+    """Return the handles whose names resolve to a different destination if `held[key]` is `value`."""
+    before = held[key]
+    held[key] = value
+    try:
+        return [one for one in open_handles(queue_manager) if one.leads_elsewhere(queue_manager.resolve)]
+    finally:
+        held[key] = before

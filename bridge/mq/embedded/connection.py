@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
-from typing import TypeVar
 
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.application import Application
+from bridge.mq.embedded.verbs.get import WaitingGet, mqget
+from bridge.mq.embedded.verbs.hconn import Hconn
+from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
+from bridge.mq.embedded.verbs.put import mqput, mqput1
+from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-
-Result = TypeVar("Result")
 
 
 class EmbeddedConnection:
@@ -29,13 +32,13 @@ class EmbeddedConnection:
     def __init__(self, queue_manager: QueueManager, application: str = "mqbridge", user: str = "") -> None:
         self._queue_manager = queue_manager
         self._lock = queue_manager.lock
-        self._application_connected: Application | None = Application(queue_manager, application, user, user or None)
+        self._connected: Hconn | None = mqconn(queue_manager, application, user, user or None)
 
     @property
-    def _application(self) -> Application:
-        if self._application_connected is None:
+    def _hconn(self) -> Hconn:
+        if self._connected is None:
             raise MQError(cmqc.MQRC_HCONN_ERROR, "the connection has ended")
-        return self._application_connected
+        return self._connected
 
     def _end(self, unit: Unit | None) -> None:
         if unit is None:
@@ -56,11 +59,11 @@ class EmbeddedConnection:
 
     def open(self, od: MQOD, options: int) -> int:
         with self._lock:
-            return self._application.open(od, options)
+            return mqopen(self._hconn, od, options)
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
         with self._lock:
-            unit = self._application.close(handle, options)
+            unit = mqclose(self._hconn, handle, options)
         self._end(unit)
 
     def put(
@@ -71,7 +74,7 @@ class EmbeddedConnection:
         properties: Sequence[Property] = (),
     ) -> MQMD:
         with self._lock:
-            md, unit = self._application.put(handle, Message(message.md, message.data), options, properties)
+            md, unit = mqput(self._hconn, handle, Message(message.md, message.data), options, properties)
         self._end(unit)
         return md
 
@@ -83,75 +86,73 @@ class EmbeddedConnection:
         properties: Sequence[Property] = (),
     ) -> MQMD:
         with self._lock:
-            md, unit = self._application.put1(od, Message(message.md, message.data), options, properties)
+            md, unit = mqput1(self._hconn, od, Message(message.md, message.data), options, properties)
         self._end(unit)
         return md
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         with self._lock:
-            return self._application.inquire(handle, selectors)
+            return mqinq(self._hconn, handle, selectors)
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
         with self._lock:
-            unit = self._application.set(handle, selectors, ints, chars)
+            unit = mqset(self._hconn, handle, selectors, ints, chars)
         self._end(unit)
 
     def subscription_request(
         self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> int:
         with self._lock:
-            count, unit = self._application.subscription_request(handle, action, options)
+            count, unit = mqsubrq(self._hconn, handle, action, options)
         self._end(unit)
         return count
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
         with self._lock:
-            return self._application.statistics(type)
+            return mqstat(self._hconn, type)
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        deadline = None if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000
-        waits = bool(options.Options & cmqc.MQGMO_WAIT)
+        hconn = self._hconn
+        arrived = threading.Event()
+        waiting = WaitingGet(hconn, handle, options, lambda: mqget(hconn, handle, options), arrived.set)
+        deadline = math.inf if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000
+        last = False
+        got: tuple[Got, Unit | None] | None
         while True:
             with self._lock:
-                try:
-                    got, unit = self._application.get(handle, options)
-                    break
-                except MQError as error:
-                    if not waits or error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                        raise
-                    arrived = threading.Event()
-                    waiters = self._application.queue_of(handle).waiters
-                    waiters.append(arrived.set)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not arrived.wait(left):
-                waits = False
-                with self._lock:
-                    if arrived.set in waiters:
-                        waiters.remove(arrived.set)
+                got = waiting.attempt(last=last)
+            if got is not None:
+                break
+            left = deadline - time.monotonic()
+            last = not arrived.wait(None if left == math.inf else max(0.0, left))
+            arrived.clear()
+        with self._lock:
+            waiting.cancel()
+        result, unit = got
         self._end(unit)
-        return got
+        return result
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         with self._lock:
-            handles, unit = self._application.subscribe(sd, handle)
+            handles, unit = mqsub(self._hconn, sd, handle)
         self._end(unit)
         return handles
 
     def commit(self) -> None:
         with self._lock:
-            unit = self._application.commit()
+            unit = mqcmit(self._hconn)
         self._end(unit)
 
     def backout(self) -> None:
         with self._lock:
-            self._application.backout()
+            mqback(self._hconn)
 
     def command(self, text: str) -> list[CommandResponse]:
         responses = []
         commands = Commands(self._queue_manager)
         for command in commands.read(text):
             with self._lock:
-                self._application.check_administrator(command.text)
+                self._hconn.check_administrator(command.text)
                 response, unit = commands.run(command)
             self._end(unit)
             responses.append(response)
@@ -159,7 +160,7 @@ class EmbeddedConnection:
 
     def disconnect(self) -> None:
         with self._lock:
-            units = self._application.disconnect(commit=True)
-            self._application_connected = None
+            units = mqdisc(self._hconn, commit=True)
+            self._connected = None
         for unit in units:
             self._end(unit)

@@ -1,4 +1,4 @@
-"""Admission of MQ applications over TCP: credentials, and the resulting MQ user.
+"""Admission of MQ applications: the TCP listener, connection limits, credentials, and the resulting MQ user.
 
 Source: IBM MQ documentation, "Connection authentication".
 """
@@ -6,13 +6,15 @@ Source: IBM MQ documentation, "Connection authentication".
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import pwd
 import socket
 import struct
 import time
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,10 +34,15 @@ from bridge.security.authenticators import Authenticators, ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
 from bridge.security.failed_connects import FailedConnects, network_of
 from bridge.security.privileged import NOBODY, as_mq_has_it
+from bridge.security.tls import ListenerTls, reason_of
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
+
+
+#: The maximum time from the first byte to MQCONN, in seconds.
+FIRST_TIMEOUT: Final = 30.0
 
 
 class User(NamedTuple):
@@ -255,3 +262,104 @@ class Admission:
     def close(self) -> None:
         """Stop the threads of the authenticators."""
         self._authenticators.close()
+
+
+#: The backlog of the listening socket.
+_BACKLOG: Final = 128
+#: Errors of accept for a lack of resources, and the delay before the next attempt in seconds.
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_ROOM_INTERVAL: Final = 1.0
+
+
+class TcpListener:
+    """Listens on a TCP address.
+
+    `conversation` returns the protocol for a connection with a slot. `blocked` returns why an address is blocked, or "".
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        conversation: Callable[[Place], asyncio.Protocol],
+        blocked: Callable[[str], str] = lambda address: "",
+    ) -> None:
+        self._admission = admission
+        self._blocked = blocked
+        self._conversation = conversation
+        self._loop = asyncio.get_running_loop()
+        #: None without TLS
+        self._tls: ListenerTls | None = None
+        self._sockets: list[socket.socket] = []
+        #: tasks that accept connections, and tasks of connections before their protocol starts
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, address: str, port: int) -> tuple[str, int]:
+        """Listen, and return the bound address and port. Raises OSError or TlsError."""
+        config = self._admission.config.tls
+        if config is not None:
+            self._tls = ListenerTls("queue_manager.listener", config)
+        flags = socket.AI_PASSIVE
+        try:
+            for found in await self._loop.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags):
+                listening = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
+                listening.setblocking(False)
+                self._sockets.append(listening)
+        except OSError:
+            self.close()
+            raise
+        for listening in self._sockets:
+            self._start(self._accept(listening))
+        name = self._sockets[0].getsockname()
+        return name[0], name[1]
+
+    def close(self) -> None:
+        """Stop accepting connections. Accepted ones stay open."""
+        for task in self._tasks:
+            task.cancel()
+        for listening in self._sockets:
+            listening.close()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    log.error("MQB3310E MQ applications cannot be let in now: %s", error.strerror)
+                    await asyncio.sleep(_NO_ROOM_INTERVAL)
+                continue
+            if why := self._blocked(address[0]):
+                log.warning("MQB3313W an MQ application at %s is refused: %s", address[0], why)
+                note_refusal(address[0], why)
+                connection.close()
+                continue
+            place = self._admission.take(address[0])
+            if place is not None:
+                self._start(self._let_in(connection, place))
+            else:
+                connection.close()
+
+    async def _let_in(self, connection: socket.socket, place: Place) -> None:
+        context = None
+        if self._tls is not None:
+            self._tls.look_again()
+            context = self._tls.context
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._conversation(place),
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else FIRST_TIMEOUT,
+            )
+        except OSError as error:
+            place.give_back()
+            log.warning("MQB3311W an MQ application at %s is refused: TLS: %s", place.address, reason_of(error))
+            note_refusal(place.address, f"TLS: {reason_of(error)}")
+        except BaseException:
+            place.give_back()
+            raise
