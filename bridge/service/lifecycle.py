@@ -29,9 +29,9 @@ from bridge.administration.requests import Answer, AnyRequest, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
-from bridge.mq.host import Events, Host, HostError
+from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
+from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQError
-from bridge.mq.queue_manager_authenticator import THREADS, QueueManagerAuthenticator
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
@@ -47,7 +47,6 @@ from bridge.service.client_journal import ClientJournal
 from bridge.service.control import ControlServer, answers
 from bridge.service.gateway import Gateway
 from bridge.service.history import HistoryRecorder
-from bridge.service.host import host_of
 from bridge.service.log import LogTail, is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started

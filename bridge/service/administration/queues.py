@@ -36,8 +36,8 @@ from bridge.mapping.message_view import MessageView, body_text, fields
 from bridge.mq.administration import Administration
 from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue
+from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
-from bridge.mq.topic_inquiry import TooMany
 from bridge.mqtt.topics import is_wildcard, topic_filter_error, topic_string_error
 from bridge.service.administration.parts import Done, Parts
 from bridge.telemetry.message import Message
