@@ -274,6 +274,14 @@ def read(script: str) -> list[Command]:
     return commands
 
 
+def is_complete(script: str) -> bool:
+    """Return whether a script does not end within a command, which the next line would continue."""
+    last = None
+    for last in _join(script):
+        pass
+    return last is None or not (last[1] or last[0].in_parentheses)
+
+
 def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
     """Yield commands with continuation lines joined. The flag is set if the script ended after a continuation character."""
     joined: _Joined | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.install_service import FILES, Work, unseen
+from bridge.cli.service import FILES, Work, unseen
 from bridge.config import load
 from bridge.mq.mqsc import read
 from tests.unit.cli.conftest import Invoke
