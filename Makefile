@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-memory bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs reference bench bench-bridge bench-transports bench-archive bench-metrics bench-memory bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 # pip unpacks more than 2 GB for the tests. /tmp is too small for that if it is in memory, as on Debian 13.
@@ -113,7 +113,11 @@ fuzz: $(VENV)/.ready-test
 abuse: $(VENV)/.ready-test
 	@$(BIN)/python -m fuzz.abuse $(ARGS)
 
-# The pages of docs/ in build/docs; a link or a heading that is not there ends it.
+# Writes the pages of docs/reference that are generated from the program.
+reference: $(VENV)/.ready
+	@$(BIN)/python docs/reference.py
+
+# Builds the pages of docs/ in build/docs, and fails on broken links.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
 	@$(PIP) --require-hashes -r deploy/requirements-docs.txt
 	@# Not --quiet: it silences the warnings that --strict counts.

@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
+from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber
 from tests.helpers.paho_clients import PahoSubscriber, publish_all
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
-from tests.acceptance.transcript import HOST, Transcript, matches
+from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber
+from tests.helpers.transcript import HOST, Transcript, matches
 
 SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
 EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")

@@ -21,8 +21,8 @@ from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.acceptance.test_crash import Restless
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.crash_checks import Restless
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
 from tests.helpers.mosquitto import Mosquitto, Subscriber
 from tests.helpers.patience import PATIENCE, until_at_last

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.mapping_site import MappingSite, folders
+from tests.helpers.mapping_site import MappingSite, folders
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber
 from tests.helpers.patience import eventually

@@ -34,8 +34,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.acceptance.mqtt_5_client import NewBridge, client_of, ended, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import NewBridge, client_of, ended, subscribe
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 

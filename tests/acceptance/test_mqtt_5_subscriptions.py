@@ -22,8 +22,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import TOPIC_LEVELS
-from tests.acceptance.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
 from tests.helpers.raw_client import RawClient
 
 
