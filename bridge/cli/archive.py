@@ -38,10 +38,8 @@ Archives = Annotated[
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
     """Show progress while an archive is read. Raises Failure with exit status 2, because 1 is for findings of the audit."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise _not_installed(error) from error
+    import duckdb
+
     from bridge.archive.database import NoRows
 
     try:
@@ -51,12 +49,6 @@ def _reading(name: str) -> Iterator[None]:
         raise Failure(str(error), NOT_FOUND) from error
     except (OSError, duckdb.Error) as error:
         raise Failure(f"the archive cannot be read: {error}", WRONG_USAGE) from error
-
-
-def _not_installed(error: ImportError) -> Failure:
-    from bridge.extras import install
-
-    return Failure(f"{error.name} is not installed", WRONG_USAGE, hint=f"install it with `{install('archive')}`")
 
 
 @takes(CONFIG | OUTPUT)
@@ -190,10 +182,7 @@ def replay(
     directories = archives(archive, found)
     if len(directories) > 1:
         raise Failure("--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE)
-    try:
-        from bridge.archive.reading import Selection
-    except ImportError as error:
-        raise _not_installed(error) from error
+    from bridge.archive.reading import Selection
     from bridge.archive.replay import Replay, ReplayDestination
     from bridge.mqtt.topics import topic_filter_error
 
@@ -391,7 +380,7 @@ def _numbers(counts: object, columns: Sequence[str]) -> list[int]:
 def verdict(audit: Audit) -> str:
     """Return the verdict of an audit as a sentence."""
     if audit.is_empty:
-        return "No client was to receive a message in that time, and none received one: there is nothing to judge."
+        return "No client was to receive a message in that time, and none did: there is nothing to judge."
     unknown, expected = audit.totals.unknown, audit.totals.expected
     if not unknown:
         return "The promise held." if audit.held else "The promise was broken."

@@ -85,8 +85,8 @@ def list_(
             lambda one: one.name,
             table=lambda found: print_table(heads, [_row(one) for one in found], f"no such messages on queue {letters.name}"),
         )
-    if count == limit:
-        note(f"there may be more than {limit}: use a higher --limit")
+        if count == limit:
+            note(f"there may be more than {limit} messages: use a higher --limit")
 
 
 @takes(BRIDGE | OUTPUT)

@@ -23,6 +23,9 @@ EXIT_STATUSES = {
     "130": "Interrupted (Ctrl-C).",
 }
 
+#: Packages of the optional dependencies.
+_EXTRAS = {"duckdb": "archive", "pyarrow": "archive", "pandas": "spark", "pyspark": "spark", "opentelemetry": "otel"}
+
 
 class Failure(Exception):
     """The end of a command that failed.
@@ -50,6 +53,13 @@ def failure_of(error: Exception) -> Failure | None:
         return Failure(f"{place}{error.strerror or error}")
     if isinstance(error, UnicodeEncodeError):  # Python represents invalid bytes of the shell as surrogates
         return Failure(f"expected arguments in UTF-8, found {error.object!r}", WRONG_USAGE)
+    if isinstance(error, ModuleNotFoundError):
+        package = str(error.name).partition(".")[0]
+        if package not in _EXTRAS:
+            return None
+        from bridge.extras import install
+
+        return Failure(f"{package} is not installed: `{install(_EXTRAS[package])}` installs it", WRONG_USAGE)
     # Imported only now, because most commands do not fail.
     from bridge.mq.mqi import MQError
     from bridge.wire import cmqc

@@ -328,5 +328,9 @@ def as_answer(md: MQMD, correl_id: str | None) -> MQMD:
 
 
 def _tenths(seconds: float | None) -> int | None:
-    """Return MQMD.Expiry, in tenths of a second."""
-    return None if seconds is None else max(1, min(round(seconds * 10), _MQLONG_MAX))
+    """Return MQMD.Expiry, in tenths of a second. Raises Failure."""
+    if seconds is None:
+        return None
+    if not 0 < seconds <= _MQLONG_MAX / 10:
+        raise Failure("--expiry: expected a duration greater than 0 and less than 6 years", WRONG_USAGE)
+    return max(1, round(seconds * 10))

@@ -56,6 +56,33 @@ def data_directory(option: Path | None, configuration: Configuration | None) -> 
     return Path(os.environ.get(DATA_DIRECTORY_VARIABLE) or "data")
 
 
+def configured(
+    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
+) -> Configuration:
+    """Return the configuration of a file (None if there is none) with the options of `mqbridge run`. Raises Failure."""
+    from bridge.config import default_configuration
+    from bridge.config.models import clashes
+
+    base = file or default_configuration()
+    changes: dict[str, object] = {}
+    if base.queue_manager.type == "embedded":
+        directory = {"data_directory": data_directory(data_dir, file)}
+        changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
+    elif data_dir is not None:
+        raise Failure(f"--data-dir {data_dir}: a bridge on IBM MQ has no data directory", WRONG_USAGE)
+    if log_level is not None:
+        changes["log"] = base.log.model_copy(update={"level": log_level})
+    if port is not None:
+        if not base.channels:
+            raise Failure("--port: the configuration file has no channel", WRONG_USAGE)
+        changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
+    configuration = base.model_copy(update=changes)
+    if port is not None and (found := clashes(configuration)):
+        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
+        raise Failure(f"--port {port}: {text}", WRONG_USAGE)
+    return configuration
+
+
 def connect(option: Path | None, configuration: Configuration | None) -> Connection:
     """Connect to the queue manager that `--data-dir` and a configuration specify. Raises MQError or Failure."""
     if configuration is not None and configuration.queue_manager.type == "ibm":
@@ -171,7 +198,6 @@ def connected_to(configuration: Configuration | None) -> Iterator[Connection]:
 def asked(request: AnyRequest, timeout: float | None = None) -> Answer:
     """Send a request to the running bridge, and return its answer. Raises Failure if no bridge answers."""
     from bridge.administration.control_socket import ANSWER_TIMEOUT, NoBridge, ask
-    from bridge.cli.service import configured
 
     path = configured(connection_settings(), settings.data_dir, None, None).control_socket_path
     if path is None:

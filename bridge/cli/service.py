@@ -20,7 +20,7 @@ from bridge.cli.output import confirm, say
 from bridge.shipped import shipped_file
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration
+    pass
 
 
 @takes(BRIDGE)
@@ -41,7 +41,7 @@ def run(
     ] = None,
 ) -> None:
     """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
-    from bridge.cli.queue_manager import configuration_in, read
+    from bridge.cli.queue_manager import configuration_in, configured, read
 
     path = file or settings.config
     configuration = configuration_in(path) if path is not None else None
@@ -56,34 +56,6 @@ def run(
     from bridge.console.admin_port import AdminPort
 
     raise typer.Exit(serve(effective, source, AdminPort))
-
-
-def configured(
-    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
-) -> Configuration:
-    """Return the configuration of a file (None if there is none) with the options of `mqbridge run`. Raises Failure."""
-    from bridge.cli.queue_manager import data_directory
-    from bridge.config import default_configuration
-    from bridge.config.models import clashes
-
-    base = file or default_configuration()
-    changes: dict[str, object] = {}
-    if base.queue_manager.type == "embedded":
-        directory = {"data_directory": data_directory(data_dir, file)}
-        changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
-    elif data_dir is not None:
-        raise Failure(f"--data-dir {data_dir}: a bridge on IBM MQ has no data directory", WRONG_USAGE)
-    if log_level is not None:
-        changes["log"] = base.log.model_copy(update={"level": log_level})
-    if port is not None:
-        if not base.channels:
-            raise Failure("--port: the configuration file has no channel", WRONG_USAGE)
-        changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
-    configuration = base.model_copy(update=changes)
-    if port is not None and (found := clashes(configuration)):
-        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
-        raise Failure(f"--port {port}: {text}", WRONG_USAGE)
-    return configuration
 
 
 def schema(

@@ -276,10 +276,8 @@ def read(script: str) -> list[Command]:
 
 def is_complete(script: str) -> bool:
     """Return whether a script does not end within a command, which the next line would continue."""
-    last = None
-    for last in _join(script):
-        pass
-    return last is None or not (last[1] or last[0].in_parentheses)
+    commands = list(_join(script))
+    return not commands or not (commands[-1][1] or commands[-1][0].in_parentheses)
 
 
 def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
