@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         TopicDetails,
         TopicNode,
     )
+    from bridge.administration.mapping_status import Status
     from bridge.administration.requests import AnyRequest
-    from bridge.service.mappings.status import Status
 
 T = TypeVar("T")
 
@@ -84,8 +84,8 @@ def _clients(incomplete: str) -> list[str]:
 
 
 def _mappings(incomplete: str) -> list[str]:
+    from bridge.administration.mapping_status import Status
     from bridge.administration.requests import ListMappings
-    from bridge.service.mappings.status import Status
 
     return _names(incomplete, ListMappings(), Status, lambda one: one.name)
 
@@ -441,8 +441,8 @@ def _payload(one: RetainedStatus) -> str:
 @takes(BRIDGE | OUTPUT)
 def list_mappings() -> None:
     """List the state and counts of each mapping, and its last error."""
+    from bridge.administration.mapping_status import Status
     from bridge.administration.requests import ListMappings
-    from bridge.service.mappings.status import Status
 
     print_records(shown(ListMappings(), list[Status]), lambda one: one.name, table=_print_mappings)
 

@@ -14,8 +14,7 @@ from bridge.cli.output import confirm, print_record, progress, say
 from bridge.cli.queue_manager import configuration, data_directory
 
 if TYPE_CHECKING:
-    from bridge.mq.embedded.storage.backup import Contents
-    from bridge.mq.embedded.storage.salvage import Findings
+    from bridge.mq.database import Contents, Findings
 
 #: Lines about damage that are printed.
 _MAX_LINES = 50
@@ -33,8 +32,8 @@ def backup(
     sessions), the configuration, certificates, password files or the archive. Copy those separately. The backup is verified
     before it gets its name. Only its owner may read it. If root runs the command, that is the owner of its directory.
     """
-    from bridge.mq.embedded.storage.backup import backup as copy
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import backup as copy
 
     place = _place()
     try:
@@ -59,9 +58,8 @@ def restore(
     that contains a queue manager is rejected without --force. If root runs the command, it acts as the owner of the
     directory, or of the parent directory if it does not exist.
     """
-    from bridge.mq.embedded.storage.backup import restore as make
-    from bridge.mq.embedded.storage.layout import DataDirectoryInUse
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import restore as make
 
     place = _place()
     if force:
@@ -69,7 +67,7 @@ def restore(
     try:
         with progress(f"restoring {place}"):
             contents, kept = make(file, place, force=force)
-    except (StoreError, DataDirectoryInUse) as error:
+    except StoreError as error:
         raise Failure(str(error)) from error
     _print(contents, f"restored {place}:")
     if settings.output == "table":
@@ -89,8 +87,8 @@ def verify(
     Exit status 0 if the database is undamaged and has the schema of this release. Otherwise exit status 1, with a line for
     each damaged or unexpected part.
     """
-    from bridge.mq.embedded.storage.salvage import verify as examine
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import verify as examine
 
     place = directory or _place()
     try:
@@ -113,20 +111,13 @@ def salvage(
 
     The bridge must not be running. A line is printed for each lost part.
     """
-    from bridge.mq.embedded.storage.layout import DataDirectoryInUse, hold
-    from bridge.mq.embedded.storage.salvage import salvage as keep
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import salvage as keep
 
-    try:
-        held = hold(directory)
-    except (DataDirectoryInUse, OSError) as error:
-        raise Failure(str(error)) from error
     try:
         findings = keep(directory, new)
     except (StoreError, OSError) as error:
         raise Failure(str(error)) from error
-    finally:
-        held.close()
     _print_findings(findings)
     say(f"{new} contains the undamaged parts: mqbridge run --data-dir {new}")
 

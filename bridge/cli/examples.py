@@ -67,6 +67,10 @@ EXAMPLES = {
     "audit": ("mqbridge audit --archive /var/lib/mqbridge/archive --from 2026-11-21 --late 5s",),
     "report": ("mqbridge report --archive /var/lib/mqbridge/archive --from 2026-11-21 --html report.html",),
     "replay": ("mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",),
+    "lake": (
+        "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
+        "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",
+    ),
     "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
     "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),
     "pipeline end-session": ("mqbridge pipeline end-session mqbridge-spark-1f0c9a2b7d3e --config bridge.yaml",),

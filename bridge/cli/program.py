@@ -132,10 +132,11 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "mqsc-script": "mqsc:mqsc_script",
         "ibm-acceptance": "mqsc:ibm_acceptance",
     },
-    "Archive and Spark": {
+    "Archive, data lake and Spark": {
         "audit": "archive:audit",
         "report": "archive:report",
         "replay": "archive:replay",
+        "lake": "lake:lake",
         "pipeline": Group(
             "Run and administer the Spark pipelines of the configuration file.",
             {

@@ -93,19 +93,20 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
                 hint="omit --data-dir or --config",
             )
         return _connect_ibm(configuration.queue_manager)
-    from bridge.mq.embedded.server.client import RemoteConnection
+    from bridge.mq.remote import RemoteConnection
 
     return RemoteConnection(data_directory(option, configuration), application="mqbridge mq")
 
 
 def _connect_ibm(ibm: IbmQueueManagerConfig) -> Connection:
-    from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
+    from bridge.mq.ibm.connection import connect_ibm
+    from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 
     try:
         library = load_library(ibm.library)
     except LibraryMissing as error:
         raise Failure(str(error)) from error
-    return IbmConnection(library, parameters(ibm, os.environ))
+    return connect_ibm(library, parameters(ibm, os.environ))
 
 
 def configuration_path() -> Path:
@@ -177,7 +178,7 @@ def connected_to(configuration: Configuration | None) -> Iterator[Connection]:
     try:
         yield connection
     except KeyboardInterrupt:
-        from bridge.mq.embedded.server.client import RemoteConnection
+        from bridge.mq.remote import RemoteConnection
 
         if isinstance(connection, RemoteConnection):
             connection.abort()

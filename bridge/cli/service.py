@@ -53,7 +53,7 @@ def run(
     if effective.admin.port is None:
         raise typer.Exit(serve(effective, source))
     # Imported only if there is an admin port, because it imports an HTTP server.
-    from bridge.console.admin_port import AdminPort
+    from bridge.console.server import AdminPort
 
     raise typer.Exit(serve(effective, source, AdminPort))
 
