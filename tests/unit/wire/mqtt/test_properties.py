@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import pytest
@@ -108,29 +109,29 @@ def test_a_packet_has_a_field_for_each_of_its_properties(subtests: pytest.Subtes
             assert fields[-1] == "user_property"
 
 
-@pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row.name)
-@pytest.mark.parametrize("packet_type", READ, ids=place_name)
-def test_each_property_in_each_packet(packet_type: Any, row: Any) -> None:
-    raw, value = VALUES[row.kind]
-    packet_name = "CONNECT" if packet_type == "WILL" else packet_type.name
-    encoded = with_length(bytes((row.identifier,)), raw)
-    if packet_type not in row.places:
-        rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_name}"
-        with pytest.raises(MalformedPacket, match=rule) as refused:
-            decode(encoded, packet_type)
-        assert (refused.value.packet, refused.value.offset) == (packet_name, 2)
-        return
-    repeated = packet_type in row.repeated
-    properties = STRUCTS[packet_type](**{row.field: (value,) if repeated else value})
-    assert decode(encoded, packet_type) == properties
-    assert encode_properties(packet_type, properties) == encoded
-    twice = with_length(*(bytes((row.identifier,)), raw) * 2)
-    if repeated:
-        assert getattr(decode(twice, packet_type), row.field) == (value, value)
-    else:
-        with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once") as refused:
-            decode(twice, packet_type)
-        assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
+def test_each_property_in_each_packet(subtests: pytest.Subtests) -> None:
+    for packet_type, row in itertools.product(READ, PROPERTIES):
+        with subtests.test(packet_type=packet_type, row=row.name):
+            raw, value = VALUES[row.kind]
+            packet_name = "CONNECT" if packet_type == "WILL" else packet_type.name
+            encoded = with_length(bytes((row.identifier,)), raw)
+            if packet_type not in row.places:
+                rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_name}"
+                with pytest.raises(MalformedPacket, match=rule) as refused:
+                    decode(encoded, packet_type)
+                assert (refused.value.packet, refused.value.offset) == (packet_name, 2)
+                continue
+            repeated = packet_type in row.repeated
+            properties = STRUCTS[packet_type](**{row.field: (value,) if repeated else value})
+            assert decode(encoded, packet_type) == properties
+            assert encode_properties(packet_type, properties) == encoded
+            twice = with_length(*(bytes((row.identifier,)), raw) * 2)
+            if repeated:
+                assert getattr(decode(twice, packet_type), row.field) == (value, value)
+            else:
+                with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once") as refused:
+                    decode(twice, packet_type)
+                assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
 
 
 # The sections of each limit: 3.3.2.3.2, 3.8.2.1.2, 3.1.2.11.7 and .6, 3.1.2.11.3, 3.3.2.3.4, 3.2.2.3.4 and .5, 3.1.2.11.4,
