@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final, TypeVar, get_origin, get_type_hints
 from urllib.parse import urlencode
 
@@ -57,12 +58,11 @@ def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
     except for a field of type `str | None`.
     """
     values: dict[str, Any] = {}
-    hints = get_type_hints(type)
-    lists = {name for name, hint in hints.items() if get_origin(hint) is list}
+    lists, optional = _kinds(type)
     for name, value in fields:
         if name in lists:
             values.setdefault(name, []).append(value)
-        elif value or hints.get(name) == str | None:
+        elif value or name in optional:
             values[name] = value
         else:
             values.pop(name, None)
@@ -70,6 +70,14 @@ def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
         return msgspec.convert(values, type, strict=False)
     except msgspec.ValidationError as error:
         raise Problem(400, "The request is not valid", [str(error)]) from error
+
+
+@cache
+def _kinds(struct: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the fields that are lists, and of those that are `str | None`."""
+    hints = get_type_hints(struct)
+    lists = frozenset(name for name, hint in hints.items() if get_origin(hint) is list)
+    return lists, frozenset(name for name, hint in hints.items() if hint == str | None)
 
 
 async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
