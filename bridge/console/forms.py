@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 #: Maximum size of a form in bytes, number of its fields, and time in seconds until it has arrived.
 SIZE: Final = 4_500_000
@@ -51,14 +51,14 @@ def local(target: str) -> str:
     return target if _LOCAL.fullmatch(target) else "/"
 
 
-def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
+def parsed(fields: Iterable[tuple[str, str | bytes]], struct: type[T]) -> T:
     """Return the fields of a query or form as a struct. Unknown fields are ignored. Raises Problem.
 
     If a field occurs several times, its last value counts, unless the struct has a list. Blank values are as if absent,
     except for a field of type `str | None`.
     """
     values: dict[str, Any] = {}
-    lists, optional = _kinds(type)
+    lists, optional = _kinds(struct)
     for name, value in fields:
         if name in lists:
             values.setdefault(name, []).append(value)
@@ -67,7 +67,7 @@ def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
         else:
             values.pop(name, None)
     try:
-        return msgspec.convert(values, type, strict=False)
+        return msgspec.convert(values, struct, strict=False)
     except msgspec.ValidationError as error:
         raise Problem(400, "The request is not valid", [str(error)]) from error
 
