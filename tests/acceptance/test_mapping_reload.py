@@ -28,7 +28,11 @@ def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[s
     assert bridge.config is not None
     options = [str(word) for word in bridge.data_options()]
     return subprocess.run(
-        [MQBRIDGE, *words, "--config", bridge.config, *options], capture_output=True, text=True, timeout=PATIENCE, env=bridge.env
+        [MQBRIDGE, *words, "--config", bridge.config, *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=bridge.env,
     )
 
 
