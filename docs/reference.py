@@ -355,7 +355,7 @@ def main() -> None:
     current = pages()
     stale = [file for file, text in current.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
-        sys.exit("".join(f"{file.relative_to(ROOT)} is not current: run `make reference`\n" for file in stale) or 0)
+        sys.exit("".join(f"{file.relative_to(ROOT)} is not current: run `python docs/reference.py`\n" for file in stale) or 0)
     for file in stale:
         file.write_text(current[file], encoding="utf-8")
         print(f"wrote {file.relative_to(ROOT)}")

@@ -91,15 +91,16 @@ def test_the_catalogue_says_what_the_line_says() -> None:
         assert re.match(pattern, told, re.DOTALL), (identifier, text, told)
 
 
-@pytest.mark.parametrize("identifier", MESSAGES)
-def test_a_message_has_sentences_for_each_question(identifier: str) -> None:
-    message = MESSAGES[identifier]
-    for answer in (message.happened, message.why, message.do):
-        assert answer.strip() == answer
-        assert re.search(r"[.`…]$", answer), answer
-    # What costs nothing needs nothing; of the rest somebody has to know what to do.
-    if identifier[-1] in "ES":
-        assert not message.do.startswith("Nothing.")
+def test_a_message_has_sentences_for_each_question(subtests: pytest.Subtests) -> None:
+    for identifier in MESSAGES:
+        with subtests.test(identifier=identifier):
+            message = MESSAGES[identifier]
+            for answer in (message.happened, message.why, message.do):
+                assert answer.strip() == answer
+                assert re.search(r"[.`…]$", answer), answer
+            # What costs nothing needs nothing; of the rest somebody has to know what to do.
+            if identifier[-1] in "ES":
+                assert not message.do.startswith("Nothing.")
 
 
 def test_the_first_digit_is_the_room() -> None:
