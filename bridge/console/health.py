@@ -9,7 +9,6 @@ from starlette.responses import PlainTextResponse, Response
 
 from bridge.administration.answers import BridgeState
 from bridge.console.bridge_access import BridgeAccess
-from bridge.service.administration.problems import not_serving
 from bridge.service.lifecycle import Bridge
 
 #: Seconds in which the event loop has to turn.
@@ -56,6 +55,6 @@ async def _why_not(bridge: Bridge) -> list[str]:
 
 def why_not_ready(bridge: Bridge) -> list[str]:
     """Return why clients are not served, none where they are; on the event loop of the bridge."""
-    if bridge.administration is None or bridge.state is not BridgeState.RUNNING:
+    if bridge.problems is None or bridge.state is not BridgeState.RUNNING:
         return [str(bridge.state)]
-    return [problem.what for problem in not_serving(bridge.administration.parts)]
+    return [problem.what for problem in bridge.problems.not_serving()]

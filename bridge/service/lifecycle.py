@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from bridge import __version__
-from bridge.administration.answers import BridgeState
-from bridge.administration.requests import Answer, AnyRequest, ShowStatus
+from bridge.administration.answers import BridgeState, Problem
+from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
@@ -40,7 +40,6 @@ from bridge.security.tls import TlsError
 from bridge.service.activity import Watch
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
-from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.control import ControlServer, answers
 from bridge.service.gateway import Gateway
@@ -48,6 +47,8 @@ from bridge.service.host import host_of
 from bridge.service.log import is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
+from bridge.service.parts import Parts
+from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationSource, Reload, Takeover
 from bridge.service.telemetry import TelemetryService
@@ -178,6 +179,7 @@ class Bridge:
         self.started_at = time.time()
         #: None until the bridge has created all parts
         self.administration: Administration | None = None
+        self.problems: ProblemList | None = None
         #: None until the queue manager is available, which may check passwords
         self.authenticators: Authenticators | None = None
         self._admin_port = None if admin_port is None else admin_port(self)
@@ -290,9 +292,12 @@ class Bridge:
             mappings=self.mappings,
             watch=self._watch,
             queue_manager_watch=self.queue_manager_watch,
+            archive=self.archive,
             reload=self._reload,
+            problems=self._current_problems,
             started_at=self.started_at,
         )
+        self.problems = ProblemList(parts)
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))
         try:
@@ -307,6 +312,7 @@ class Bridge:
             self.announce(line)
         if path is not None and self._control is None:
             await self._let_control_in(path)
+        self.problems.begin()
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -324,6 +330,9 @@ class Bridge:
         except ArchiveError as error:
             raise StartError(str(error)) from error
 
+    async def _current_problems(self) -> list[Problem]:
+        return [] if self.problems is None else await self.problems.current()
+
     async def _let_control_in(self, path: Path) -> None:
         control = ControlServer(path, self._answer)
         try:
@@ -333,9 +342,10 @@ class Bridge:
         self._control = control
 
     async def _answer(self, request: AnyRequest, user: str) -> Answer:
-        if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus):
+        if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus | ListProblems):
             status = standby_status(self.configuration, self.started_at, self._waits_for)
-            return Answer(result=msgspec.Raw(msgspec.json.encode(status)))
+            result = status.problems if isinstance(request, ListProblems) else status
+            return Answer(result=msgspec.Raw(msgspec.json.encode(result)))
         if self.administration is None or self.state is BridgeState.STANDING_BY:
             return Answer(ok=False, lines=[self._waits_for or f"the bridge is {self.state}"])
         return await self.administration.answer(request, user)
@@ -481,6 +491,8 @@ class Bridge:
                 await self._admin_port.stop()
             if self.metrics is not None:
                 self.metrics.stop()
+            if self.problems is not None:
+                self.problems.stop()
             if self.queue_manager_watch is not None:
                 self.queue_manager_watch.stop()
             if self.archive is not None:

@@ -12,7 +12,7 @@ from re import compile as compiled
 from bridge.administration.answers import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage, age
 from bridge.administration.requests import MOST_ROWS, DisconnectClient, ListClients, PurgeClients, ShowClient
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
+from bridge.service.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 from bridge.telemetry.session import Session
 
 #: Wildcards of `translate` other than `*`, escaped because client identifiers may contain them.

@@ -21,6 +21,7 @@ from bridge.administration.answers import (
     ChannelStatus,
     LinkConnectionStatus,
     LinkStatus,
+    Problem,
     TopicDetails,
     TopicNode,
 )
@@ -32,6 +33,7 @@ from bridge.administration.requests import (
     ListChannels,
     ListLinks,
     ListMappings,
+    ListProblems,
     ListTopics,
     PauseMapping,
     Reload,
@@ -53,12 +55,11 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
 from bridge.service.administration.clients import disconnect_client, list_clients, purge_clients, show_client
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
-from bridge.service.administration.problems import problems
 from bridge.service.channels import ChannelError, place_of
 from bridge.service.log import set_level
 from bridge.service.mappings.registry import MappingError
 from bridge.service.mappings.status import Status
+from bridge.service.parts import ROWS_AT_A_TURN, Done, Parts, Refused
 
 if TYPE_CHECKING:
     from bridge.link.connection import LinkConnection
@@ -310,8 +311,13 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         units_of_work=parts.service.units.under_way,
         mappings=len(statuses),
         log_level=logging.getLevelName(logging.getLogger().level).lower(),
-        problems=await problems(parts),
+        problems=await parts.problems(),
     )
+
+
+async def list_problems(parts: Parts, request: ListProblems) -> list[Problem]:
+    """Return the current problems."""
+    return await parts.problems()
 
 
 def _queue_manager_state(parts: Parts) -> str:
@@ -352,6 +358,7 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
     {
         requests.Reload: reload,
         requests.ShowStatus: show_status,
+        requests.ListProblems: list_problems,
         requests.ListChannels: list_channels,
         requests.StartChannel: start_channel,
         requests.StopChannel: stop_channel,

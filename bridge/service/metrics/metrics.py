@@ -17,11 +17,10 @@ from bridge.config import Configuration
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
-from bridge.service.administration.parts import Parts
-from bridge.service.administration.problems import problems
 from bridge.service.mappings.status import State
 from bridge.service.metrics.catalogue import Samples
 from bridge.service.metrics.traffic import Traffic
+from bridge.service.parts import Parts
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.telemetry.session import Session
 
@@ -202,7 +201,7 @@ class Metrics:
             _gather_memory(samples, parts.host.memory)
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
-            kinds = Counter(problem.kind for problem in await problems(parts))
+            kinds = Counter(problem.kind for problem in await parts.problems())
             for kind in ProblemKind:
                 samples.add("mqbridge_problem", kinds[kind], kind.value)
         return samples

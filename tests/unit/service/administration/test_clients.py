@@ -13,7 +13,7 @@ from bridge.administration.requests import ListClients, PurgeClients, ShowClient
 from bridge.mq.backend import ClientSubscription, Recovered
 from bridge.mqtt.packets import Subscribe
 from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, Refused
+from bridge.service.parts import ROWS_AT_A_TURN, Parts, Refused
 from bridge.telemetry.identity import Principal
 
 COUNT = 3 * ROWS_AT_A_TURN
