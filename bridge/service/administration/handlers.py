@@ -324,7 +324,7 @@ def _queue_manager_state(parts: Parts) -> str:
     if parts.service.backend.available:
         return "answers"
     embedded = parts.configuration.queue_manager.type == "embedded"
-    return "takes nothing persistent: its disk is full" if embedded else "does not answer"
+    return "accepts no persistent messages: its disk is full" if embedded else "does not answer"
 
 
 def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:

@@ -31,7 +31,9 @@ def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
         mappings=nothing,
         watch=nothing,
         queue_manager_watch=nothing,
+        archive=nothing,
         reload=nothing,
+        problems=nothing,
         started_at=started_at,
     )
 
