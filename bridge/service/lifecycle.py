@@ -135,7 +135,7 @@ def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
     listening = [(one.endpoint, one.config) for one in channels if one.endpoint is not None]
     if not listening:
         return []
-    lines = ["try next, each in a terminal of its own:"]
+    lines = ["Try next, each in a separate terminal:"]
     # Prefer a channel for which the command works without further options.
     plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
     for address, port in plain[:1]:
@@ -162,13 +162,18 @@ class AdminPort(Protocol):
         """Stop listening."""
 
 
+def announce(line: str) -> None:
+    """Log a line about the start of a part."""
+    log.info("MQB0013I %s", line)
+
+
 class Bridge:
     """A running bridge. `start` and `stop` are called on its event loop."""
 
     def __init__(
         self,
         configuration: Configuration,
-        announce: Callable[[str], None] = print,
+        announce: Callable[[str], None] = announce,
         *,
         source: ConfigurationSource | None = None,
         admin_port: Callable[[Bridge], AdminPort] | None = None,
@@ -385,6 +390,8 @@ class Bridge:
 
     def _standing_by(self, why: str) -> None:
         self.state = BridgeState.STANDING_BY
+        name = self.configuration.queue_manager.name
+        log.info("MQB0017I standing by: another bridge serves the clients of queue manager %s", name)
         self._waits_for = f"the bridge is {why}"
         # A standby is ready. Otherwise systemd would treat it as hanging.
         self._supervisor.ready(why)
@@ -468,21 +475,25 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            if not is_journal():  # commands can only be entered on a terminal
-                for line in greeting(self.channels, self.host.hint(self.file) if self.host is not None else ""):
-                    self.announce(line)
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
             )
             self._started = True
             self._stands(BridgeState.RUNNING)
+            log.info(
+                "MQB0012I ready after %.1f s: queue manager %s, channels %s",
+                time.time() - self.started_at,
+                self.configuration.queue_manager.name,
+                ", ".join(f"{name} on {place}" for name, place in self.channels.places()) or "none",
+            )
+            self._greet()
             await self._ended.wait()
             self._stands(BridgeState.STOPPING)
             if self.status == STAND_BY:
                 await self.stand_down()
                 return self.status
             supervisor.stopping()
-            self.announce("stopping: what is in flight is finished first")
+            log.info("MQB0014I stopping: finishing work in progress")
             await self.stop()
         finally:
             if self._control is not None:
@@ -504,8 +515,16 @@ class Bridge:
                 await self.host.stop()
             audit_log.note("stopped", status=self.status)
             audit_log.end()
-        self.announce("stopped")
+        log.info("MQB0015I stopped, exit status %d", self.status)
         return self.status
+
+    def _greet(self) -> None:
+        """Print example commands if standard output is a terminal."""
+        if not sys.stdout.isatty() or is_journal():
+            return
+        assert self.host is not None
+        with contextlib.suppress(OSError):  # the terminal was closed
+            print(*greeting(self.channels, self.host.hint(self.file)), sep="\n", flush=True)
 
     def _stands(self, state: BridgeState) -> None:
         """Set the life cycle state."""

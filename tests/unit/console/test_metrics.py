@@ -54,14 +54,14 @@ def exchange(port: int, level: int, qos: int, messages: int, payload: bytes) -> 
 def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
     """`promtool check metrics` finds neither a mistake nor a bad habit in a scrape of a bridge that has clients."""
     exchange(bridge.port, 4, 1, 1, b"x")
-    status, text = ask(f"{admin_url(bridge.printed)}/metrics")
+    status, text = ask(f"{admin_url(bridge.announced)}/metrics")
     assert status == 200
     assert promtool("check", "metrics", given=text) == ""
 
 
 def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
     """Who accepts OpenMetrics gets it, with its end; anybody else the text format of Prometheus."""
-    url = f"{admin_url(bridge.printed)}/metrics"
+    url = f"{admin_url(bridge.announced)}/metrics"
     assert ask(url, OPEN_METRICS)[1].endswith("# EOF\n")
     assert "# EOF" not in ask(url)[1]
     assert "# EOF" not in ask(url, "text/html,*/*")[1]
@@ -245,7 +245,7 @@ def own_bridge(tmp_path: Path) -> Iterator[Callable[[str], BridgeProcess]]:
 def test_metrics_for_who_has_a_token(own_bridge: Callable[[str], BridgeProcess]) -> None:
     """With `open_metrics: false` who shows no token gets nothing."""
     bridge = own_bridge("admin: {port: 0, open_metrics: false}\n")
-    status, text = ask(f"{admin_url(bridge.printed)}/metrics")
+    status, text = ask(f"{admin_url(bridge.announced)}/metrics")
     assert status == 401
     assert "mqbridge_" not in text
 

@@ -46,7 +46,7 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.text.count("MQB4006E first: the queue manager has not answered for 31 s") == 1
     first.busy_since = 0.0
     assert look() == look() == set()
-    assert caplog.text.count("MQB4007W first: the queue manager answers again") == 1
+    assert caplog.text.count("MQB4007I first: the queue manager answers again") == 1
     watch.stop()
 
 
