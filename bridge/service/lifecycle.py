@@ -264,6 +264,7 @@ class Bridge:
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
             )
+            self.service.trace.use(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
                 self.archive.listen(self.service.events)
             if self.metrics is not None:
@@ -481,8 +482,8 @@ class Bridge:
             self._started = True
             self._stands(BridgeState.RUNNING)
             log.info(
-                "MQB0012I ready after %.1f s: queue manager %s, channels %s",
-                time.time() - self.started_at,
+                "MQB0012I ready after %s s: queue manager %s, channels %s",
+                round(time.time() - self.started_at, 1),
                 self.configuration.queue_manager.name,
                 ", ".join(f"{name} on {place}" for name, place in self.channels.places()) or "none",
             )

@@ -104,9 +104,9 @@ def dead_letter(
         log.error("MQB3204E a message for %s cannot be dead-lettered: %s", queue_name, error)
         return False
     log.warning(
-        "MQB3205W message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
-        queue_name,
-        manager or queue_manager.name,
+        "MQB3205W dead-lettered a message for %s, topic %r, to queue %s: %s (%d)",
+        f"client {manager!r}" if manager == client_id else f"queue {queue_name} at {manager or queue_manager.name}",
+        stored.topic or "",
         name,
         cmqc.reason_name(reason),
         reason,

@@ -230,6 +230,7 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Done:
     """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
+    parts.service.trace.use(request.level, parts.configuration.log.trace_clients)
     return Done([f"the log has {request.level} and above"])
 
 
@@ -405,4 +406,10 @@ class Administration:
         if request.CHANGES:
             facts = msgspec.to_builtins(request)
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
+            command = " ".join([facts.pop("command"), *(f"{name}={value}" for name, value in facts.items() if value)])
+            outcome = "; ".join(answer.lines[:20])
+            if answer.ok:
+                log.info("MQB9010I user %s: %s: %s", user, command, outcome)
+            else:
+                log.warning("MQB9011W user %s: %s was rejected: %s", user, command, outcome)
         return answer

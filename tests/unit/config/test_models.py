@@ -130,7 +130,7 @@ def test_defaults() -> None:
             "waiting": 2048,
         },
         "audit_log": {"file": None, "size": 10_485_760, "files": 10},
-        "log": {"level": "info", "format": "text"},
+        "log": {"level": "info", "format": "text", "trace_clients": []},
     }
     assert ListenerConfig().model_dump() == {
         "address": "127.0.0.1", "port": 1414, "password_file": None, "allow_anonymous_remote": False,
