@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,12 +53,13 @@ async def test_clients_are_traced_by_level_and_pattern(
         await asyncio.to_thread(exchange, port_of(bridge), "dev-1")
         await asyncio.to_thread(exchange, port_of(bridge), "dev-1")  # the first session has certainly ended
         prefix = "MQB2005I trace of client 'dev-1': "
-        assert [line.removeprefix(prefix) for line in lines(caplog)[:8]] == (
+        events = [re.sub(r"packet \d+", "packet N", line.removeprefix(prefix)) for line in lines(caplog)]
+        assert events[:8] == (
             [
                 "connected via channel A as user ''",
                 "subscribed to 't' with QoS 1",
                 "published to 't', QoS 1, 3 bytes: put",
-                "message of topic 't': acknowledged packet 1",
+                "message of topic 't': acknowledged packet N",
                 "published to 'nobody/subscribes', QoS 0, 0 bytes: put",
                 "disconnected",
                 "session ended",
