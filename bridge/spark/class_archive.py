@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import IO, Final
 
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, lock
 from bridge.spark.cache import cache_directory
 from bridge.spark.java import Java
 from bridge.spark.session import forget

@@ -11,14 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from bridge import __version__
 from bridge.mqtt.packets import Publish
-from tests.acceptance.queue_managers import EMBEDDED
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
 from tests.helpers.line_process import LineProcess
@@ -37,13 +36,15 @@ def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None 
 # What it prints -------------------------------------------------------------------------------------------------------
 
 
-def run_on_terminal(*words: str | Path, wanted: str, errors: Path) -> tuple[subprocess.Popen[bytes], int, str]:
+def run_on_terminal(
+    *words: str | Path, wanted: str, errors: Path, env: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], int, str]:
     """The bridge on a terminal, that terminal, and what the bridge printed there until a text came."""
     master, terminal = pty.openpty()
     # The tests may have been started with SIGHUP ignored.
     command = ["env", "--default-signal=HUP", "setsid", "--ctty", MQBRIDGE, "run", "--port", "0", *words]
     with errors.open("wb") as log:
-        process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=log)
+        process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=log, env=env)
     os.close(terminal)
     printed = b""
     while wanted.encode() not in printed:
@@ -66,7 +67,7 @@ def test_what_a_newcomer_sees(tmp_path: Path) -> None:
         with Subscriber(port, "demo/#") as subscriber:
             # As the bridge was called, or by its name where the shell finds it.
             assert publish.startswith((f"{MQBRIDGE} mq pub ", "mqbridge mq pub "))
-            subprocess.run(["sh", "-c", f"{publish} --data-dir {data}"], check=True, timeout=PATIENCE)
+            subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
             assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
     finally:
         process.terminate()
@@ -74,16 +75,27 @@ def test_what_a_newcomer_sees(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
-def test_the_line_to_try_next_names_the_configuration_file(tmp_path: Path) -> None:
-    config = tmp_path / "bridge.yaml"
-    config.write_text(f"queue_manager: {{data_directory: {tmp_path}/data}}\n")
-    process, terminal, printed = run_on_terminal(config, wanted="hello from MQ", errors=tmp_path / "log")
+# With the embedded queue manager, the line names the data directory.
+@pytest.mark.queue_managers("ibmmq")
+def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> None:
+    bridge = new_bridge().start()
+    assert bridge.stop() == 0 and bridge.config is not None
+    process, terminal, printed = run_on_terminal(
+        bridge.config, wanted="hello from MQ", errors=tmp_path / "log", env=bridge.env
+    )
     while "\n" not in printed[printed.index("hello from MQ") :]:
         printed += os.read(terminal, 1000).decode()
-    process.terminate()
-    os.close(terminal)
-    assert process.wait(PATIENCE) == 0
-    assert f"--config {config}" in printed.splitlines()[2]
+    publish = printed.splitlines()[2].strip()
+    try:
+        assert f"--config {bridge.config}" in publish
+        port = int(printed.split(" -p ")[1].split()[0])
+        with Subscriber(port, "demo/#") as subscriber:
+            subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL)
+            assert subscriber.message()["payload"] == "hello from MQ"
+    finally:
+        process.terminate()
+        os.close(terminal)
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
@@ -133,6 +145,8 @@ def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
 # What it refuses ------------------------------------------------------------------------------------------------------
 
 
+# Listening fails after the start of either queue manager.
+@pytest.mark.queue_managers("embedded")
 def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
     assert done.returncode == 1
@@ -142,6 +156,8 @@ def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     assert done.stderr.count("MQB0016S cannot start: ") == 1 == done.stderr.count("CRITICAL")
 
 
+# IBM MQ has no data directory. test_lost_queue_manager.py runs two bridges on one queue manager.
+@pytest.mark.queue_managers("embedded")
 def test_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", bridge.data_directory, "--port", "0")
     assert done.returncode == 1
@@ -269,7 +285,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
         bridge.process.send_signal(number)
         assert bridge.ended() == 0
         client.expect_closed()
-        if queue_manager == EMBEDDED:
+        if queue_manager == "embedded":
             assert application.wait() == 1
             assert any("MQRC_" in line for line in application.rest())
         else:
@@ -282,7 +298,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_sigterm_under_load(own_bridge: BridgeProcess, queue_manager: str, qos: int) -> None:
     """Several times in the middle of publications and deliveries: it stops in order each time, and nothing is lost."""
-    bridge, count = own_bridge, 4_000 if queue_manager == EMBEDDED else 1_000
+    bridge, count = own_bridge, 4_000 if queue_manager == "embedded" else 1_000
     publisher = Publisher("sender", [f"load/{n}" for n in range(3)], count, qos)
     subscriber = DurableSubscriber("keeper", "load/#", qos)
     subscriber.connect(bridge.port)
@@ -330,6 +346,7 @@ def step_if_anything(subscriber: DurableSubscriber) -> None:
         subscriber.step(0.2)
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., BridgeProcess]) -> None:
     """It does not keep the bridge from stopping."""
     bridge = new_bridge(config="limits:\n  shutdown_timeout: 1 s\n").start()
@@ -414,6 +431,8 @@ def test_channel_with_one_protocol(new_bridge: Callable[..., BridgeProcess]) -> 
 # MQ applications find the queue manager --------------------------------------------------------------------------------
 
 
+# Applications find IBM MQ with the configuration alone (tests/unit/cli).
+@pytest.mark.queue_managers("embedded")
 def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
     """By --data-dir, by MQBRIDGE_DATA_DIR, by the configuration file, and by ./data; else a reason code and status 1."""
     bridge = new_bridge().start()
@@ -450,6 +469,8 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
     assert bridge.run_mq("display", "SUB(READER)").returncode == 1
 
 
+# On IBM MQ the start fails, because MQXR has a queue of the same name.
+@pytest.mark.queue_managers("embedded")
 def test_a_message_among_the_records_of_sessions_ends_no_start(new_bridge: Callable[..., BridgeProcess]) -> None:
     """It goes to the dead-letter queue, once, also where the bridge is killed on the way."""
     bridge, queue = new_bridge().start(), "SYSTEM.MQTT.PERSISTENT.STATE"

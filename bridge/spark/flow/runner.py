@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW, PipelineConfig
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, lock
 from bridge.spark.flow.administration import request
 from bridge.spark.flow.administration.scheduled_compaction import ScheduledCompaction
 from bridge.spark.flow.administration.status import LOCK, State, StatusRecord

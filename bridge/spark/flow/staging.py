@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from bridge.files import durable_file
 from bridge.spark import task
-from bridge.spark.whole_file import whole_file
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -60,7 +60,7 @@ class Staging:
         else:
             written = frame.mapInArrow(_Stage(self._directory, name), "number INT, file STRING").collect()
             manifest = Manifest(schema, {row.number: row.file for row in written})
-            with whole_file(self._directory / f"{name}.json") as file:
+            with durable_file(self._directory / f"{name}.json") as file:
                 file.write(msgspec.json.encode(manifest))
         count = max(manifest.files, default=0) + 1
         numbers = frame.sparkSession.range(0, count, 1, count)
@@ -94,7 +94,7 @@ class _Stage(msgspec.Struct, frozen=True):
             return
         number = task.partition()
         path = self.directory / f"{self.name}-{number}-{uuid.uuid4().hex}.arrow"
-        with whole_file(path) as file, pa.ipc.new_file(file, found[0].schema, options=_COMPRESSED) as writer:
+        with durable_file(path) as file, pa.ipc.new_file(file, found[0].schema, options=_COMPRESSED) as writer:
             for batch in found:
                 writer.write_batch(batch)
         yield pa.record_batch({"number": pa.array([number], pa.int32()), "file": [path.name]})

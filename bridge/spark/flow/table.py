@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bridge.files import durable_file
 from bridge.spark.task import Identity
-from bridge.spark.whole_file import whole_file
 
 #: Columns that the path of a file says, text.
 DATE: Final = "date"
@@ -39,5 +39,5 @@ def write_all(directory: str, identity: Identity, batches: Iterable[Any]) -> int
 
 def write(path: Path, table: Any) -> None:
     """Write a file that is there when it is whole, and durable then. Raises OSError."""
-    with whole_file(path) as file:
+    with durable_file(path) as file:
         pq.write_table(table, file)

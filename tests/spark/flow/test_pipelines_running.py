@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from bridge.config.link import LinkConfig
+from bridge.files import lock
 from bridge.link.connection import LinkConnection
-from bridge.mq.embedded.storage.layout import lock
 from bridge.spark.flow.administration.lag import waiting
 from bridge.spark.flow.administration.request import ask
 from bridge.spark.flow.administration.status import LOCK, read_status, runs

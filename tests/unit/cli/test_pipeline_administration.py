@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.embedded.storage.layout import lock
+from bridge.files import lock
 from bridge.spark.flow.administration import request
 from bridge.spark.flow.administration.status import LOCK, BatchSummary, Status, StatusRecord, read_status, runs
 from tests.helpers.patience import until

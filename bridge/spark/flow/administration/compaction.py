@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridge.archive.directory import SUFFIX, UNFINISHED
-from bridge.spark.whole_file import sync_directory, whole_file
+from bridge.files import durable_file, sync
 
 #: In the directory of an archive, while it is compacted.
 LOCK: Final = ".compaction.lock"
@@ -131,13 +131,13 @@ class Compaction:
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
         for group in groups:
-            with whole_file(made / f"{_JOINED}{uuid.uuid4().hex}{SUFFIX}") as file:
+            with durable_file(made / f"{_JOINED}{uuid.uuid4().hex}{SUFFIX}") as file:
                 _join([hour / name for name in group], file)
         joined = {name for group in groups for name in group}
         for name in names:
             if name not in joined and not name.startswith(UNFINISHED):
                 os.link(hour / name, made / name)
-        with whole_file(made / _MANIFEST) as file:
+        with durable_file(made / _MANIFEST) as file:
             file.write(msgspec.json.encode(_Manifest(names)))
 
     def _recover(self, hour: Path) -> None:
@@ -154,7 +154,7 @@ class Compaction:
             for one in made.iterdir():
                 if one.name not in known and not one.name.startswith(UNFINISHED):
                     one.rename(hour / one.name)
-            sync_directory(hour)
+            sync(hour)
             shutil.rmtree(made)
         manifest.unlink()
 
@@ -194,4 +194,4 @@ def _exchange(one: Path, other: Path) -> None:
     if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
         error = ctypes.get_errno()
         raise OSError(error, f"this file system does not exchange directories ({os.strerror(error)})", str(one))
-    sync_directory(one.parent)
+    sync(one.parent)

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from bridge.files import durable_file
 from bridge.spark.flow.environment import CHECKPOINT
-from bridge.spark.whole_file import whole_file
 
 _FILE: Final = "given-up.json"
 
@@ -17,7 +17,7 @@ def note_given_up(directory: Path, query: str) -> None:
     """Note that the checkpoint of a query is no more. Raises OSError."""
     known = _given_up(directory)
     if query not in known:
-        with whole_file(directory / _FILE) as file:
+        with durable_file(directory / _FILE) as file:
             file.write(msgspec.json.encode([*known, query]))
 
 

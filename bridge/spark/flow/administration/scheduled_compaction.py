@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, lock
 from bridge.spark.flow.administration.compaction import LOCK, TARGET, Compaction
 from bridge.spark.flow.administration.given_up import done
 from bridge.spark.flow.plan import Plan

@@ -6,7 +6,6 @@ lock of the directory runs the pipeline: so one that was killed is not taken for
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import threading
@@ -17,6 +16,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
+
+from bridge.files import holder
 
 #: Files of a pipeline's directory: the one that the process which runs it has locked, and its status.
 LOCK: Final = "lock"
@@ -94,16 +95,7 @@ def runs(directory: Path) -> str | None:
 
     The look takes a shared lock for a moment: who wants to run the pipeline waits for that.
     """
-    try:
-        file = (directory / LOCK).open(encoding="ascii")
-    except FileNotFoundError:
-        return None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return file.read().strip() or "unknown"
-    return None
+    return holder(directory / LOCK)
 
 
 class StatusRecord:

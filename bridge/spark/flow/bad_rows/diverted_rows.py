@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.spark.whole_file import whole_file
+from bridge.files import durable_file
 
 _FILE: Final = "diverted.json"
 #: Fields of an MQMD that are others when the message is browsed again.
@@ -52,7 +52,7 @@ def load(directory: Path) -> DivertedRows:
 
 def save(directory: Path, diverted: DivertedRows) -> None:
     """Write the rows of a pipeline down, durably. Raises OSError."""
-    with whole_file(directory / _FILE) as file:
+    with durable_file(directory / _FILE) as file:
         file.write(msgspec.json.encode(diverted))
 
 
