@@ -212,7 +212,7 @@ class TelemetryService:
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
         self.delivery.take_back(session, sent=True)
-        self.events.publish(ClientDisconnected(session))
+        self.events.publish(ClientDisconnected(session, client.transport.end_reason))
         try:
             if client.will is not None:
                 self.wills.leave(client, session)

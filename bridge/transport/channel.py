@@ -58,6 +58,8 @@ class Channel:
         self.silent: dict[StreamConnection, None] = {}
         #: connections refused because of a limit, or because they did not come from a configured proxy
         self.refused = 0
+        #: connections whose TLS handshake, WebSocket handshake or PROXY header failed
+        self.handshakes_failed = 0
         #: listening address and port; None on a Unix socket
         self.endpoint: tuple[str, int] | None = None
         #: None without TLS

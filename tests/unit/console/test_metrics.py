@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from bridge.service.events import Published
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import CATALOGUE
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import eventually
 from tests.helpers.promtool import promtool
@@ -344,3 +346,45 @@ def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path
         broker.stop()
     eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 0)
     eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="waiting for the link", **mapping), 1)
+
+
+def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
+    def ends() -> dict[str, float]:
+        scrape = Scrape(bridge)
+        reasons = ("disconnected_by_client", "connection_lost", "protocol_error", "session_taken_over")
+        return {reason: scrape.total("mqbridge_disconnects_total", channel=CHANNEL, reason=reason) for reason in reasons}
+
+    before = ends()
+    RawClient.connected(bridge.port, "polite").disconnect()
+    with RawClient.connected(bridge.port, "gone"):
+        pass
+    with RawClient.connected(bridge.port, "twice"), RawClient.connected(bridge.port, "twice") as second:
+        second.send(second.packet)  # a second CONNECT
+        second.expect_closed()
+    eventually(lambda: {reason: count - before[reason] for reason, count in ends().items()}, dict.fromkeys(before, 1))
+
+
+def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("server")
+    tls = f"{{certificate_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}"
+    config = f"admin: {{port: 0}}\nchannels: [{{name: TLS, port: 0, tls: {tls}}}]\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+    with socket.create_connection(("127.0.0.1", bridge.port)) as plain:
+        plain.sendall(b"this is no TLS")
+        plain.recv(1000)
+    eventually(lambda: Scrape(bridge).total("mqbridge_handshakes_failed_total", channel="TLS"), 1)
+    assert bridge.stop() == 0
+
+
+def test_the_disk_and_the_backlog_of_a_mapping_are_measured(tmp_path: Path) -> None:
+    mappings = "{m: {from: {queue: SOURCE}, to: {mqtt: out}, enabled: false}, n: {from: {queue: N}, to: {mqtt: out}}}"
+    config = f"admin: {{port: 0}}\nchannels: [{{name: A, port: 0}}]\nmappings: {mappings}\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+    bridge.mqsc("DEFINE QLOCAL(SOURCE)\nDEFINE QLOCAL(N)\n")
+    for queue in ("SOURCE", "SOURCE", "N"):
+        bridge.mq("put", queue, "x")
+    eventually(lambda: Scrape(bridge).total("mqbridge_mapping_backlog_messages", mapping="m"), 2)
+    eventually(lambda: Scrape(bridge).total("mqbridge_mapping_unit_of_work_seconds_count", mapping="n"), 1)
+    scrape = Scrape(bridge)
+    assert 0 < scrape.total("mqbridge_disk_free_bytes") <= scrape.total("mqbridge_disk_size_bytes")
+    assert bridge.stop() == 0
