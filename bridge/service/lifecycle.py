@@ -423,7 +423,10 @@ class Bridge:
         self.channels.stop_listening()
         await self.mappings.stop()
         await self._watch.stop()
+        progress = asyncio.get_running_loop().create_task(self._report_progress())
         await self._idle()
+        if self.configuration.limits.will_grace:
+            self.service.wills.hold()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await self.channels.close()
@@ -436,6 +439,16 @@ class Bridge:
         await self.service.settled()
         self.service.wills.publish_all()
         await self.service.backend.stop()
+        progress.cancel()
+
+    async def _report_progress(self) -> None:
+        """Log what remains to be done, once a second."""
+        while True:
+            await asyncio.sleep(1.0)
+            connections = sum(len(channel.connections) for channel in self.channels)
+            log.info(
+                "MQB0018I stopping: %d connections and %d units of work remain", connections, self.service.units.under_way
+            )
 
     async def _idle(self) -> None:
         """Wait until all submitted units of work have ended and their answers are written."""

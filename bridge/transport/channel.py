@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
@@ -40,6 +40,9 @@ class Room:
     def __init__(self, connections: int) -> None:
         self.connections = connections
         self.taken = 0
+
+#: Number of connections that a stopping channel closes per turn of the event loop.
+CLOSED_AT_A_TURN: Final = 200
 
 
 class Channel:
@@ -233,8 +236,10 @@ class Channel:
         if not self.connections:
             return
         self._empty = self.loop.create_future()
-        for connection in list(self.connections):
+        for number, connection in enumerate(list(self.connections), 1):
             connection.close(reason_code=reason_code)
+            if not number % CLOSED_AT_A_TURN:
+                await asyncio.sleep(0)
         await self._empty
 
     def abort(self) -> int:

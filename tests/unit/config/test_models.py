@@ -99,6 +99,7 @@ def test_defaults() -> None:
             "memory_watermark": "70%",
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
+            "will_grace": 0.0,
         },
         "password_cache": {"enabled": True, "file": None},
         "archive": {
