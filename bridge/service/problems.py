@@ -15,13 +15,14 @@ from typing import Final
 import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind
+from bridge.administration.mapping_status import State
 from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.certificates import Certificates
-from bridge.service.mappings.status import LOOK_AHEAD, State
-from bridge.service.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.mappings.status import LOOK_AHEAD
 
 log = logging.getLogger(__name__)
 

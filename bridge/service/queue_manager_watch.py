@@ -63,8 +63,8 @@ class QueueManagerWatch:
 
     @property
     def latest(self) -> QueueManagerStatus | None:
-        """The latest result; None if it is too old."""
-        return None if time.monotonic() - self._found_at > _STALE else self._found
+        """The result of the last inspection; None if it failed or is too old."""
+        return self._found if time.monotonic() - self._found_at <= _STALE else None
 
     async def status(self) -> QueueManagerStatus | None:
         """Return the latest result, after a new inspection if the interval has passed; None if the result is too old."""

@@ -15,9 +15,9 @@ from bridge.config.values import Section
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
+from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError
 from bridge.service.log import configure
-from bridge.service.parts import Parts
 
 S = TypeVar("S", bound=Section)
 

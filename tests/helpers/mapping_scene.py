@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter
 
+from bridge.administration.mapping_status import Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.mapping.rules.loops import LoopGuard
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import runner_of
 from bridge.service.mappings.runner import Runner
-from bridge.service.mappings.status import Status
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2

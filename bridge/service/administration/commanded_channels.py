@@ -15,8 +15,8 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticators import Authenticators
 from bridge.service.administration.clients import purge, status_of
 from bridge.service.administration.handlers import statuses_of
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import ChannelError
-from bridge.service.parts import ROWS_AT_A_TURN, Parts
 from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)

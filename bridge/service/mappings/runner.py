@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
 from bridge.administration.histogram import Histogram
+from bridge.administration.mapping_status import State, Status
 from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
@@ -16,9 +17,9 @@ from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_consumer import OPENED_ELSEWHERE
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.worker import LOST, Worker
+from bridge.mq.worker import LOST, Worker, WorkerEvents
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.status import Tally
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 
@@ -80,7 +81,7 @@ class MessageRefused(Exception):
         self.destination = destination
 
 
-class Runner(Worker[Never]):
+class Runner(Worker[Never], WorkerEvents):
     """The common part of all mapping threads: connection, status and waiting."""
 
     @property
@@ -89,14 +90,13 @@ class Runner(Worker[Never]):
         return None
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
-        super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"))
+        super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"), events=self)
         self.mapping = name
         self._config = config
         self._environment = environment
         self.status = status
         #: durations of units of work, from taking the first message to the commit
         self.seconds = Histogram()
-        self.on_crash = self._crashed
         #: dead-letter messages that the filter does not match
         self._only_taker = (
             isinstance(config, ToMqttMapping) and config.source.queue is not None and config.filter.others == "dead-letter"
@@ -206,7 +206,7 @@ class Runner(Worker[Never]):
         with self._changed:
             self._changed.wait_for(lambda: self._ending, seconds)
 
-    def _crashed(self, why: str) -> None:
+    def crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)
         log.critical("MQB5004S mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
 

@@ -12,16 +12,16 @@ from typing import Final
 import bridge
 from bridge.administration.answers import BridgeState, ProblemKind
 from bridge.administration.histogram import Histogram
+from bridge.administration.mapping_status import State
 from bridge.compilation import PURE
 from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
-from bridge.service.mappings.status import State
+from bridge.service.administration.parts import Parts
 from bridge.service.metrics.catalogue import Samples
 from bridge.service.metrics.traffic import Traffic
-from bridge.service.parts import Parts
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.telemetry.session import Session
 

@@ -75,7 +75,7 @@ async def test_the_log_level_of_a_command_traces_clients(tmp_path: Path, caplog:
         level = logging.getLogger().level
         try:
             for name, traced in (("debug", True), ("info", False)):
-                assert (await bridge._answer(SetLogLevel(level=name), "maria")).ok
+                assert (await bridge.answer(SetLogLevel(level=name), "maria")).ok
                 await asyncio.to_thread(exchange, port_of(bridge), "c")
                 assert (lines(caplog) != []) is traced
         finally:
@@ -87,8 +87,8 @@ async def test_administrative_actions_are_logged_with_user_and_result(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(configuration(tmp_path)) as bridge:
-        await bridge._answer(StopChannel(name="A"), "maria")
-        await bridge._answer(DisconnectClient(client_id="nobody"), "maria")
+        await bridge.answer(StopChannel(name="A"), "maria")
+        await bridge.answer(DisconnectClient(client_id="nobody"), "maria")
     events = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB901")]
     assert events == [
         "MQB9010I user maria: channel stop name=A: channel A stopped; 0 clients disconnected",

@@ -21,9 +21,9 @@ from bridge.administration.requests import ListProblems, PauseMapping, Reload, S
 from bridge.config import Configuration
 from bridge.config.document import load
 from bridge.mq.embedded import host as inquiry
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
@@ -217,11 +217,11 @@ async def test_a_failed_reload_is_a_problem_until_one_succeeds(tmp_path: Path) -
     file = load(path)
     async with running(file, ConfigurationSource(path, file, load)) as bridge:
         path.write_text(text + "limts: {}\n")
-        assert not (await bridge._answer(Reload(), "user")).ok
+        assert not (await bridge.answer(Reload(), "user")).ok
         (problem,) = await found(bridge)
         assert problem.kind == "reload" and "limts" in problem.what
         path.write_text(text)
-        assert (await bridge._answer(Reload(), "user")).ok
+        assert (await bridge.answer(Reload(), "user")).ok
         assert await found(bridge) == []
 
 
@@ -238,7 +238,7 @@ async def test_a_full_queue_counts_as_full_until_it_has_room(tmp_path: Path) -> 
 async def test_a_paused_mapping_is_a_problem(tmp_path: Path) -> None:
     mappings = {"m": {"from": {"queue": "SYSTEM.MQTT.REPLY"}, "to": {"mqtt": "out"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
-        assert (await bridge._answer(PauseMapping(name="m"), "user")).ok
+        assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
         (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
         assert (problem.severity, problem.subject) == ("warning", "m")
         assert problem.command == "mqbridge mapping resume m"
@@ -335,9 +335,9 @@ async def test_a_problem_that_becomes_worse_is_logged_again(
 async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
     bridge = Bridge(configuration(tmp_path), lambda _: None)
     bridge._standing_by("standing by: another bridge is active")
-    problems = await bridge._answer(ListProblems(), "user")
+    problems = await bridge.answer(ListProblems(), "user")
     assert (problems.ok, bytes(problems.result)) == (True, b"[]")
-    answer = await bridge._answer(ShowStatus(), "user")
+    answer = await bridge.answer(ShowStatus(), "user")
     assert answer.ok
     status = msgspec.json.decode(answer.result, type=BridgeStatus)
     assert (status.state, status.problems) == (BridgeState.STANDING_BY, [])
