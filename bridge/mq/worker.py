@@ -93,11 +93,11 @@ class WorkerEvents:
 
     def crashed(self, why: str) -> None:
         """Handle the end of a worker by an internal error."""
-        log.critical(why)
+        log.critical("MQB4015S a worker ended: %s", why)
 
     def fenced(self, why: str) -> None:
         """Handle the end of a worker because another bridge has taken over."""
-        log.critical(why)
+        log.critical("MQB4016S a worker ended, another bridge has taken over: %s", why)
 
 
 class Worker(ABC, Generic[Job]):
