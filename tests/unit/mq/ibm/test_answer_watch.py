@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ class Waiting:
 
 async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> None:
     """It is told once, and once that it is over; others are not meant."""
+    caplog.set_level(logging.INFO)
     first, second = Waiting("first"), Waiting("second")
     watch = AnswerWatch(cast(Any, [first, second]), asyncio.get_running_loop())
 
