@@ -152,7 +152,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
     read_by_bridge = {transmission_queue, *_sources(configuration)}
     diverted = parts.queue_manager_watch.diverted
     for queue in status.queues:
-        display = f"mqbridge mq display 'QLOCAL({queue.name})'"
+        display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and (queue.depth or diverted):
             text = f"{_messages(queue.depth)} on dead-letter queue {queue.name}"
             if diverted:
