@@ -113,6 +113,9 @@ class LimitsConfig(Section):
     unacknowledged messages to MQTT 3.1.1 clients again after they reconnect (MQTT 3.1.1, section 4.4)."""
     shutdown_timeout: Annotated[float, values.duration(0)] = 10.0
     """Seconds that a stopping bridge waits for work in progress."""
+    will_grace: Annotated[float, values.duration(0)] = 0.0
+    """Seconds after a start in which clients may reconnect before their wills are published. A stopping bridge then records
+    the wills of the clients that it disconnects. 0: a stopping bridge publishes them."""
 
 
 class PasswordCacheConfig(Section):

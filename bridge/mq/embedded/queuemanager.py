@@ -129,10 +129,13 @@ def dead_letter(
     except MQError as error:
         log.error("MQB3204E a message for %s cannot be dead-lettered: %s", queue_name, error)
         return False
+    recipient = f"queue {queue_name} at {manager or queue_manager.name}"
+    if manager and manager == client_id:
+        recipient = f"client {manager!r}"
     log.warning(
-        "MQB3205W message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
-        queue_name,
-        manager or queue_manager.name,
+        "MQB3205W dead-lettered a message for %s, topic %r, to queue %s: %s (%d)",
+        recipient,
+        stored.topic or "",
         name,
         cmqc.reason_name(reason),
         reason,
