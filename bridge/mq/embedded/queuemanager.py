@@ -181,7 +181,9 @@ def check_report(options: int) -> None:
     """Raise MQError for report options that are unknown or contradictory."""
     wrong = options & ~_KNOWN & ~cmqc.MQRO_ACCEPT_UNSUP_MASK
     for kind in _KINDS:
-        wrong |= (options & kind[2]) not in (0, *kind)
+        chosen = options & kind[2]
+        if chosen and chosen not in kind:
+            wrong |= chosen
     if wrong:
         raise MQError(cmqc.MQRC_REPORT_OPTIONS_ERROR, f"Report 0x{options & 0xFFFFFFFF:x}")
 
