@@ -149,9 +149,7 @@ def check_mqmd(md: MQMD) -> None:
 
 
 def fitted_mqmd(md: MQMD) -> MQMD:
-    """Return a descriptor with its character and byte fields truncated or padded to their lengths; the same object if all
-    fit.
-    """
+    """Return a descriptor with character and byte fields truncated or padded to their lengths; itself if all fit."""
     changes = MQMD_LAYOUTS[cmqc.MQMD_VERSION_2].fitted(_MQMD_ROWS[cmqc.MQMD_VERSION_2](md))
     return msgspec.structs.replace(md, **changes) if changes else md
 

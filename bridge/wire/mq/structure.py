@@ -126,8 +126,9 @@ class Layout:
         return fitted
 
     def pack(self, values: Sequence[Any], byte_order: ByteOrder) -> bytes:
-        """Encode a structure. `values` are in the order of `fields`. Raises MalformedHeader if a value does not fit its
-        field.
+        """Encode a structure. `values` are in the order of `fields`.
+
+        Raises MalformedHeader if a value does not fit its field.
         """
         row = list(values)
         for index, width in self._chars:
