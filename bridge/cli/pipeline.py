@@ -248,7 +248,7 @@ def _spark(master: str | None, settings: dict[str, str], *, short: bool = False)
 def tell_left_behind(configuration: Configuration, environment: PipelineEnvironment) -> None:
     """Say which publications and sessions of MQTT no pipeline goes on with. What cannot be read is said too."""
     from bridge.spark.flow.left_behind import left_behind
-    from bridge.spark.mqtt.frame import SpoolDamaged
+    from bridge.spark.spool import SpoolDamaged
 
     try:
         lines = [str(one) for one in left_behind(configuration.pipelines, environment)]

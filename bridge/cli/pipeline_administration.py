@@ -128,7 +128,7 @@ def reset(
         raise Failure(f"{name}: process {error.process} runs it; end it first ({command})", FAILED) from error
     from bridge.spark.errors import OptionError
     from bridge.spark.flow.administration.reset import Reset
-    from bridge.spark.mqtt.frame import SpoolDamaged
+    from bridge.spark.spool import SpoolDamaged
 
     try:
         one = Reset(name, chosen, environment)

@@ -27,8 +27,8 @@ def end_session(
     """
     from bridge.spark.errors import OptionError
     from bridge.spark.flow.left_behind import end_sessions, left_behind
-    from bridge.spark.mqtt.frame import SpoolDamaged
     from bridge.spark.mqtt.session_end import SessionNotEnded
+    from bridge.spark.spool import SpoolDamaged
 
     file, configuration = configuration_of(config)
     environment = environment_of(configuration, file, data_dir)

@@ -14,6 +14,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType,
 
 from bridge.config import Destination, PipelineDestination, ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.template import Placeholder, Template, TemplateError
+from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.errors import OptionError
 from bridge.spark.flow.bad_rows.payload import BODY, PAYLOAD
 from bridge.spark.flow.sink import ARCHIVE, MQ, MQTT, ORIGINAL, ROWS
@@ -23,7 +24,7 @@ from bridge.spark.mapping.publication_rows import TAKEN as OF_PUBLICATIONS
 from bridge.spark.mapping.publications import TAKEN as OF_MESSAGES
 from bridge.spark.mq.rows import check_columns
 from bridge.spark.refusal import REFUSAL
-from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, PROPERTY_COLUMNS
+from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA
 from bridge.wire import cmqc
 
 #: Columns by whose time rows are put in order, and filed.

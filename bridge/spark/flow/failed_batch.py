@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bridge.config import PipelineConfig
+from bridge.spark.columns import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
 from bridge.spark.flow.bad_rows.dead_letters import BadPayloads
 from bridge.spark.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.spark.flow.bad_rows.payload import REASON
@@ -22,7 +23,6 @@ from bridge.spark.flow.input_table import INPUT, fault_of, input_of, payload_col
 from bridge.spark.flow.plan import names, table_of
 from bridge.spark.flow.sources.mq import PipelineMqSource
 from bridge.spark.flow.sources.mqtt import PipelineMqttSource
-from bridge.spark.schema import MQ_ARROW_SCHEMA, MQTT_ARROW_SCHEMA
 
 _SOURCES: Final = {
     "mq": (PipelineMqSource, MQ_ARROW_SCHEMA),

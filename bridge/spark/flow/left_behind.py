@@ -18,9 +18,8 @@ from bridge.spark.flow.environment import PipelineEnvironment
 from bridge.spark.flow.sources.mqtt import mqtt_source_options
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.mqtt.session_end import SessionNotEnded, end_session
-from bridge.spark.mqtt.spool import SessionAtBroker
-from bridge.spark.mqtt.spool_contents import SpoolContents, spools_below
 from bridge.spark.options import Options
+from bridge.spark.spool import SessionAtBroker, SpoolContents, spools_below
 
 SPOOL = "spool"
 
@@ -40,7 +39,7 @@ class LeftBehind(msgspec.Struct, frozen=True):
         parts = []
         if self.again is not None and (waiting := self.spool.waiting):
             count = "1 publication" if waiting == 1 else f"up to {waiting} publications"
-            where = f"of {self.spool.topic_filter} that no batch has lie in {self.spool.directory}"
+            where = f"of {self.spool.source} that no batch has lie in {self.spool.directory}"
             parts.append(f"{count} {where} ({self.again})")
         for session in self.sessions:
             ended = f"mqbridge pipeline end-session {session.client_id} ends it"
@@ -62,15 +61,15 @@ def left_behind(pipelines: Mapping[str, PipelineConfig], environment: PipelineEn
     for directory, name in own.items():
         config = pipelines[name]
         for spool in spools_below(directory / SPOOL):
-            if spool.topic_filter != config.source.mqtt:
+            if spool.source != config.source.mqtt:
                 now = f"MQTT {config.source.mqtt}" if config.source.mqtt is not None else "no broker"
-                again = f"to have them, let it read {spool.topic_filter} again, and mqbridge pipeline run {name} --once"
+                again = f"to have them, let it read {spool.source} again, and mqbridge pipeline run {name} --once"
                 add(f"pipeline {name} reads {now} now", spool, again)
             else:
                 add(f"pipeline {name} has another session now", spool, None)
     for directory in _others(environment, own):
         for spool in spools_below(directory / SPOOL):
-            again = f"to go on with them, write checkpoint: {directory} in the pipeline that reads {spool.topic_filter} now"
+            again = f"to go on with them, write checkpoint: {directory} in the pipeline that reads {spool.source} now"
             add(f"{directory} is of no pipeline (renamed, or taken out?)", spool, again)
     return found
 
@@ -122,6 +121,6 @@ def _sessions(
         broker = mqtt_source_options(given).broker
     except OptionError:
         return
-    found = [spool.id for spool in spools_below(directory / SPOOL) if spool.topic_filter == source.mqtt]
+    found = [spool.id for spool in spools_below(directory / SPOOL) if spool.source == source.mqtt]
     for one in found or [""]:  # a name of its own the session has before there is a spool
         yield SessionAtBroker(broker.place, broker.client_id(f"spark-{one}"))

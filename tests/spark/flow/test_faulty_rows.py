@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.mqi import MQError
+from bridge.spark.columns import MQTT_ARROW_SCHEMA
 from bridge.spark.flow.bad_rows.diverted_rows import DivertedRows, keys_of, load, save
 from bridge.spark.flow.faulty_rows import data_error, find_faulty_rows
 from bridge.spark.flow.query_failure import query_failure_of
 from bridge.spark.mq.envelope import record_batch
-from bridge.spark.schema import MQTT_ARROW_SCHEMA
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 

@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 from bridge.config.link import LinkConfig
 from bridge.link.connection import LinkConnection
 from bridge.mq.mqi import Got
+from bridge.spark.columns import Column
 from bridge.spark.flow.sink import Route
 from bridge.spark.mapping.columns import QUEUE_MESSAGE_COLUMNS, TOPIC_MESSAGE_COLUMNS
-from bridge.spark.schema import Column
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, RFH2, Folder, decode_chain, encode_rfh2
 from tests.helpers.mosquitto import Mosquitto

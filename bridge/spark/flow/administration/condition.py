@@ -12,7 +12,7 @@ from bridge.spark.errors import OptionError
 from bridge.spark.flow.administration.lag import waiting
 from bridge.spark.flow.administration.status import Status, read_status, runs
 from bridge.spark.flow.environment import PipelineEnvironment
-from bridge.spark.mqtt.frame import SpoolDamaged
+from bridge.spark.spool import SpoolDamaged
 
 
 class StatusDamaged(Exception):

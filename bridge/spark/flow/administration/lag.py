@@ -9,8 +9,8 @@ from bridge.spark.flow.sources.shutdown import STOP
 from bridge.spark.foreign_options import MQ_READS
 from bridge.spark.mq.browsing import depth, managed_queue, open_for_browse
 from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
-from bridge.spark.mqtt.spool_contents import spools_below
 from bridge.spark.options import Options
+from bridge.spark.spool import spools_below
 from bridge.wire import cmqc
 
 
@@ -25,11 +25,9 @@ def waiting(name: str, config: PipelineConfig, environment: PipelineEnvironment)
         return None
     if config.source.mq is None:
         spools = spools_below(environment.directory_of(name, config) / "spool")
-        return sum(spool.waiting for spool in spools if spool.topic_filter == config.source.mqtt)
+        return sum(spool.waiting for spool in spools if spool.source == config.source.mqtt)
     given = {key: value for key, value in environment.source_options(name, config).items() if key != STOP}
     options = source_options_of(Options("from: mq", given, READ_OPTIONS, MQ_READS))
-    if options.browse:
-        return None
     with options.queue_manager.connected() as connection:
         queues = options.queues
         if options.subscription is not None:

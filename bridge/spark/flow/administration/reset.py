@@ -20,11 +20,10 @@ from bridge.spark.flow.environment import CHECKPOINT, LATE, LEFT, STAGING, Pipel
 from bridge.spark.flow.sources.mq import PipelineMqSource
 from bridge.spark.flow.sources.mqtt import PipelineMqttSource
 from bridge.spark.flow.sources.shutdown import SourceShutdown
-from bridge.spark.mq.offset import BrowseOffset, offset_of
 from bridge.spark.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.spark.mq.writer_state import forget
-from bridge.spark.mqtt.spool_contents import spools_below
 from bridge.spark.options import Options
+from bridge.spark.spool import spools_below
 
 #: What the checkpoint is called while the rest of it is done: a reset that was killed is gone on with.
 _MOVED: Final = "checkpoint.given-up"
@@ -60,7 +59,7 @@ class Reset:
         source = self._config.source
         if self._begun > self._done:
             yield (
-                f"batch {self._begun} was begun and is not done{self._size()}: it is read again, and what its destinations"
+                f"batch {self._begun} was begun and is not done: it is read again, and what its destinations"
                 f" have of it already comes twice ({again} ends it first, with the SELECT that began it)"
             )
         if self._done >= 0:
@@ -77,11 +76,9 @@ class Reset:
             )
         if source.archive is not None:
             yield f"which files of {source.archive} are done: all of them are read again, and their rows come twice"
-        if self._done >= 0 and self._browsed(self._done):
-            yield "which messages of its queue it has browsed: all of them are read again, and their rows come twice"
         for spool in spools_below(self._directory / "spool"):
             if spool.waiting:
-                kept = f"{spool.waiting} publications of {spool.topic_filter} in {spool.directory}"
+                kept = f"{spool.waiting} publications of {spool.source} in {spool.directory}"
                 yield f"kept, for the next run: up to {kept}"
 
     def do(self) -> int:
@@ -109,12 +106,8 @@ class Reset:
         source = self._config.source
         if source.archive is not None or self._done < 0 or not self._is_of_source(self._done):
             return
-        if self._browsed(self._done):
-            return
         kind = PipelineMqSource if source.mq is not None else PipelineMqttSource
         options = self._environment.source_options(self._name, self._config)
-        # The checkpoint is of a query that takes its messages away, whatever the file says now.
-        options = {name: value for name, value in options.items() if name.lower() != "browse"}
         reader: Any = kind(options).streamReader(kind.SCHEMA)
         SourceShutdown(self._directory).request()  # it plans nothing, then
         try:
@@ -127,13 +120,7 @@ class Reset:
         offset, source = self._offset(number), self._config.source
         if source.archive is not None:
             return "logOffset" in offset
-        of_mq = isinstance(offset.get("partitions"), int)
-        return of_mq if source.mq is not None else not of_mq and "logOffset" not in offset
-
-    def _browsed(self, number: int) -> bool:
-        """Return whether a batch has left its messages where they were."""
-        is_of_mq = self._config.source.mq is not None and self._is_of_source(number)
-        return is_of_mq and isinstance(offset_of(self._offset(number)), BrowseOffset)
+        return "spools" in offset
 
     def _discard(self, checkpoint: Path, connection: Any) -> int:
         """Remove a checkpoint that is moved, and first what writers keep of its query on the state queue."""
@@ -154,13 +141,6 @@ class Reset:
         _, _, offset = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
         found: dict[str, Any] = msgspec.json.decode(offset)
         return found
-
-    def _size(self) -> str:
-        """Return how many messages the batch under way has, in words."""
-        if self._config.source.mq is None or not self._is_of_source(self._begun):
-            return ""
-        count = sum(map(len, offset_of(self._offset(self._begun)).messages.values()))
-        return f" ({count} message{'s' if count != 1 else ''})"
 
 
 def _last(directory: Path) -> int:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from bridge.spark.flow.sources.shutdown import STOP
 from bridge.spark.flow.sources.source import EndingReader, PipelineSource, options_of
 from bridge.spark.foreign_options import MQ_READS
-from bridge.spark.mq.browse_stream import MqBrowseReader
 from bridge.spark.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.spark.mq.stream import MqStreamReader
 from bridge.spark.schema import MQ_SCHEMA
 
 
 class _MqReader(EndingReader, MqStreamReader):
-    pass
-
-
-class _MqBrowseReader(EndingReader, MqBrowseReader):
     pass
 
 
@@ -27,8 +22,7 @@ class PipelineMqSource(PipelineSource):
 
     def ending_reader(self, given: dict[str, str]) -> EndingReader:
         """Return the reader of these options. Raises OptionError."""
-        options = mq_source_options(given)
-        return _MqBrowseReader(options) if options.browse else _MqReader(options, f"the pipeline of {given[STOP]}")
+        return _MqReader(mq_source_options(given), f"the pipeline of {given[STOP]}")
 
 
 def mq_source_options(given: dict[str, str]) -> SourceOptions:
