@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from bridge.spark.mqtt.spool import SessionAtBroker, Spool
+from tests.spark.mqtt.test_spool import append
 
 from bridge.config import load
 from bridge.config.link import LinkConfig
@@ -14,11 +16,9 @@ from bridge.link.connection import LinkConnection
 from bridge.spark.flow.environment import PipelineEnvironment, environment_of
 from bridge.spark.flow.left_behind import LeftBehind, end_sessions, left_behind
 from bridge.spark.mqtt.session_end import SessionNotEnded
-from bridge.spark.mqtt.spool import SessionAtBroker, Spool
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE
 from tests.spark.mqtt.spooler import spooling
-from tests.spark.mqtt.test_spool import append
 
 PLAIN = "{from: {mqtt: a/#, link: l}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
 NAMED = "{from: {mqtt: a/#, link: l, options: {clientId: me}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from bridge.spark.mqtt.spool import Spool
+from bridge.spark.mqtt.spool_contents import spools_below
+from tests.spark.mqtt.test_spool import append
 
 from bridge.config import load
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
@@ -16,12 +19,9 @@ from bridge.spark.flow.environment import environment_of
 from bridge.spark.flow.mistake import Mistake
 from bridge.spark.flow.runner import Runner
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
-from bridge.spark.mqtt.spool import Spool
-from bridge.spark.mqtt.spool_contents import spools_below
 from tests.spark.conftest import Queues
 from tests.spark.faults import Fault, fault, is_marker, is_removal
 from tests.spark.flow.conftest import Bench
-from tests.spark.mqtt.test_spool import append
 
 WINDOW = 'window(put_time, "1 hour")'
 
