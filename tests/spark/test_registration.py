@@ -41,7 +41,7 @@ def test_a_program_of_its_own(how: str, spark: SparkSession, queues: Queues, tmp
     for name in ("pyspark_mq.py", "pyspark_mqtt.py") if how == "found" else ():
         (tmp_path / name).symlink_to(Path(ROOT, "bridge", "spark", name))
     java = {name: value for name, value in os.environ.items() if "JAVA" in name}
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{tmp_path}", **java}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{tmp_path}", "SPARK_LOCAL_IP": "127.0.0.1", **java}
     run = subprocess.run(
         [sys.executable, "program.py", str(queues.directory), queue, how],
         cwd=tmp_path,
