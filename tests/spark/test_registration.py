@@ -32,6 +32,7 @@ print(spark.sql("SELECT count(*), sum(md.Priority) FROM orders").first())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["registered", "found"])
 def test_a_program_of_its_own(how: str, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
     """By `register`, and by the modules that Spark finds where they are installed."""
