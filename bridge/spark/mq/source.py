@@ -116,5 +116,10 @@ class MqDataSource(DataSource):
         return MqStreamWriter(sink_options_of(options, schema))
 
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
+        if not self.options:
+            raise OptionError(
+                f"{SOURCE}: no options; hint: Spark does not pass the options of a table to a Python data source. Use CREATE"
+                " TEMPORARY VIEW … USING mq OPTIONS (…), or SELECT … FROM the_table WITH (…)"
+            )
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQ_ARROW_SCHEMA)
         return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS), part)
