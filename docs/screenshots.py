@@ -23,7 +23,7 @@ from tests.helpers.console import Console  # noqa: E402
 from tests.helpers.scrape import admin_url  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
-WINDOW = {"colorScheme": "light", "viewport": {"width": 1280, "height": 800}}
+WINDOW = {"colorScheme": "light", "viewport": {"width": 1440, "height": 800}}
 #: Seconds of traffic, so that charts show something.
 TRAFFIC = 60
 #: file name -> path of the page
@@ -94,7 +94,7 @@ def main() -> None:
                 browser.do("sees", "h1", "Overview")
                 for page, path in PAGES.items():
                     browser.do("goto", path)
-                    time.sleep(2)
+                    time.sleep(12)  # the console shows rates after its second refresh
                     browser.do("screenshot", str(IMAGES / f"console-{page}.png"))
             stop.set()
             producer.join()
