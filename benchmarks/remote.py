@@ -260,7 +260,7 @@ def measure(options: argparse.Namespace, mode: str) -> dict[str, object]:
         with bridge(directory, options, mode, options.delay_us) as port:
             count, seconds = load(port, options.clients, options.seconds, options.payload, window)
             shown = subprocess.run(
-                [MQBRIDGE, "mq", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json", "--config", directory / "host.yaml"],
+                [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json", "--config", directory / "host.yaml"],
                 capture_output=True,
                 text=True,
                 check=True,

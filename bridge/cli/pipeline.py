@@ -150,7 +150,7 @@ def configuration_of(option: Path | None) -> tuple[Path, Configuration]:
     """Return the configuration file that `--config` or the environment names, and the configuration in it."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
-    named = option or os.environ.get(CONFIGURATION_VARIABLE)
+    named = option or options.settings.config or os.environ.get(CONFIGURATION_VARIABLE)
     if not named:
         raise Failure(f"pipelines are in a configuration file: name it by --config or {CONFIGURATION_VARIABLE}", WRONG_USAGE)
     return Path(named), configuration_in(Path(named))

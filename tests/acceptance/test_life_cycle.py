@@ -353,7 +353,7 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
             little.publish("to/big", b"hello yourself", qos)
             publish = big.take()
             assert publish == Publish("to/big", b"hello yourself", qos, False, False, publish.message_id)
-        with bridge.mq_subscriber("to/mq", "--count", "1", "--json") as application:
+        with bridge.mq_subscriber("to/mq", "--limit", "1", "--json") as application:
             message_id = little.publish("to/mq", b"x", 1)
             folders = application.json()["rfh2"][0]["folders"]
             assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": message_id}
@@ -380,7 +380,7 @@ def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callabl
     bridge = new_bridge().start()
     config = tmp_path / "bridge.yaml"
     config.write_text("queue_manager:\n  data_directory: data\n")
-    display = ("mq", "display", "QMGR")
+    display = ("mqsc", "display", "QMGR")
     for words, env, cwd in [
         ((*display, "--data-dir", bridge.data_directory), None, None),
         (display, {"MQBRIDGE_DATA_DIR": str(bridge.data_directory)}, None),
@@ -392,7 +392,7 @@ def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callabl
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
     done = run(*display, "--data-dir", nowhere)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "MQRC_Q_MGR_NOT_AVAILABLE (2059)" in done.stderr
 
 
@@ -405,10 +405,10 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
         bridge.start()
     with RawClient.connected(bridge.port, "sender") as sender:
         sender.publish("news/2", b"two", 2)
-    printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--count", "0")
+    printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0")
     assert printed.splitlines() == ["one", "two"]
-    bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--count", "0", "--remove")
-    assert bridge.run_mq("display", "SUB(READER)").returncode == 1
+    bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0", "--remove")
+    assert bridge.run_mq("display", "SUB(READER)").returncode == 3
 
 
 # On IBM MQ the start fails, because MQXR has a queue of the same name.
@@ -450,7 +450,7 @@ def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> No
         topic = bridge.mq_json("display", f"TPSTATUS('{unique}/r')")[0]
         assert (topic["RETAINED"], topic["PUB"]) == ("YES", "ENABLED")
         refused = bridge.run_mq("get", "NO.SUCH.QUEUE")
-        assert refused.returncode == 1
+        assert refused.returncode == 3
         assert b"MQRC_UNKNOWN_OBJECT_NAME (2085)" in refused.stderr
         held = "SYSTEM.MQTT.BRIDGE.LOCK" if isinstance(bridge, RemoteBridgeProcess) else "SYSTEM.MQTT.TRANSMIT.QUEUE"
         taken = bridge.run_mq("get", held)

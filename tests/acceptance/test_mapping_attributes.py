@@ -130,8 +130,8 @@ TO_MQTT = [
     ToMqtt("exactly-once", {"guarantee": "exactly-once"}, (), {"qos": 2}),
     ToMqtt("retained-always", attributes(retained="always"), (), {"retain": True}),
     ToMqtt("expiry", attributes(expiry="1 h"), (), {"expiry": range(3500, 3601)}),
-    ToMqtt("expiry-as-published", {}, ("--expiry", "36000"), {"expiry": range(3500, 3601)}),
-    ToMqtt("expiry-never", attributes(expiry="unlimited"), ("--expiry", "36000"), {"expiry": None}),
+    ToMqtt("expiry-as-published", {}, ("--expiry", "1h"), {"expiry": range(3500, 3601)}),
+    ToMqtt("expiry-never", attributes(expiry="unlimited"), ("--expiry", "1h"), {"expiry": None}),
     ToMqtt("response-topic", attributes(response_topic="r/{md.ReplyToQ|lower}"), ("--reply-to", "ANSWERS"),
            {"ResponseTopic": "r/answers"}),
     ToMqtt("correl-id", {}, ("--correl-id", "order-1"), {"CorrelationData": b"order-1"}),
@@ -229,7 +229,7 @@ def taken(site: MappingSite, name: str, rows: list[ToMq]) -> dict[str, list[Any]
     """The messages of a queue, one of each row at least, by topic."""
     site.bridge.wait_for_depth(name, len(rows))
     found: dict[str, list[Any]] = {}
-    for message in site.bridge.mq_json("get", name, "--count", "0"):
+    for message in site.bridge.mq_json("get", name, "--limit", "0"):
         content = folders(message)
         topic = content["mqps"]["Top"] if "mqps" in content else content["mqtt"]["topic"]
         found.setdefault(topic, []).append(message)

@@ -113,5 +113,5 @@ def test_without_spark_a_command_says_in_one_line_what_to_install(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     result = invoke("pipeline", *words, "--config", file)
     assert result.exit_code == 2
-    assert result.stderr.startswith("pyspark is not installed: `") and "pip install" in result.stderr
+    assert result.stderr.startswith("mqbridge: error: pyspark is not installed: `") and "pip install" in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -107,7 +107,7 @@ def test_a_status_that_cannot_be_written_is_told_once(directory: Path) -> None:
 @pytest.mark.parametrize("command", ["stop", "drain"])
 def test_one_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", command, "one", "--config", file)
-    assert result.exit_code == 1 and result.stderr.startswith("not running: one")
+    assert result.exit_code == 1 and result.stderr.startswith("mqbridge: error: not running: one")
     assert ("pipeline run one --once" in result.stderr) == (command == "drain")
     result = invoke("pipeline", command, "one", "three", "--config", file)
     assert result.exit_code == 2 and "no pipeline three; there are one, two" in result.stderr
@@ -153,7 +153,7 @@ def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
     assert "nothing was changed" in result.stderr
     # Neither without the queue manager, which has what is to be removed.
     result = invoke("pipeline", "reset", "one", "--yes", "--config", file)
-    assert result.exit_code == 1 and "data" in result.stderr and checkpoint.exists()
+    assert result.exit_code == 4 and "data" in result.stderr and checkpoint.exists()
     with lock(directory / LOCK):
         result = invoke("pipeline", "reset", "one", "--config", file)
     assert result.exit_code == 1 and "runs it; end it first (mqbridge pipeline stop one)" in result.stderr
