@@ -68,17 +68,11 @@ EXAMPLES = {
     "mq salvage": ("mqbridge mq salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged",),
     "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
     "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),
-    "pipeline end-session": ("mqbridge pipeline end-session mqbridge-spark-1f0c9a2b7d3e --config bridge.yaml",),
     "pipeline run": ("mqbridge pipeline run --config bridge.yaml", "mqbridge pipeline run readings --once"),
-    "pipeline submit": (
-        "mqbridge pipeline submit --config bridge.yaml --master spark://host:7077",
-        "mqbridge pipeline submit readings --config /nfs/bridge.yaml --master yarn --deploy-mode cluster --dry-run",
-    ),
     "pipeline show": ("mqbridge pipeline show --config bridge.yaml", "mqbridge pipeline show readings --json"),
     "pipeline stop": ("mqbridge pipeline stop readings --config bridge.yaml",),
     "pipeline drain": ("mqbridge pipeline drain readings --config bridge.yaml",),
     "pipeline reset": ("mqbridge pipeline reset readings --config bridge.yaml",),
-    "pipeline compact": ("mqbridge pipeline compact readings --target 256MB --config bridge.yaml",),
 }
 
 

@@ -177,10 +177,8 @@ class PipelineCommands(Commands):
     FUNCTIONS: ClassVar[Mapping[str, str]] = {
         "list": "bridge.cli.pipeline:list_",
         "check": "bridge.cli.pipeline:check",
-        "end-session": "bridge.cli.pipeline_sessions:end_session",
         "run": "bridge.cli.pipeline:run",
-        "submit": "bridge.cli.pipeline_submit:submit",
-    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset", "compact")}
+    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset")}
 
 
 program = typer.Typer(

@@ -9,8 +9,8 @@ import msgspec
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.service.metrics.catalogue import Samples
-from bridge.spark.flow.administration.status import read_status, runs
-from bridge.spark.flow.environment import environment_of
+from bridge.spark.administration import read_status, runs
+from bridge.spark.pipeline_environment import environment_of
 
 log = logging.getLogger(__name__)
 

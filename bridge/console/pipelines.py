@@ -35,9 +35,9 @@ def _conditions(configuration: Configuration, file: Path | None) -> tuple[list[d
     """Return the condition of each pipeline, and in words what cannot be found out."""
     # Imported where there are pipelines: what is asked of them is packages' that a bridge alone does without.
     try:
-        from bridge.spark.flow.administration.condition import StatusDamaged, condition
-        from bridge.spark.flow.environment import environment_of
-        from bridge.spark.flow.remote_queue_manager import OutOfReach
+        from bridge.spark.administration import StatusDamaged, condition
+        from bridge.spark.pipeline_environment import environment_of
+        from bridge.spark.remote_queue_manager import OutOfReach
     except ImportError as error:
         return [], f"{error.name} is not installed: `{install('spark')}` brings it"
     settings = configuration.queue_manager

@@ -25,6 +25,7 @@ import msgspec
 
 from bridge import __version__
 from bridge.administration.answers import BridgeState
+from bridge.administration.control_server import ControlServer, answers
 from bridge.administration.requests import Answer, AnyRequest, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
@@ -42,7 +43,6 @@ from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
-from bridge.service.control import ControlServer, answers
 from bridge.service.gateway import Gateway
 from bridge.service.host import host_of
 from bridge.service.log import is_journal
