@@ -102,6 +102,7 @@ def session(
 def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yield a session that ends with a command. Raises SparkMissing, and JobFailed for errors of Spark."""
     require_packages()
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from bridge.spark.internals import has_ended, silence
@@ -114,8 +115,9 @@ def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[
         finally:
             if not has_ended(spark):
                 spark.stop()
-    except PySparkException as error:
-        raise JobFailed(f"Spark failed: {str(error).strip().splitlines()[0]}") from error
+    except (PySparkException, Py4JError) as error:
+        text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        raise JobFailed(f"Spark failed: {str(text).strip().splitlines()[0]}") from error
 
 
 def _prepare_environment(*, local: bool) -> None:
