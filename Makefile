@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs bench bench-bridge bench-transports bench-archive bench-metrics bench-memory bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
+.PHONY: setup compile lock run test stand-in mqtt-js check test-newest test-slow test-fresh fuzz abuse audit docs reference bench bench-bridge bench-transports bench-archive bench-metrics bench-memory bench-traces bench-console bench-passwords bench-remote bench-pipeline deb clean
 .DEFAULT_GOAL := run
 
 # pip unpacks more than 2 GB for the tests. /tmp is too small for that if it is in memory, as on Debian 13.
@@ -55,11 +55,11 @@ lock:
 run: $(VENV)/.ready
 	@$(BIN)/mqbridge run $(ARGS)
 
-# In five processes that share the tests (tests/helpers/division.py); with ARGS as pytest has it.
+# The tests in five processes (tests/conftest.py has their groups). ARGS are options and paths of pytest.
 test: $(VENV)/.ready
 	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 stand-in mqtt-js check $(VENV)/.compiled
-	@$(PYTEST) $(or $(ARGS),-n 5)
+	@$(PYTEST) -n 5 $(ARGS)
 
 # The tests' processes are as a user's: what one has compiled, the next one loads.
 PYTEST = env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
@@ -113,7 +113,11 @@ fuzz: $(VENV)/.ready-test
 abuse: $(VENV)/.ready-test
 	@$(BIN)/python -m fuzz.abuse $(ARGS)
 
-# The pages of docs/ in build/docs; a link or a heading that is not there ends it.
+# Writes the pages of docs/reference that are generated from the program.
+reference: $(VENV)/.ready
+	@$(BIN)/python docs/reference.py
+
+# Builds the pages of docs/ in build/docs, and fails on broken links.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
 	@$(PIP) --require-hashes -r deploy/requirements-docs.txt
 	@# Not --quiet: it silences the warnings that --strict counts.

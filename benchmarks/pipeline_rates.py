@@ -14,6 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bridge.spark.flow.plan import plan
+from bridge.spark.flow.plan import register as register_sources
+from bridge.spark.flow.progress import Batch
+from bridge.spark.flow.runner import Runner
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.mapping import publish
@@ -23,10 +27,6 @@ from bridge.cli.pipeline import chosen_of, environment_of
 from bridge.config import load
 from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
-from bridge.spark.flow.plan import plan
-from bridge.spark.flow.plan import register as register_sources
-from bridge.spark.flow.progress import Batch
-from bridge.spark.flow.runner import Runner
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

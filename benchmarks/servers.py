@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import getpass
 import os
 import re
 import shutil
@@ -65,25 +66,35 @@ class Server:
         atexit.register(self.stop)
         try:
             self.port = free_port()
-            log = (self.folder / "log").open("wb")  # a file, for a pipe nobody reads would block the server
-            with log:
-                self._process = subprocess.Popen(
-                    self.command(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"},
-                    start_new_session=True,
-                )
-            if self.cores:
-                os.sched_setaffinity(self._process.pid, self.cores)
-            self._await()
+            self.launch()
         except (OSError, subprocess.SubprocessError) as error:
             self.stop()
             raise ServerUnavailable(str(error)) from error
         except BaseException:
             self.stop()
             raise
+
+    def launch(self) -> None:
+        """Start the process on the files that exist, and wait until it accepts connections."""
+        log = (self.folder / "log").open("wb")  # a file, for a pipe nobody reads would block the server
+        with log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"},
+                start_new_session=True,
+            )
+        if self.cores:
+            os.sched_setaffinity(self._process.pid, self.cores)
+        self._await()
+
+    def crash(self) -> None:
+        """Kill the process and its children with SIGKILL, and keep the files."""
+        os.killpg(self.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(STOP_WAIT)
 
     def stop(self) -> None:
         """End the process (and what it started) and remove its files; harmless when nothing runs."""
@@ -141,16 +152,17 @@ class Announced(Server):
 
 #: Caption of tables that compare durable sessions.
 STORAGE = (
-    "mosquitto (persistence false) and amqtt keep messages in memory only. The bridge writes QoS 1 and 2 messages for durable"
-    " sessions to disk before PUBACK and PUBREC."
+    "mosquitto (persistence false) and amqtt keep messages in memory only. mosquitto-autosave writes its whole database"
+    " after each change (autosave_interval 1, autosave_on_changes true), but may send PUBACK before. The bridge writes QoS 1"
+    " and 2 messages for durable sessions to disk (fsync) before PUBACK and PUBREC."
 )
 
 
 class Mosquitto(Server):
     """mosquitto with its default configuration, except that it drops nothing under this load.
 
-    The default is no persistence. With persistence, mosquitto writes its whole database at intervals or after a number of
-    changes, never before a PUBACK (mosquitto.conf: autosave_interval, autosave_on_changes).
+    The default is no persistence. With persistence, mosquitto writes its whole database at intervals, or after a number of
+    changes (mosquitto.conf: autosave_interval, autosave_on_changes).
 
     Its limit of messages in flight also applies to QoS 2 publishers: with the default (20) it disconnects one whose
     window is larger.  1000 is above every window the options allow.
@@ -158,23 +170,68 @@ class Mosquitto(Server):
 
     name = "mosquitto"
     in_flight = 1000
+    #: Lines of the configuration file about persistence.
+    persistence: tuple[str, ...] = ("persistence false",)
+    program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 
     def command(self) -> list[str]:
         config = self.folder / "mosquitto.conf"
-        config.write_text(
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n"
-            f"max_queued_messages 0\nmax_inflight_messages {self.in_flight}\n"
-        )
-        self.folder.chmod(0o755)  # mosquitto leaves root for its own user
-        return [shutil.which("mosquitto") or "/usr/sbin/mosquitto", "-c", str(config)]
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            "allow_anonymous true",
+            f"user {getpass.getuser()}",
+            "max_queued_messages 0",
+            f"max_inflight_messages {self.in_flight}",
+            f"persistence_location {self.folder}/",
+            *self.persistence,
+        ]
+        config.write_text("\n".join(lines) + "\n")
+        return [self.program, "-c", str(config)]
 
     def version(self) -> str:
-        path = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
         try:
-            said = subprocess.run([path, "-h"], capture_output=True, text=True, timeout=10, check=False).stdout
+            said = subprocess.run([self.program, "-h"], capture_output=True, text=True, timeout=10, check=False).stdout
         except OSError:
             return "not installed"
         match = re.search(r"version (\S+)", said)
+        return match[1] if match else "unknown"
+
+
+class MosquittoPersistent(Mosquitto):
+    """mosquitto with `persistence true` and the default interval of 30 minutes."""
+
+    name = "mosquitto-persistent"
+    persistence = ("persistence true",)
+
+
+class MosquittoAutosave(Mosquitto):
+    """mosquitto that writes its database after every change."""
+
+    name = "mosquitto-autosave"
+    persistence = ("persistence true", "autosave_interval 1", "autosave_on_changes true")
+
+
+class FlashMq(Server):
+    """FlashMQ, with limits that do not drop the messages of this load."""
+
+    name = "flashmq"
+    program = shutil.which("flashmq") or "/usr/bin/flashmq"
+
+    def command(self) -> list[str]:
+        config = self.folder / "flashmq.conf"
+        config.write_text(
+            f"storage_dir {self.folder}\nallow_anonymous true\nlog_level notice\n"
+            "max_qos_msg_pending_per_client 65535\nmax_qos_bytes_pending_per_client 4294967295\n"
+            f"listen {{\n  protocol mqtt\n  port {self.port}\n  inet4_bind_address 127.0.0.1\n  inet_protocol ip4\n}}\n"
+        )
+        return [self.program, "--config-file", str(config)]
+
+    def version(self) -> str:
+        try:
+            said = subprocess.run([self.program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        except OSError:
+            return "not installed"
+        match = re.search(r"(\d+\.\d+\.\d+)", said.stdout + said.stderr)
         return match[1] if match else "unknown"
 
 
@@ -232,4 +289,23 @@ def installed(distribution: str) -> str:
         return "not installed"
 
 
-SERVERS: dict[str, type[Server]] = {s.name: s for s in (Mosquitto, Amqtt, Bridge, RelayServer)}
+def peers(directory: Path) -> dict[str, type[Server]]:
+    """Return the servers of BENCH_PEERS: each executable `mosquitto*` or `flashmq*` in a directory, by its file name.
+
+    A build of mosquitto also joins with autosave.
+    """
+    found: dict[str, type[Server]] = {}
+    for path in sorted(directory.iterdir()):
+        if not os.access(path, os.X_OK) or path.is_dir():
+            continue
+        if path.name.startswith("mosquitto"):
+            for base, suffix in ((Mosquitto, ""), (MosquittoAutosave, "-autosave")):
+                name = f"{path.name}{suffix}"
+                found[name] = type("Peer", (base,), {"name": name, "program": str(path)})
+        elif path.name.startswith("flashmq"):
+            found[path.name] = type("Peer", (FlashMq,), {"name": path.name, "program": str(path)})
+    return found
+
+
+PEERS = peers(Path(os.environ["BENCH_PEERS"])) if "BENCH_PEERS" in os.environ else {}
+SERVERS: dict[str, type[Server]] = {s.name: s for s in (Mosquitto, MosquittoAutosave, Amqtt, Bridge, RelayServer)} | PEERS

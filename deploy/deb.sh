@@ -1,10 +1,12 @@
 #!/bin/sh
-# Builds build/mqbridge_VERSION_ARCHITECTURE.deb, and has lintian look at it. Compiled with MQBRIDGE_COMPILE=1.
+# Build build/mqbridge_VERSION_ARCHITECTURE.deb for this Debian and check it with lintian. Its modules are compiled, unless
+# MQBRIDGE_COMPILE=0.
 set -eu
 cd "$(dirname "$0")/.."
 
 missing= compiler=
-[ "${MQBRIDGE_COMPILE:-0}" = 0 ] || compiler=python3-dev
+export MQBRIDGE_COMPILE="${MQBRIDGE_COMPILE:-1}"
+[ "$MQBRIDGE_COMPILE" = 0 ] || compiler=python3-dev
 for package in build-essential debhelper fakeroot lintian python3-venv $compiler; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
 done
@@ -15,7 +17,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml | sed -E 's/\.?(a|
 source=build/deb/mqbridge-$version
 rm -rf build/deb
 mkdir -p "$source"
-tar -c --exclude=__pycache__ --exclude=bridge/compiled bridge deploy mappings pyproject.toml README.md LICENSE |
+tar -c --exclude=__pycache__ --exclude=bridge/compiled bridge deploy docs mappings pyproject.toml README.md LICENSE |
     tar -x -C "$source"
 cp -r deploy/debian "$source/debian"
 cp CHANGELOG.md "$source/debian/"

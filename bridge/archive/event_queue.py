@@ -100,7 +100,7 @@ class EventQueue:
     """
 
     def __init__(self, config: ArchiveConfig) -> None:
-        prepare(config).close()
+        prepare(config)
         self.config = config
         self._queue: deque[QueuedEvent] = deque()
         self._producers: tuple[EventProducer, ...] = ()

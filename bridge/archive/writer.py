@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import itertools
 import logging
@@ -33,6 +32,7 @@ from bridge.archive.rows import Rows
 from bridge.archive.schema import Direction, Outcome, Row, row
 from bridge.config.operations import ArchiveConfig
 from bridge.extras import install
+from bridge.files import Locked, lock
 
 if TYPE_CHECKING:
     from bridge.archive.parquet import ArchiveFile
@@ -59,8 +59,8 @@ class ArchiveError(Exception):
     """The archive cannot be written. The message states the cause and the solution."""
 
 
-def prepare(config: ArchiveConfig) -> IO[bytes]:
-    """Create the directory of the archive. Returns its lock file, open but not locked.
+def prepare(config: ArchiveConfig) -> None:
+    """Create the directory of the archive.
 
     Raises ArchiveError if pyarrow is not installed or the directory is not writable.
     """
@@ -70,7 +70,7 @@ def prepare(config: ArchiveConfig) -> IO[bytes]:
         raise ArchiveError(f"archive.directory is set, but pyarrow is not installed: `{install('archive')}` brings it")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return (directory / LOCK).open("ab")
+        (directory / LOCK).open("ab").close()
     except OSError as error:
         why = f"the archive cannot be written to {directory}: {error.strerror}; see archive.directory"
         raise ArchiveError(why) from error
@@ -84,7 +84,8 @@ class ArchiveWriter:
 
         `report` is called with the number of event batches no longer held in memory, and the number in finished files.
         """
-        self._lock = prepare(config)
+        prepare(config)
+        self._lock: IO[str] | None = None
         import bridge.archive.parquet as parquet
 
         assert config.directory is not None
@@ -125,9 +126,9 @@ class ArchiveWriter:
         waits = False
         while True:
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = lock(self.directory / LOCK)
                 break
-            except BlockingIOError:
+            except Locked:
                 if not waits:
                     log.warning("MQB7006W archive: another process writes to %s; waiting until it ends", self.directory)
                 waits = True
@@ -203,7 +204,8 @@ class ArchiveWriter:
         """Write the remaining rows, and unlock the directory."""
         self._finish()
         self._tell()
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def _unfinished(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge import durations
 from bridge.cli.failures import WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ def moment(text: str | None, name: str) -> datetime | None:
         return None
     try:
         if ago := _AGO.fullmatch(text):
-            from bridge.config.values import DURATION_UNITS
-
-            units = DURATION_UNITS | _DAY
+            units = durations.UNITS
             if ago[2] in units:
                 return datetime.now(UTC) - timedelta(seconds=float(ago[1]) * float(units[ago[2]]))
         found = datetime.fromisoformat(text)

@@ -110,7 +110,7 @@ def reset(
     This discards open windows and joins. A batch that was cut off is read again and may be written twice. Messages in the
     spool, subscriptions and sessions remain.
     """
-    from bridge.mq.embedded.storage.layout import Locked, lock
+    from bridge.files import Locked, lock
     from bridge.spark.administration import LOCK
     from bridge.spark.pipeline_environment import CHECKPOINT
 

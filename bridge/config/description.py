@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
+from bridge import durations
 from bridge.config import values
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
@@ -50,7 +51,7 @@ def describe(configuration: Configuration) -> list[str]:
     lines.append(
         f"each client: at most {limits.in_flight} messages in flight, {values.size_text(limits.pending_bytes)} unread,"
         f" {values.size_text(limits.pending_publication_bytes)} uncommitted; resend to MQTT 3.1 clients after"
-        f" {values.duration_text(limits.retry_interval)}"
+        f" {durations.shown(limits.retry_interval)}"
     )
     lines += [describe_link(name, link) for name, link in configuration.links.items()]
     lines += [line for name, one in configuration.mappings.items() for line in describe_mapping(name, one)]
@@ -62,7 +63,7 @@ def describe(configuration: Configuration) -> list[str]:
     lines += _archive(configuration.archive)
     lines += _admin(configuration.admin)
     lines += _traces(configuration.traces)
-    lines.append(f"stopping takes at most {values.duration_text(limits.shutdown_timeout)}")
+    lines.append(f"stopping takes at most {durations.shown(limits.shutdown_timeout)}")
     lines.append(f"log: {configuration.log.level} and above, as {configuration.log.format}")
     return lines
 
@@ -143,7 +144,7 @@ def _archive(archive: ArchiveConfig) -> list[str]:
     payloads = "with" if archive.payloads else "without"
     return [
         f"what passes is archived in {archive.directory}, {payloads} payloads, kept {kept};"
-        f" a kill loses the last {values.duration_text(archive.roll.time)} of it"
+        f" a kill loses the last {durations.shown(archive.roll.time)} of it"
     ]
 
 
@@ -182,7 +183,7 @@ def _ibm(queue_manager: IbmQueueManagerConfig) -> list[str]:
         f"queue manager {queue_manager.name} (IBM MQ) {way}, through {package}",
         f"connects as {_user(queue_manager)}, application name {queue_manager.application_name!r}",
         f"{threads} with units of work of at most {batch.messages} publications, {values.size_text(batch.size)},"
-        f" {values.duration_text(batch.time)}; {puts} puts",
+        f" {durations.shown(batch.time)}; {puts} puts",
         f"messages that can be delivered to nobody go to {queue_manager.dead_letter_queue}",
     ]
     if queue_manager.client_identifiers == "escaped":
@@ -226,7 +227,7 @@ def _channel(channel: ChannelConfig) -> str:
     manner = [word for word, one in (("TLS", channel.tls), ("WebSockets", channel.websocket)) if one is not None]
     over = f" over {' and '.join(manner)}" if manner else ""
     expiry = channel.session_expiry
-    expires = "" if expiry is None else f", sessions expire after {values.duration_text(expiry)}"
+    expires = "" if expiry is None else f", sessions expire after {durations.shown(expiry)}"
     return (
         f"channel {channel.name}: {values.listing(list(channel.protocols), 'and')}{order}{over}"
         f" at {where}, at most {channel.max_clients} clients, acting {identity}{expires}{_asked(channel)}"
@@ -291,7 +292,7 @@ def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
         batch = mapping.batch
         lines.append(
             f"  units of work of at most {_counted(batch.messages, 'message')}, {values.size_text(batch.size)},"
-            f" {values.duration_text(batch.time)}"
+            f" {durations.shown(batch.time)}"
         )
     if mapping.backouts != type(mapping).model_fields["backouts"].default:
         lines.append(f"  to the dead-letter queue after {_counted(mapping.backouts, 'backout')}")
@@ -358,7 +359,7 @@ def _own_attributes(attributes: MessageAttributes | PublicationAttributes) -> li
 def _attribute(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return values.listing([f"{key}: {_shown(one)}" for key, one in value.items()], "and")
-    return values.duration_text(value) if name == "expiry" and isinstance(value, float) else _shown(value)
+    return durations.shown(value) if name == "expiry" and isinstance(value, float) else _shown(value)
 
 
 def _counted(number: int, what: str) -> str:
@@ -456,7 +457,8 @@ def _destinations(to: Destination) -> Iterator[str]:
     if to.archive is not None:
         yield f"archive {to.archive}"
     if to.format is not None:
-        yield f"{to.format}{f' {to.path}' if to.path else ''} (at least once)"
+        repeats = "" if to.writes_format_once else " (at least once)"
+        yield f"{to.format}{f' {to.path}' if to.path else ''}{repeats}"
 
 
 def _at(link: str) -> str:
@@ -466,4 +468,4 @@ def _at(link: str) -> str:
 def _trigger(trigger: float | str) -> str:
     if trigger == AVAILABLE_NOW:
         return "until all that is there is done"
-    return f"every {values.duration_text(float(trigger))}" if trigger else "batch after batch"
+    return f"every {durations.shown(float(trigger))}" if trigger else "batch after batch"

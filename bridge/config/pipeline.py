@@ -100,6 +100,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 #: Keys that users may write one level too high.
 SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline says which side it means" for key in ("queue", "topic")}
+#: Formats of Spark that write files.
+_FILE_FORMATS = frozenset(("parquet", "orc", "json", "csv", "text", "avro"))
 #: Keys that select the kind of destination.
 KINDS = ("mq", "mqtt", "archive", "format")
 
@@ -176,6 +178,16 @@ class Destination(Section):
     """Options of the format whose values are secret, such as `password` -> file with the value. Read for each batch."""
     partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
     """Columns by which a file format partitions its output into directories."""
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the format writes files on a file system."""
+        return self.format in _FILE_FORMATS and isinstance(self.path, Path)
+
+    @property
+    def writes_format_once(self) -> bool:
+        """Whether the format gets each batch exactly once."""
+        return self.writes_files or self.format == "delta"
 
     @property
     def kinds(self) -> list[str]:

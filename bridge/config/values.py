@@ -5,6 +5,7 @@ types are fragments ("valid integer", "less than or equal to"). These validators
 Functions that return a `Kind` are documented by what the validator accepts.
 """
 
+import contextlib
 import ipaddress
 import re
 import sys
@@ -17,6 +18,8 @@ from typing import Annotated, Any, ClassVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from bridge import durations
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
@@ -25,9 +28,6 @@ DAY = 86_400.0
 
 SIZE_UNITS = {"B": 1, "KB": 1000, "KiB": KIB, "MB": 1000**2, "MiB": MIB, "GB": 1000**3, "GiB": GIB}
 """Bytes per unit of size. KB, MB and GB are powers of 1000 (IEC 80000-13). MQ's "100 MB" is 100 MiB here."""
-
-DURATION_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600)}
-"""Seconds per unit of duration."""
 
 _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
 # The number of digits is bounded because int() rejects more than 4300 with an error of its own.
@@ -129,25 +129,26 @@ def share_or_size(low: int, high: int) -> Kind:
 def duration(low: float, high: float = DAY) -> Kind:
     """Accept a duration from `low` to `high` seconds.
 
-    A duration is a number of seconds, or text such as `500 ms`, `10 s`, `2 min` or `1 h`.
+    A duration is a number of seconds, or text such as `500 ms`, `10 s`, `2 min`, `1 h` or `30 d`.
     """
     expected = (
-        f"a duration from {duration_text(low)} to {duration_text(high)}"
-        f" (a number of seconds, or a number with {_either(DURATION_UNITS)})"
+        f"a duration from {durations.shown(low)} to {durations.shown(high)}"
+        f" (a number of seconds, or a number with {_either(durations.UNITS)})"
     )
 
     def check(value: object) -> float:
         number: float | Fraction | None = None
         if isinstance(value, int | float) and not isinstance(value, bool):
             number = value
-        elif isinstance(value, str) and (match := _QUANTITY.fullmatch(value)) and match[2] in DURATION_UNITS:
-            number = Fraction(match[1]) * DURATION_UNITS[match[2]]
+        elif isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                number = durations.parsed(value)
         # This form rejects NaN too: comparisons with NaN are false.
         if number is None or not low <= number <= high:
             raise refusal(expected)
         return float(number)
 
-    return Kind(check, schema=_quantity({"type": "number", "minimum": low, "maximum": high}, DURATION_UNITS))
+    return Kind(check, schema=_quantity({"type": "number", "minimum": low, "maximum": high}, durations.UNITS))
 
 
 def text(pattern: str, expected: str) -> Kind:
@@ -383,15 +384,6 @@ def size_text(number: int) -> str:
         if number and number % SIZE_UNITS[name] == 0:
             return f"{number // SIZE_UNITS[name]} {name}"
     return f"{number} B"
-
-
-def duration_text(seconds: float) -> str:
-    """Return `seconds` in the largest unit that needs no fraction: 120.0 is `2 min`, 0.5 is `500 ms`."""
-    exact = Fraction(str(seconds))
-    for name in ("h", "min", "s"):
-        if exact and (exact / DURATION_UNITS[name]).denominator == 1:
-            return f"{exact / DURATION_UNITS[name]} {name}"
-    return f"{seconds * 1000:g} ms" if exact else "0 s"
 
 
 def listing(words: list[str], last: str) -> str:

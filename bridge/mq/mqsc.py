@@ -39,6 +39,7 @@ TEXTS = {
     "AMQ8148E": "{kind} {name} is in use: {detail}.",
     "AMQ8150E": "{kind} {name} already exists.",
     "AMQ8405I": "Syntax error at line {line}, column {column}{near}: {detail}.",
+    "AMQ8276I": "Display Connection details.",
     "AMQ8408I": "Display queue manager details.",
     "AMQ8409I": "Display queue details.",
     "AMQ8414I": "Display Channel details.",
@@ -47,6 +48,7 @@ TEXTS = {
     "AMQ8420I": "Channel Status not found.",
     "AMQ8424E": "Error in the name {name!r}: {detail}.",
     "AMQ8450I": "Display queue status details.",
+    "AMQ8457I": "Connection {name} stopped.",
     "AMQ8469E": "Subscription {name} is in use: {detail}.",
     "AMQ8492W": "Display Channel Status details: of some clients only. One command looks at {looked_at}, and shows as many "
     "as MAXDEPTH of SYSTEM.MQSC.REPLY.QUEUE says; `mqbridge client list` has them all.",
@@ -72,6 +74,8 @@ TEXTS = {
     "AMQ8884E": "Channel authentication record {name} not found.",
     "AMQ9514E": "Channel {name} is in use: {detail}.",
     "AMQ9533W": "Channel {name} is not active: {detail}.",
+    #: MOVE QLOCAL is a command of IBM MQ for z/OS, whose messages begin with CSQ
+    "CSQ9022I": "MOVE QLOCAL normal completion: {count} messages moved from {name} to {target}.",
 }
 
 
@@ -102,6 +106,7 @@ VERBS = {
     "DEL": "DELETE",
     "DISPLAY": "DISPLAY",
     "DIS": "DISPLAY",
+    "MOVE": "MOVE",
     "PING": "PING",
     "PURGE": "PURGE",
     "REFRESH": "REFRESH",
@@ -120,6 +125,7 @@ NOUNS = {
     "CHLAUTH": "CHLAUTH",
     "CHS": "CHSTATUS",
     "CHSTATUS": "CHSTATUS",
+    "CONN": "CONN",
     "LISTENER": "LISTENER",
     "LSTR": "LISTENER",
     "NAMELIST": "NAMELIST",

@@ -14,7 +14,6 @@ import hmac
 import logging
 import os
 import secrets
-import tempfile
 import threading
 import time
 from base64 import b64decode, b64encode
@@ -26,6 +25,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bridge.files import durable_file
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.verification_queue import VerificationQueue
 
@@ -290,24 +290,16 @@ def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
     if not any(line.startswith(SCRAM_KEY) for line in comments):
         comments.append(f"{SCRAM_KEY}{secrets.token_hex(32)}")
     lines = [":".join(filter(None, (user, one.hash, one.scram))) for user, one in entries.items()]
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in (*comments, *lines))
-            file.flush()
-            if path.exists():
-                status = path.stat()
-                os.fchmod(file.fileno(), status.st_mode & 0o777)
-                if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
-            elif os.geteuid() == 0 and (group := path.absolute().parent.stat().st_gid):
-                os.fchown(file.fileno(), -1, group)
-                os.fchmod(file.fileno(), 0o640)
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with durable_file(path.absolute(), 0o600) as file:
+        file.write("".join(f"{line}\n" for line in (*comments, *lines)).encode())
+        if path.exists():
+            status = path.stat()
+            os.fchmod(file.fileno(), status.st_mode & 0o777)
+            if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        elif os.geteuid() == 0 and (group := path.absolute().parent.stat().st_gid):
+            os.fchown(file.fileno(), -1, group)
+            os.fchmod(file.fileno(), 0o640)
 
 
 def hash_of(password: str) -> str:

@@ -327,7 +327,7 @@ class Handshake:
             recording = session.take_records(unit.records)
         completion = await self._service.units.committed(unit)
         if completion.failure:
-            session.records_lost()
+            session.records_lost(unit.records)
             raise Failure(cmqc.reason_name(completion.failure))
         return recording
 

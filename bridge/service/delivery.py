@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from bridge.config import LimitsConfig
@@ -169,7 +169,7 @@ class Delivery:
         if removals or records:
             unit = UnitOfWork(removals=removals)
             unit.records = records
-            self._units.submit(unit, partial(self.saved, recording))
+            self._units.submit(unit, partial(self.saved, recording, records))
 
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before sending. Messages of shares go to other members."""
@@ -307,13 +307,15 @@ class Delivery:
         unit = UnitOfWork(removals=list(removals))
         recording = [(session, session.take_records(unit.records))]
         if unit.removals or unit.records:
-            self._units.submit(unit, partial(self.saved, recording))
+            self._units.submit(unit, partial(self.saved, recording, unit.records))
 
-    def saved(self, recording: Sequence[tuple[Session, Outgoing | None]], completion: Completion) -> None:
+    def saved(
+        self, recording: Sequence[tuple[Session, Outgoing | None]], records: Iterable[StateKey], completion: Completion
+    ) -> None:
         """Complete a unit of work that has session records but no packets to answer."""
         for session, outgoing in recording:
             if completion.failure:
-                session.records_lost()
+                session.records_lost(records)
             elif outgoing is not None:
                 self.recorded(session, outgoing)
 

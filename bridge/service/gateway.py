@@ -167,6 +167,7 @@ class ClientHandler:
         )
         if recorded:
             effects.recording = session.take_records(unit.records)
+            effects.records = unit.records
         effects.received_at = now_us()
         if effects.publications:
             effects.weight += REQUEST_WEIGHT * len(effects.publications)

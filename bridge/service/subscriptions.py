@@ -219,7 +219,7 @@ async def _put_on_record(service: TelemetryService, session: Session) -> int:
     session.save_sent()
     recording = [(session, session.take_records(unit.records))]
     completion = await service.units.committed(unit)
-    service.delivery.saved(recording, completion)
+    service.delivery.saved(recording, unit.records, completion)
     return completion.failure
 
 

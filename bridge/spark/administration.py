@@ -7,7 +7,6 @@ The process listens at the socket `control` in the directory of each of its pipe
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import socket
 import threading
@@ -23,6 +22,7 @@ from bridge.administration.control_server import ControlServer
 from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import Answer, Request
 from bridge.config import PipelineConfig
+from bridge.files import holder
 from bridge.spark.pipeline_environment import PipelineEnvironment
 
 #: Files in the directory of a pipeline: locked by the process that runs it, its status, and its control socket.
@@ -116,17 +116,8 @@ def read_status(directory: Path) -> Status | None:
 
 
 def runs(directory: Path) -> str | None:
-    """Return the number of the process that runs a pipeline, or None. Takes a shared lock for a moment. Raises OSError."""
-    try:
-        file = (directory / LOCK).open(encoding="ascii")
-    except FileNotFoundError:
-        return None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return file.read().strip() or "unknown"
-    return None
+    """Return the number of the process that runs a pipeline, or None. Raises OSError."""
+    return holder(directory / LOCK)
 
 
 class StatusRecord:

@@ -10,13 +10,12 @@ skipped. Names that begin with a dot are invisible to readers, so a reader never
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from bridge.spark.whole_file import sync_directory, whole_file
+from bridge.files import durable_file, sync
 
 #: Spark creates this file when all files of a write are complete.
 _SUCCESS: Final = "_SUCCESS"
@@ -42,7 +41,7 @@ class BatchFiles:
         if not (staged / _SUCCESS).exists():
             raise OSError(f"{staged} has no {_SUCCESS}: expected mapreduce.fileoutputcommitter.marksuccessfuljobs=true")
         self._move(staged, batch)
-        with whole_file(self._own / "last") as file:
+        with durable_file(self._own / "last") as file:
             file.write(str(batch).encode())
         shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -59,10 +58,9 @@ class BatchFiles:
             if source.is_dir() or source.name.startswith(("_", ".")):
                 continue
             place = self._directory / source.relative_to(staged).parent / f"{batch:08d}-{source.name}"
-            with source.open("rb") as file:
-                os.fsync(file.fileno())
+            sync(source)
             place.parent.mkdir(parents=True, exist_ok=True)
             source.rename(place)
             changed |= {place.parent, place.parent.parent}
         for directory in changed:
-            sync_directory(directory)
+            sync(directory)

@@ -37,8 +37,6 @@ from bridge.wire import cmqc
 
 #: The column with the reason of a dead letter.
 REASON: Final = "reason"
-#: Formats of Spark that write files, with one directory for each value of `partitionBy`.
-FILE_FORMATS: Final = frozenset(("parquet", "orc", "json", "csv", "text", "avro"))
 _DELTA: Final = "delta"
 #: Columns of dead letters in a format of Spark or at a broker.
 LETTER_COLUMNS: Final = ("pipeline", "batch", REASON, "queue", "topic", "time", "headers", BODY)
@@ -118,8 +116,8 @@ class TableSink(Sink):
         self._secrets = to.secrets
         self._partition_by = [DATE, HOUR] if self._archive else to.partition_by
         #: whether the driver moves the files of a batch into place
-        self._files = isinstance(path, Path) and self._format in FILE_FORMATS
-        self.exactly_once = self._files or self._format == _DELTA
+        self._files = self._archive or to.writes_files
+        self.exactly_once = self._files or to.writes_format_once
 
     def columns(self, frame: DataFrame) -> DataFrame:
         if not self._archive:

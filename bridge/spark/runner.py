@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.config.pipeline import AVAILABLE_NOW
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, lock
 from bridge.spark.administration import (
     LOCK,
     BatchSummary,

@@ -318,9 +318,11 @@ class Requests:
         changed, self._changed = self._changed, {}
         return {self._key(queue): self._record(queue) for queue in changed}
 
-    def lose(self) -> None:
-        """Write all records again, because a unit of work with changes failed."""
+    def lose(self, failed: Iterable[StateKey]) -> None:
+        """Write all records again, and delete those again that a failed unit of work would have deleted."""
         self._changed.update(dict.fromkeys(self._of_queue))
+        # Only the failed unit knows the names of evicted requests.
+        self._changed.update((key.queue, None) for key in failed if key.queue and key.client_id == self.client_id)
 
     def removal(self) -> dict[StateKey, StateRecord | None]:
         """Return the deletion of all records, for a session that has ended."""

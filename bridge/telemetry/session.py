@@ -43,6 +43,7 @@ class ReceiveEffects:
         "publications",
         "received_at",
         "recording",
+        "records",
         "refused",
         "released",
         "removals",
@@ -73,6 +74,8 @@ class ReceiveEffects:
         self.ordered = False
         #: the message whose packet identifier is put on record with this
         self.recording: Outgoing | None = None
+        #: keys of the records that are committed with this
+        self.records: Iterable[StateKey] = ()
         #: (packet identifier, message, its transmission) for which PUBREL is sent
         self.released: list[tuple[int, Outgoing, Transmission]] = []
         #: packet identifiers that are free after the commit
@@ -222,9 +225,9 @@ class Session:
         """Write the records again: the client connected or left."""
         self._unsaved = self.outbox.unsaved = self.durable
 
-    def records_lost(self) -> None:
-        """Write the records again, those of requests included: a unit of work that contained them failed."""
-        self.requests.lose()
+    def records_lost(self, failed: Iterable[StateKey]) -> None:
+        """Write the records again, those of requests included, after the failure of a unit of work with these records."""
+        self.requests.lose(failed)
         self.save_again()
 
     def save_sent(self) -> None:
@@ -407,7 +410,7 @@ class Session:
         for message_id in effects.completed:
             # PUBREL is sent again on the next connection.
             in_flight.move(in_flight.deliveries[message_id], Phase.AWAITING_PUBCOMP)
-        self.records_lost()
+        self.records_lost(effects.records)
 
     def refuse(self, effects: ReceiveEffects, refused: Iterable[int]) -> None:
         """Forget rejected publications, by index: if the client sends them again, they are new."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.queue_managers import EMBEDDED, queue_managers_of
 from tests.helpers import remote_bridge
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.remote_bridge import RemoteBridgeProcess
@@ -19,10 +18,16 @@ _numbers = itertools.count(1)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test runs on each queue manager that it is about (tests/acceptance/queue_managers.py)."""
+    """Run each test on the embedded queue manager and on IBM MQ via ibmmq, or on those of its marker `queue_managers`.
+
+    `slow` of the marker names a queue manager on which only `make test-slow` runs the test.
+    """
     if "queue_manager" in metafunc.fixturenames:
-        name = metafunc.function.__name__
-        metafunc.parametrize("queue_manager", queue_managers_of(name), indirect=True, scope="session")
+        marker = metafunc.definition.get_closest_marker("queue_managers")
+        names: list[Any] = list(marker.args) if marker else ["embedded", "ibmmq"]
+        if marker and "slow" in marker.kwargs:
+            names.append(pytest.param(marker.kwargs["slow"], marks=pytest.mark.slow))
+        metafunc.parametrize("queue_manager", names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -36,14 +41,14 @@ def environments() -> None:
 def queue_manager(request: pytest.FixtureRequest) -> str:
     """The queue manager of the bridge under test: embedded, or the package through which it reaches one elsewhere."""
     kind: str = request.param
-    if kind != EMBEDDED:
+    if kind != "embedded":
         request.getfixturevalue("environments")
     return kind
 
 
 def bridge_on(queue_manager: str, data_directory: Path, **options: Any) -> BridgeProcess:
     """A bridge, not started, on a queue manager of this kind."""
-    if queue_manager == EMBEDDED:
+    if queue_manager == "embedded":
         return BridgeProcess(data_directory, **options)
     return RemoteBridgeProcess(data_directory, library=queue_manager, **options)
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Publish, Will
-from tests.acceptance.queue_managers import EMBEDDED
 from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.line_process import LineProcess
@@ -56,7 +55,7 @@ def bridge_authorities() -> str:
 def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> BridgeProcess:
     """A bridge, not started, before a queue manager that asks for authorities."""
     data = directory / "data"
-    if queue_manager == EMBEDDED:
+    if queue_manager == "embedded":
         path = directory / "authorities.mqsc"
         path.write_text(script)
         settings = f"queue_manager: {{authorities: enforced, scripts: [{path}]}}\n"
@@ -102,6 +101,7 @@ def test_who_may_do_everything(bridge: BridgeProcess, unique: str) -> None:
         assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
 def test_a_client_without_authority_is_not_let_in(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, clean: bool
@@ -133,6 +133,7 @@ def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess,
         again.disconnect()
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
     with client(bridge, unique, "alice") as subscriber:
         # Any topic object at or above the topic may give the authority; wildcards are asked for from where they stand.
@@ -145,6 +146,7 @@ def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique
         assert subscriber.subscribe(("plant/line1", 1)) == (REFUSED,)
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_publications_that_are_refused(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, qos: int
@@ -223,6 +225,7 @@ def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -
         pass
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_durable_session_over_a_restart(queue_manager: str, tmp_path: Path, unique: str) -> None:
     """What a session subscribed to with authority is there again, and what arrived for it meanwhile as well."""
     process = enforcing(queue_manager, tmp_path).start()
@@ -257,7 +260,7 @@ def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -
 def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -> None:
     """`check --connect`: nothing that the bridge needs is missing; what the users of channels lack is a note."""
     assert bridge.config is not None
-    if queue_manager == EMBEDDED:
+    if queue_manager == "embedded":
         settings = bridge.config.read_text().replace("{", f"{{data_directory: {bridge.data_directory}, ", 1)
         bridge.config.with_name("check.yaml").write_text(settings)
     else:
@@ -271,6 +274,8 @@ def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -
     assert any("has all that the bridge needs" in line for line in lines)
 
 
+# The embedded queue manager does not check the bridge's own authority.
+@pytest.mark.queue_managers("ibmmq")
 def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> None:
     """Each authority that the bridge lacks is a line with the MQSC that gives it."""
     bridge = enforcing(queue_manager, tmp_path)
@@ -326,7 +331,7 @@ def test_a_user_who_has_lost_authority_loses_its_subscriptions_on_resumption(
     queue_manager: str, bridge: BridgeProcess, logged: Callable[..., str], unique: str
 ) -> None:
     """The embedded queue manager checks each resumption. IBM MQ checks subscriptions only if the user has changed."""
-    if queue_manager != EMBEDDED:
+    if queue_manager != "embedded":
         pytest.skip("IBM MQ is asked only if the MQ user has changed")
     with client(bridge, unique, "dev-7", clean=False) as device:
         assert device.subscribe((f"plant/{unique}", 1)) == (1,)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.test_crash import verify
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
 from tests.helpers.faulty_disk import compiled
 from tests.helpers.patience import PATIENCE, until

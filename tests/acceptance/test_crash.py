@@ -6,8 +6,6 @@ random; a failing test prints its seed, and `MQBRIDGE_TEST_SEED=n` takes the sam
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 import random
@@ -20,16 +18,16 @@ from typer.testing import CliRunner
 
 from bridge.archive.audit.audit import audit
 from bridge.cli.program import program
-from tests.acceptance.client_records import ClientRecords, PlainPublisher
-from tests.acceptance.queue_managers import EMBEDDED, IBMMQ, PYMQI
 from tests.helpers.archive import read, write
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
+from tests.helpers.client_records import ClientRecords, PlainPublisher
+from tests.helpers.crash_checks import Restless, verify
+from tests.helpers.exactly_once import DurableSubscriber, Publisher, number_of, repeated
 from tests.helpers.patience import PATIENCE, until, until_at_last
 from tests.helpers.raw_client import ConnectionClosed
 
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
-COUNT, KILLS = {EMBEDDED: 10_000, IBMMQ: 1_000, PYMQI: 1_000}, {EMBEDDED: 4, IBMMQ: 2, PYMQI: 1}
+COUNT, KILLS = {"embedded": 10_000, "ibmmq": 1_000, "pymqi": 1_000}, {"embedded": 4, "ibmmq": 2, "pymqi": 1}
 TOPICS = [f"crash/{number}" for number in range(4)]
 #: The kill comes up to so many seconds after the progress at which it was due: at any step of the bridge's work.
 SPREAD = 0.02
@@ -94,18 +92,6 @@ def enlist(bridge: BridgeProcess, qos: int, level: int = 4) -> DurableSubscriber
     return subscriber
 
 
-def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> None:
-    """All that was acknowledged is there; every topic in order; with QoS 2 nothing twice."""
-    missing = publisher.acknowledged - {number for _, number in received}
-    assert not missing, f"{len(missing)} acknowledged messages are lost: {sorted(missing)[:20]}"
-    if qos == 2:
-        again = repeated(received)
-        assert not again, f"{len(again)} messages came more than once: {again[:20]}"
-    for topic, numbers in first_deliveries(received).items():
-        wrong = [(one, other) for one, other in itertools.pairwise(numbers) if one > other]
-        assert not wrong, f"{topic} is out of order at {wrong[:10]}"
-
-
 def report(phase: str, bridge: BridgeProcess, publisher: Publisher, received: list[tuple[str, int]]) -> None:
     print(
         f"{phase}: {bridge.kills} kills, {len(publisher.acknowledged)} acknowledged ({publisher.resent} sent again), "
@@ -160,6 +146,8 @@ def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance
     assert subscriber.undeclared == []
 
 
+# The audit reads records of clients and of the archive, which do not depend on the queue manager.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.slow
 def test_the_audit_is_the_judge(
     new_bridge: Callable[..., BridgeProcess],
@@ -208,43 +196,7 @@ def test_the_audit_is_the_judge(
     assert not verdict.held and verdict.totals.lost == 1
 
 
-class Restless(threading.Thread):
-    """Lets one client work in a thread of its own until told, over kills of the bridge and cuts of its own connection."""
-
-    def __init__(self, one: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self._one = one
-        self._bridge = bridge
-        self._chance = random.Random(seed)
-        self._until = until
-        self.cuts = 0
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._until.is_set():
-                try:
-                    self._one.connect(self._bridge.port)
-                    self._work()
-                except (ConnectionClosed, ConnectionError):
-                    # The bridge is being killed or started; it is tried again at once, as an impatient device would.
-                    self._until.wait(0.01)
-                self._one.close()
-        except BaseException as failure:
-            self.failure = failure
-
-    def _work(self) -> None:
-        while not self._until.is_set():
-            if isinstance(self._one, Publisher) and self._one.finished:
-                self._until.wait(PATIENCE)
-                return
-            with contextlib.suppress(TimeoutError):
-                self._one.step(0.2)
-            if self._chance.random() < 0.01:
-                self.cuts += 1
-                return
-
-
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kill_while_both_are_at_work(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int

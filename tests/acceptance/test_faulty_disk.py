@@ -26,13 +26,16 @@ from bridge.mqtt.packets import Publish, Pubrec
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.acceptance.test_crash import verify
 from tests.helpers.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
+from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
 from tests.helpers.faulty_disk import compiled
 from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.scrape import admin_url, ask
+
+# The disk of IBM MQ does not belong to the bridge.
+pytestmark = pytest.mark.queue_managers("embedded")
 
 #: Messages of the publisher, and how many are on their way at once.
 COUNT, WINDOW = 100, 4

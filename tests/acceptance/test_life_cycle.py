@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from bridge.mqtt.packets import Publish
-from tests.acceptance.queue_managers import EMBEDDED
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
 from tests.helpers.line_process import LineProcess
@@ -34,6 +33,8 @@ def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None 
 # What it prints -------------------------------------------------------------------------------------------------------
 
 
+# New users have the embedded queue manager, whose output names the data directory.
+@pytest.mark.queue_managers("embedded")
 def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
     """What is listening, the queue manager in use, and two lines to try next, which work as they stand."""
     bridge = new_bridge().start()
@@ -50,6 +51,8 @@ def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
         assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
 
 
+# With the embedded queue manager, the line names the data directory.
+@pytest.mark.queue_managers("ibmmq")
 def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess]) -> None:
     bridge = new_bridge().start()
     while not (publish := next((line.strip() for line in bridge.printed if " mq pub " in line), "")):
@@ -76,6 +79,8 @@ def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
 # What it refuses ------------------------------------------------------------------------------------------------------
 
 
+# Listening fails after the start of either queue manager.
+@pytest.mark.queue_managers("embedded")
 def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
     assert done.returncode == 1
@@ -85,6 +90,8 @@ def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+# IBM MQ has no data directory. test_lost_queue_manager.py runs two bridges on one queue manager.
+@pytest.mark.queue_managers("embedded")
 def test_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None:
     done = run("run", "--data-dir", bridge.data_directory, "--port", "0")
     assert done.returncode == 1
@@ -220,7 +227,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
         bridge.process.send_signal(number)
         assert bridge.ended() == 0
         client.expect_closed()
-        if queue_manager == EMBEDDED:
+        if queue_manager == "embedded":
             assert application.wait() == 1
             assert any("MQRC_" in line for line in application.rest())
         else:
@@ -233,7 +240,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_sigterm_under_load(own_bridge: BridgeProcess, queue_manager: str, qos: int) -> None:
     """Several times in the middle of publications and deliveries: it stops in order each time, and nothing is lost."""
-    bridge, count = own_bridge, 4_000 if queue_manager == EMBEDDED else 1_000
+    bridge, count = own_bridge, 4_000 if queue_manager == "embedded" else 1_000
     publisher = Publisher("sender", [f"load/{n}" for n in range(3)], count, qos)
     subscriber = DurableSubscriber("keeper", "load/#", qos)
     subscriber.connect(bridge.port)
@@ -281,6 +288,7 @@ def step_if_anything(subscriber: DurableSubscriber) -> None:
         subscriber.step(0.2)
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., BridgeProcess]) -> None:
     """It does not keep the bridge from stopping."""
     bridge = new_bridge(config="limits:\n  shutdown_timeout: 1 s\n").start()
@@ -365,6 +373,8 @@ def test_channel_with_one_protocol(new_bridge: Callable[..., BridgeProcess]) -> 
 # MQ applications find the queue manager --------------------------------------------------------------------------------
 
 
+# Applications find IBM MQ with the configuration alone (tests/unit/cli).
+@pytest.mark.queue_managers("embedded")
 def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
     """By --data-dir, by MQBRIDGE_DATA_DIR, by the configuration file, and by ./data; else a reason code and status 1."""
     bridge = new_bridge().start()
@@ -401,6 +411,8 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
     assert bridge.run_mq("display", "SUB(READER)").returncode == 1
 
 
+# On IBM MQ the start fails, because MQXR has a queue of the same name.
+@pytest.mark.queue_managers("embedded")
 def test_a_message_among_the_records_of_sessions_ends_no_start(new_bridge: Callable[..., BridgeProcess]) -> None:
     """It goes to the dead-letter queue, once, also where the bridge is killed on the way."""
     bridge, queue = new_bridge().start(), "SYSTEM.MQTT.PERSISTENT.STATE"

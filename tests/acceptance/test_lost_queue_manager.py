@@ -17,8 +17,8 @@ import pytest
 
 from bridge.mqtt.packets import Publish
 from bridge.mqtt.writer import encode
-from tests.acceptance.test_crash import TOPICS, verify
 from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, until
@@ -26,6 +26,7 @@ from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 COUNT = 1_000
+TOPICS = [f"crash/{number}" for number in range(4)]
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 

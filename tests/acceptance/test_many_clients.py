@@ -28,6 +28,7 @@ def open_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_thousand_idle_clients(open_files: None, new_bridge: Callable[..., BridgeProcess]) -> None:
     """They are connected at the same time, answered when they ping, reached by a publication, and gone without trace."""
     bridge = new_bridge(arguments=["--log-level", "warning"]).start()
@@ -133,6 +134,8 @@ def publish_all(sender: RawClient, window: int = 50) -> None:
         sender.expect(Puback)
 
 
+# The channel stops reading on any queue manager, and 100,000 publications take long.
+@pytest.mark.queue_managers("embedded")
 def test_a_client_that_publishes_without_reading_its_acknowledgements(own_bridge: BridgeProcess) -> None:
     """It is not read from any more when its acknowledgements pile up; another client does not notice."""
     bridge = own_bridge

@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
+from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber
 from tests.helpers.paho_clients import PahoSubscriber, publish_all
 
@@ -255,6 +255,8 @@ def test_from_a_broker_to_mq(from_broker: dict[str, list[Any]], row: ToMq) -> No
     assert hops(folders(message)["mqbridge"]["hops"]) == f"MQB1/{row.name}"
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("row", own_ones(), ids=lambda row: row.name)
 def test_from_own_clients_to_mq(from_own_clients: dict[str, list[Any]], row: ToMq) -> None:
     (message,) = from_own_clients[f"a/{row.name}"]
@@ -274,11 +276,15 @@ def value(message: Any, path: str, wanted: Any) -> Any:
     return wanted if isinstance(wanted, range) and found in wanted else found
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_places_to_put_to(site: MappingSite) -> None:
     publish_all(site.broker.port, [("c/x/y/a/b", b"captured", 1, False, mqtt5()), ("m/n", b"named", 1, False, mqtt5())])
     assert {site.get("R.X.a.b")["body"] for _ in PLACES} == {"captured", "named"}
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "payload", "reason", "topic"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_what_cannot_go_to_mq(
     site: MappingSite, name: str, mapping: dict[str, Any], payload: bytes, reason: int, topic: str
@@ -334,6 +340,8 @@ def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> No
         assert seen[name] in wanted if isinstance(wanted, range) else seen[name] == wanted, name
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("row", [row for row in TO_MQTT if row.name in ALSO_OWN], ids=lambda row: row.name)
 def test_from_mq_to_own_clients(at_own_clients: dict[str, list[Any]], row: ToMqtt) -> None:
     (message,) = at_own_clients[f"b/{row.name}"]
@@ -343,6 +351,8 @@ def test_from_mq_to_own_clients(at_own_clients: dict[str, list[Any]], row: ToMqt
     assert message == {"topic": f"b/{row.name}", "payload": payload, "qos": qos, "retain": 0}
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
 def test_what_cannot_go_to_mqtt(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
     source = queue(f"{name}-refused")

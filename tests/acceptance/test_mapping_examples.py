@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.mapping_site import DLQ, MappingSite, folders, hops
-from tests.acceptance.transcript import HOST, Transcript, matches
+from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber
+from tests.helpers.transcript import HOST, Transcript, matches
 
 SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
 EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")
@@ -41,6 +41,8 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield site
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_header_of_an_example_says_what_happens(site: MappingSite, example: str) -> None:
     env = {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
@@ -73,6 +75,8 @@ def test_telemetry(site: MappingSite) -> None:
     assert (message["body"], message["bodyEncoding"]) == (reading, "utf-8")
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     site.publish("plant/line1/oven/temp", '{"value": 90}')
     site.publish("plant/line1/oven/temp", '{"value": 90.5}', qos=0)
@@ -82,6 +86,8 @@ def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     assert [site.get("PLANT.LINE1")["body"] for _ in range(2)] == ['{"value": 90}', '{"value": 90.5}']
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(
     ("topic", "payload", "reason"),
     [("plant/line1/oven", "hot", 2110), ("plant/line 1/oven", '{"value": 1}', 2152)],
@@ -95,6 +101,8 @@ def test_readings_that_go_nowhere(site: MappingSite, topic: str, payload: str, r
     assert folders(message)["mqps"]["Top"] == topic
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_commands_of_every_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):
@@ -175,6 +183,8 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"], letter["body"]) == (2471, "answers", "late")
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_a_publication_without_response_topic_is_no_request(site: MappingSite) -> None:
     site.publish("service/time/request", "just so", "-D", "publish", "correlation-data", "7")
     message = site.get("SERVICE.TIME")
@@ -182,6 +192,8 @@ def test_a_publication_without_response_topic_is_no_request(site: MappingSite) -
     assert site.bridge.messages("MQTT.REQUESTS") == []
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("copied", ["MsgId", "CorrelId"])
 def test_a_client_of_the_bridge_is_answered(site: MappingSite, copied: str) -> None:
     with Subscriber(site.bridge.port, "answer/dev-3/#", qos=1) as client:
@@ -210,6 +222,8 @@ def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> N
     assert re.fullmatch(r"\d{16}", notice["at"])
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(
     ("body", "ccsid", "reason"),
     [("no JSON".encode("cp500"), 500, 2110), (b"\x41\xff", 1208, 2119), (b"{}", 64999, 2111)],

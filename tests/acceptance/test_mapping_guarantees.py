@@ -21,15 +21,14 @@ from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.acceptance.queue_managers import EMBEDDED
-from tests.acceptance.test_crash import Restless
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.crash_checks import Restless
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, number_of, repeated
 from tests.helpers.mosquitto import Mosquitto, Subscriber
 from tests.helpers.patience import PATIENCE, until_at_last
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
-COUNT = {EMBEDDED: 2_000, "ibmmq": 500}
+COUNT = {"embedded": 2_000, "ibmmq": 500}
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 #: Mappings are named after their direction and the QoS that goes with their guarantee.
 QUEUES = ["local", *(f"{direction}{qos}" for direction in ("in", "out") for qos in range(3))]
@@ -151,6 +150,7 @@ def faults_of(bridge: BridgeProcess, mosquitto: Mosquitto) -> list[Callable[[], 
     return [kill_queue_manager, restart_mosquitto, pause_queue_manager, kill_queue_manager]
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_guarantees_under_load(
     new_bridge: Callable[..., BridgeProcess], queue_manager: str, mosquitto: Mosquitto
 ) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
-from tests.acceptance.mapping_site import hops
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.certificates import make, tls_settings
+from tests.helpers.mapping_site import hops
 from tests.helpers.mosquitto import Mosquitto, publish
 from tests.helpers.paho_clients import PahoSubscriber
 from tests.helpers.patience import eventually

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.mapping_site import MappingSite, folders
+from tests.helpers.mapping_site import MappingSite, folders
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber
 from tests.helpers.patience import eventually
@@ -102,6 +102,8 @@ def live(subscriber: PahoSubscriber | Subscriber, root: str) -> dict[str, bool]:
     return {topic.removeprefix(f"{root}/"): retained for topic, retained in messages}
 
 
+# IBM MQ does not tell a subscriber whether a live publication was put as retained.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_from_own_clients_to_a_broker(site: MappingSite, version: str) -> None:
     """A link of 3.1.1 says to the broker as well as one of 5 what is to be retained."""
@@ -124,6 +126,8 @@ def test_from_a_broker_to_own_clients(site: MappingSite) -> None:
     eventually(lambda: late_here(site, "here"), set())
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
     """The broker tells a subscriber of 3.1.1 only of what it was given late: as-published keeps nothing that comes live."""
     with Subscriber(site.bridge.port, "here3/#", qos=1) as subscriber:
@@ -132,6 +136,8 @@ def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
     eventually(lambda: late_here(site, "here3"), {"always/live", "always/retained"})
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_what_never_keeps_it_does_not_clear(site: MappingSite) -> None:
     publish(site.bridge.port, "here/never/own", "own", "-r", qos=1)
     with Subscriber(site.bridge.port, "here/never/#", qos=1) as subscriber:
@@ -141,6 +147,8 @@ def test_what_never_keeps_it_does_not_clear(site: MappingSite) -> None:
     eventually(lambda: late_here(site, "here"), {"never/own"})
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
     """mqps.Ret; an empty body is one that clears."""
     for payload in ("x", ""):
@@ -154,6 +162,8 @@ def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
         assert found == dict(zip(CASES, RETAINED.values(), strict=True))
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
     """By mqps.Ret of the message on the queue."""
     with PahoSubscriber(site.broker.port, "back/#") as subscriber:
@@ -164,6 +174,8 @@ def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
         eventually(lambda: late_at_broker(site, "back"), set())
 
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+@pytest.mark.queue_managers("embedded")
 def test_what_was_there_before_the_mapping_comes_first(site: MappingSite) -> None:
     """A new subscription, of either version, is given what is retained; and says that it is."""
     config = site.bridge.config

@@ -21,6 +21,7 @@ from tests.helpers.raw_client import RawClient
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_qos_of_a_publication(bridge: BridgeProcess, unique: str, persistent: bool, granted: int) -> None:
@@ -111,6 +112,7 @@ def test_default_qos_of_a_durable_session_outlives_the_bridge(own_bridge: Bridge
         assert client.take().qos == 1
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
 def test_retain(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
     """Table 4, RETAIN: a retained publication of an MQ application, live and late."""
@@ -226,6 +228,7 @@ def test_messages_wait_for_a_client_that_is_away(own_bridge: BridgeProcess) -> N
         assert client.take().payload == b"in memory"
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_unknown_client_goes_to_the_dead_letter_queue(own_bridge: BridgeProcess) -> None:
     bridge = own_bridge
     put = bridge.mq_json("put", "commands/reset", "nobody home", "--to", "nobody", "--persistent")[0]
@@ -256,6 +259,7 @@ def test_topic_that_mqtt_cannot_carry_goes_to_the_dead_letter_queue(own_bridge: 
         assert dead["dlh"]["Reason"] > 0
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, unique: str) -> None:
     with RawClient.connected(bridge.port, unique, clean=False) as client:
         client.subscribe((f"{unique}/+", 1), (f"{unique}/b/#", 2))

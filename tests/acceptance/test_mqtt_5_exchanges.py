@@ -28,8 +28,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import TOPIC_LEVELS
-from tests.acceptance.mqtt_5_client import client_of
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import client_of
 
 Sides = tuple[Sequence[Packet], Sequence[Packet]]
 IN_USE, NOT_FOUND = ReasonCode.PACKET_IDENTIFIER_IN_USE, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND

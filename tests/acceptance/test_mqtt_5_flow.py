@@ -34,8 +34,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.acceptance.mqtt_5_client import NewBridge, client_of, ended, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import NewBridge, client_of, ended, subscribe
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 
@@ -157,6 +157,8 @@ def test_a_publication_that_is_refused_gets_its_reason(new_bridge: NewBridge) ->
         assert client.expect(Puback).properties is None
 
 
+# The bridge does not ask IBM MQ for MQPMO_WARN_IF_NO_SUBS_MATCHED.
+@pytest.mark.queue_managers("embedded")
 def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
     """MQTT 5 sections 3.4.2.1 and 3.5.2.1, with those that somebody has subscribed to between them, in order."""
     with client_of(bridge, unique) as client:
@@ -241,6 +243,8 @@ def test_what_is_no_mqtt_5_is_refused(bridge: BridgeProcess) -> None:
             client.receive()
 
 
+# The channel rejects the packet before it reaches a queue manager.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(
     ("packet", "reason_code"),
     [
@@ -264,6 +268,8 @@ def test_a_connect_that_breaks_a_rule(bridge: BridgeProcess, packet: str, reason
     client.expect_closed()
 
 
+# The channel rejects the packet before it reaches a queue manager.
+@pytest.mark.queue_managers("embedded")
 def test_many_user_properties_do_not_hold_up_others(bridge: BridgeProcess, unique: str) -> None:
     """What one packet may hold is bounded, and others are served beside it."""
     many = PublishProperties(user_property=(("", ""),) * 1_001)

@@ -6,8 +6,8 @@ import pytest
 
 from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties, Pubrec
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
 

@@ -20,8 +20,8 @@ from bridge.mqtt.packets import (
     WillProperties,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.acceptance.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import EVERYTHING, client_of, ended, subscribe
 from tests.helpers.raw_client import RawClient
 
 

@@ -22,8 +22,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import TOPIC_LEVELS
-from tests.acceptance.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
 from tests.helpers.raw_client import RawClient
 
 
@@ -36,6 +36,8 @@ def test_no_local(bridge: BridgeProcess, unique: str) -> None:
         assert client.take().payload == b"other's"
 
 
+# IBM MQ does not tell a subscriber whether a live publication was put as retained.
+@pytest.mark.queue_managers("embedded")
 def test_retain_as_published(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.1-12, -13."""
     with client_of(bridge, unique) as as_published, client_of(bridge, f"{unique}-2") as plain:
@@ -91,6 +93,8 @@ def test_reason_codes_of_suback_and_unsuback(bridge: BridgeProcess, unique: str)
         assert client.wait_for(Unsuback).reason_codes == (0, ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
 
+# IBM MQ puts one message per matching filter.
+@pytest.mark.queue_managers("embedded")
 def test_one_message_for_several_filters(new_bridge: NewBridge) -> None:
     """MQTT-3.3.4-2, -4: with `overlapping_subscriptions: once`, of the highest QoS, with all identifiers; No Local apart."""
     bridge = new_bridge(config="queue_manager: {overlapping_subscriptions: once}\n").start()
@@ -162,6 +166,8 @@ def test_a_subscription_is_replaced_without_a_gap(bridge: BridgeProcess, unique:
         pass
 
 
+# IBM MQ creates a non-durable subscription again: publications between MQCLOSE and MQSUB are lost.
+@pytest.mark.queue_managers("embedded")
 def test_a_subscription_of_a_clean_session_is_replaced_without_a_gap(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.8.4-4: and to one that does not."""
     subscribe_again(bridge, unique, ConnectProperties())

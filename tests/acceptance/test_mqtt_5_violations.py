@@ -20,8 +20,8 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.acceptance.mqtt_5_client import client_of, ended, subscribe
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mqtt_5_client import client_of, ended, subscribe
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 MALFORMED, PROTOCOL_ERROR = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
@@ -107,6 +107,8 @@ VIOLATIONS = [
 ]  # fmt: skip
 
 
+# The channel rejects the bytes before they reach a queue manager.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("data", "code"), [case[1:] for case in VIOLATIONS], ids=[case[0] for case in VIOLATIONS])
 def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
     """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: what came before it counts, what comes behind it does not."""
@@ -156,6 +158,8 @@ CONNECTS = [
 ]  # fmt: skip
 
 
+# The channel rejects the bytes before they reach a queue manager.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("wire", "code"), [case[1:] for case in CONNECTS], ids=[case[0] for case in CONNECTS])
 def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str, code: ReasonCode) -> None:
     """MQTT-3.1.4-1, -2, -6, MQTT-3.2.0-2, MQTT-3.2.2-6, -7, -8, MQTT-3.14.0-1: CONNACK, and nothing behind it is done."""
@@ -169,6 +173,8 @@ def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str
         assert witness.take().topic == f"{unique}/end"
 
 
+# The channel rejects the bytes before they reach a queue manager.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("wire", ["30 04 000161 00", "c0 00", "e0 00", "f0 00", "82 07 000a 00 000161 00", "00 00"])
 def test_what_is_no_connect_is_not_answered(bridge: BridgeProcess, wire: str) -> None:
     """MQTT-3.1.0-1, MQTT-3.14.0-1."""

@@ -18,6 +18,8 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+# Other clients use the same channels on both queue managers.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", [4, 5])
 def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int, qos: int) -> None:
@@ -41,6 +43,8 @@ def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int,
     assert first["properties"] == (EVERYTHING if version == 5 else {})
 
 
+# Other clients use the same channels on both queue managers.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_session_that_goes_on(bridge: BridgeProcess, unique: str, version: int) -> None:
     kept: dict[str, Any] = {"clean": False}
@@ -56,6 +60,8 @@ def test_a_session_that_goes_on(bridge: BridgeProcess, unique: str, version: int
     client.end()
 
 
+# Other clients use the same channels on both queue managers.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_will(bridge: BridgeProcess, unique: str, version: int) -> None:
     subscriber = MqttJs(bridge.port, f"{unique}-s", version, [{"subscribe": [unique, {"qos": 1}]}, {"receive": 1}])
@@ -72,6 +78,8 @@ def test_a_will(bridge: BridgeProcess, unique: str, version: int) -> None:
     subscriber.end()
 
 
+# Other clients use the same channels on both queue managers.
+@pytest.mark.queue_managers("embedded")
 def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
     """MQTT.js gives topics aliases as they come; what it is sent has some, too."""
     steps: Steps = [
@@ -88,6 +96,8 @@ def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
     assert {one["properties"].get("topicAlias") for one in messages} <= {1, 2, None}
 
 
+# Other clients use the same channels on both queue managers.
+@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", [4, 5])
 def test_members_of_a_share(bridge: BridgeProcess, unique: str, version: int) -> None:
     share: Steps = [{"subscribe": [f"$share/s/{unique}", {"qos": 1}]}, {"receive": 1}]

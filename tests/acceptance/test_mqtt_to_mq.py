@@ -93,6 +93,7 @@ def steady(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "md": {name: value for name, value in md.items() if name not in varying}}
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_tables_1_to_3_at_a_subscriber(bridge: BridgeProcess, unique: str, qos: int) -> None:
     topic = f"{unique}/täglich/ä b"
@@ -199,6 +200,7 @@ def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProce
             assert steady(application.json()) == expected("device-1", "t", "x", qos=1, message_id=1, user=identifier)
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_topic_object_decides_on_a_publication(bridge: BridgeProcess, unique: str) -> None:
     """The nearest administrative topic object applies: DEFPRTY here; PUB(DISABLED) refuses, and nothing is acknowledged."""
     name = unique.upper().replace("-", ".")
@@ -222,6 +224,7 @@ def test_topic_object_decides_on_a_publication(bridge: BridgeProcess, unique: st
             assert application.json()["md"]["Priority"] == 7
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_subscription_refused_by_a_topic_object(bridge: BridgeProcess, unique: str) -> None:
     """SUB(DISABLED) refuses every subscription below it, DURSUB(NO) those of durable sessions: SUBACK 0x80."""
     name = unique.upper().replace("-", ".")

@@ -159,6 +159,7 @@ def test_wildcards_and_refused_filters(bridge: BridgeProcess, unique: str, proto
         assert [(payload, qos) for _, payload, qos, _ in received] == [(b"b/c", 1), (b"x", 2), (b"x/y/z", 2), (b"end", 2)]
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_durable_session_over_a_restart(own_bridge: BridgeProcess) -> None:
     """The client reconnects by itself, and finds its subscriptions and all that was published meanwhile."""
     bridge = own_bridge

@@ -118,6 +118,7 @@ def test_retained_publications_survive_a_restart(own_bridge: BridgeProcess) -> N
 # Wills ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True], ids=["live", "retained"])
 def test_will_of_every_qos(bridge: BridgeProcess, unique: str, qos: int, retain: bool) -> None:

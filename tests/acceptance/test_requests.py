@@ -97,6 +97,7 @@ def test_requests_outlive_the_bridge(new_bridge: NewBridge) -> None:
             assert take_answer(client) == (f"answers/of-dev/{number}", b"%d" % number, None, b"%d" % number + UUID)
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_a_session_that_ends_leaves_no_request_behind(new_bridge: NewBridge) -> None:
     bridge = new_bridge().start()
     state = "SYSTEM.MQTT.PERSISTENT.STATE"
@@ -112,6 +113,7 @@ def test_a_session_that_ends_leaves_no_request_behind(new_bridge: NewBridge) -> 
     assert not [one for one in bridge.messages(state) if b"answers" in json.dumps(one).encode()]
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_the_oldest_requests_make_room(new_bridge: NewBridge) -> None:
     bridge = new_bridge(config="limits: {request_bytes: 2 KiB}\n").start()
     queue = queue_of(bridge, "ask")

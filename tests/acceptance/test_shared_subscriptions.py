@@ -17,14 +17,13 @@ from bridge.mqtt.packets import (
     SubscriptionOptions,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from tests.acceptance.queue_managers import EMBEDDED, IBMMQ
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.patience import eventually
 from tests.helpers.raw_client import LEVELS, ConnectionClosed, RawClient
 
 #: Messages that members share (a queue manager elsewhere is the same code), and the limit of those in flight.
-COUNT, WINDOW = {EMBEDDED: 1_000, IBMMQ: 200}, 20
+COUNT, WINDOW = {"embedded": 1_000, "ibmmq": 200}, 20
 
 
 class Member:
@@ -246,7 +245,7 @@ def test_each_member_has_options_of_its_own(bridge: BridgeProcess, unique: str, 
     one, other = plain.wait_for(Publish), fancy.wait_for(Publish)
     assert (one.qos, one.retain, one.properties) == (0, False, None)
     assert other.qos == 1 and other.properties is not None and other.properties.subscription_identifier == (7,)
-    if queue_manager == EMBEDDED:  # IBM MQ says of no publication that comes live that it is retained
+    if queue_manager == "embedded":  # IBM MQ says of no publication that comes live that it is retained
         assert other.retain
     plain.publish(unique, b"", 0, retain=True)
     plain.disconnect()

@@ -18,7 +18,7 @@ from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.contract.backend.conftest import served
+from tests.helpers.mq_applications import served
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.spark import SETTINGS
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import mqbridge
 import pytest
+from bridge.spark.flow.sink import MQ, BatchWriter, routes_of
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -15,7 +16,6 @@ from bridge import spark as package
 from bridge.config import ConfigurationError, ToMqMapping
 from bridge.spark import to_messages, to_publications
 from bridge.spark.errors import OptionError
-from bridge.spark.flow.sink import MQ, BatchWriter, routes_of
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_chain, decode_rfh2
 

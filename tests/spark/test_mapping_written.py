@@ -24,7 +24,7 @@ from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import Destination, MappedMessage, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQXQH, decode_chain
-from tests.contract.backend.conftest import served
+from tests.helpers.mq_applications import served
 from tests.spark.conftest import Queues
 from tests.spark.test_mapping import SCHEMA, ToMqMapping, publication
 

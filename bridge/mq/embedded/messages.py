@@ -8,7 +8,7 @@ from typing import Final
 from bridge.config.queue_manager import COMMAND_QUEUE, MAPPING_STATE_QUEUE
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.objects import Destination, Objects
-from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
+from bridge.mq.embedded.queue import MAX_PRIORITY, Queue, StoredMessage
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
@@ -113,6 +113,34 @@ class Messages(Objects):
         queue.depth += 1
         unit.puts.append(stored)
         return stored
+
+    def put_moved(self, unit: Unit, stored: StoredMessage, queue: Queue) -> None:
+        """Put a message that was got in the same unit of work to another queue, unchanged. Raises MQError."""
+        if reason := queue.refusal(stored.message.length):
+            raise MQError(reason, f"put to queue {queue.name}")
+        if stored.durable and not queue.temporary and self.recovery_log.reserve.full:
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
+        moved = StoredMessage(
+            queue,
+            self.next_number(),
+            stored.message,
+            stored.persistent,
+            stored.priority,
+            stored.put_time,
+            stored.client_id,
+            stored.remote_queue,
+            topic=stored.topic,
+            user_data=stored.user_data,
+            retained=stored.retained,
+            correl_id=stored.correl_id,
+            msg_id=stored.msg_id or self.appearance.generated(stored.msg_number),
+            expires_at=stored.expires_at,
+            durable=stored.persistent and not queue.temporary,
+            backout_count=stored.backout_count,
+            put_application=stored.put_application,
+        )
+        queue.depth += 1
+        unit.puts.append(moved)
 
 
 def _read_delivery(stored: StoredMessage) -> None:

@@ -22,6 +22,10 @@ class OpenHandle(Protocol):
     """A handle of `bridge.mq.embedded.verbs.handle`."""
 
     @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+
+    @property
     def gets(self) -> bool:
         """Whether it is open for input."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, lock
 from bridge.spark.mqtt.broker import Broker
 from bridge.spark.mqtt.spool import LOCK, SessionAtBroker, forget_session
 

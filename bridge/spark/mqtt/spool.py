@@ -20,7 +20,7 @@ from typing import IO, Any, BinaryIO, Final
 import msgspec
 import pyarrow.compute as pc
 
-from bridge.mq.embedded.storage.layout import Locked, lock
+from bridge.files import Locked, durable_file, lock, sync
 from bridge.spark.mqtt.frame import (
     Frame,
     SessionState,
@@ -33,7 +33,6 @@ from bridge.spark.mqtt.frame import (
     scan,
 )
 from bridge.spark.mqtt.repeated_publications import RepeatedPublications, digests_of
-from bridge.spark.whole_file import sync_directory, whole_file
 
 #: Bytes behind which a file is followed by another; whole files are what is deleted.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -80,7 +79,7 @@ def forget_session(directory: Path, session: SessionAtBroker) -> None:
 
 
 def _write_sessions(directory: Path, sessions: list[SessionAtBroker]) -> None:
-    with whole_file(directory / _SESSIONS) as file:
+    with durable_file(directory / _SESSIONS) as file:
         file.write(msgspec.json.encode(sessions))
 
 
@@ -96,7 +95,7 @@ class Spool:
             # It has payloads in it, and the program that it belongs to may have any umask.
             self.directory.mkdir(mode=0o750, parents=True)
             for parent in (below, below.parent):
-                sync_directory(parent)
+                sync(parent)
         self._segment_bytes = segment_bytes
         self._changed = threading.Condition()
         self._lock = self._locked()
@@ -142,7 +141,7 @@ class Spool:
         if path.exists():
             return msgspec.json.decode(path.read_bytes(), type=Session).id
         session = Session(uuid.uuid4().hex[:12], topic_filter)
-        with whole_file(path) as file:
+        with durable_file(path) as file:
             file.write(msgspec.json.encode(session))
         return session.id
 
@@ -199,7 +198,7 @@ class Spool:
                 file.close()
             self._number += 1
             file = self._file = (self.directory / f"{self._number:012d}{SUFFIX}").open("xb")
-            sync_directory(self.directory)
+            sync(self.directory)
             self._digests_before = digests
         offset = file.tell()
         file.write(data)

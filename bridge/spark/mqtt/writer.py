@@ -22,13 +22,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from bridge.files import durable_file
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, Refusal
 from bridge.spark import task
 from bridge.spark.mqtt.rows import Row, rows_of
 from bridge.spark.mqtt.sink_options import SinkOptions
 from bridge.spark.task import Identity
-from bridge.spark.whole_file import whole_file
 
 #: Rows that are published, and answered, before the next ones are.
 CHUNK_ROWS: Final = 2_000
@@ -159,5 +159,5 @@ class _Partition:
 def _leave(directory: Path, name: str, dead: list[Any]) -> None:
     """Write one file for each partition that has refused rows, the same when it is published again. Raises OSError."""
     if dead:
-        with whole_file(directory / f"{name}.parquet") as file:
+        with durable_file(directory / f"{name}.parquet") as file:
             pa.parquet.write_table(pa.Table.from_batches(dead), file)

@@ -14,7 +14,7 @@ import yaml
 
 from bridge.config import IbmQueueManagerConfig, load
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.mosquitto import free_port
+from tests.helpers.mosquitto import Subscriber, free_port, publish
 from tests.helpers.patience import PATIENCE
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -52,6 +52,19 @@ def test_the_configuration_of_the_container_is_right(compose: Any, tmp_path: Pat
     assert settings.password_file == Path("/run/secrets") / services["bridge"]["secrets"][0]
     assert services["qmgr"]["secrets"] == services["bridge"]["secrets"] == list(compose["secrets"])
     assert f"127.0.0.1:{configuration.admin.port}/healthz" in CONTAINERFILE
+
+
+def test_the_image_starts_without_a_mounted_configuration(tmp_path: Path) -> None:
+    """Clients outside the container reach the channel, and the health check reaches the admin port."""
+    shipped = (DEPLOY / "container.yaml").read_text()
+    assert "COPY deploy/container.yaml /etc/mqbridge/bridge.yaml" in stages()["base"]
+    configuration = load(DEPLOY / "container.yaml")
+    assert f"127.0.0.1:{configuration.admin.port}/healthz" in CONTAINERFILE
+    bridge = BridgeProcess(tmp_path / "data", config=shipped.replace("9157", str(free_port()))).start()
+    with Subscriber(bridge.port, "t", qos=1) as subscriber:
+        publish(bridge.port, "t", "x", qos=1)
+        assert subscriber.message()["payload"] == "x"
+    assert bridge.stop() == 0
 
 
 def test_the_volumes_of_compose_are_there(compose: Any) -> None:

@@ -126,7 +126,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def build(version: str) -> Path:
         source = tmp_path_factory.mktemp(version) / "source"
         skip = shutil.ignore_patterns("__pycache__", "compiled")
-        for name in ("bridge", "deploy", "mappings"):
+        for name in ("bridge", "deploy", "docs", "mappings"):
             shutil.copytree(ROOT / name, source / name, ignore=skip)
         for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"):
             shutil.copy(ROOT / name, source)
@@ -142,9 +142,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
-    """An edited configuration and the data outlive all but the purge."""
+    """An upgrade and a removal keep the configuration. A purge deletes it, but not the messages."""
     debian.install(package("0.0.1"))
-    assert debian.run("mqbridge", "--version").startswith("mqbridge 0.0.1 ")
+    assert debian.run("mqbridge", "--version").strip() == "mqbridge 0.0.1 (compiled)"
+    for document in ("docs/index.md", "examples/alerts.yaml", "examples/grafana.json"):
+        assert debian.exists(f"/usr/share/doc/mqbridge/{document}") or debian.exists(f"/usr/share/doc/mqbridge/{document}.gz")
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
     assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
     assert debian.exists("/etc/systemd/system/multi-user.target.wants/mqbridge.service")
@@ -182,7 +184,9 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     assert configuration.read_text() == edited
     assert debian.exists("/var/lib/mqbridge/queuemanager.db")
 
-    debian.run("apt-get", "purge", "--yes", "mqbridge")
+    assert "rm -r /var/lib/mqbridge" in debian.run("apt-get", "purge", "--yes", "mqbridge")
+    assert debian.exists("/var/lib/mqbridge/queuemanager.db")
+    shutil.rmtree(debian.directory / "var/lib/mqbridge")
     shutil.rmtree(debian.directory / "usr/local/lib/mqbridge")
     left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
     assert left == []

@@ -13,11 +13,12 @@ import yaml
 
 from bridge.config import Configuration, load
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from tests.acceptance.deploy.test_containers import USER
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificates import make
 from tests.helpers.mosquitto import free_port, publish
 from tests.helpers.patience import PATIENCE, eventually
+
+CONTAINERFILE = (Path(__file__).parents[3] / "deploy" / "Containerfile").read_text(encoding="utf-8")
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
 #: The oldest version that has all that is in them, and the newest whose schemas are at hand.
@@ -121,7 +122,7 @@ def test_the_pod_is_restricted(pod: Any, container: Any) -> None:
     assert labels == {"pod-security.kubernetes.io/enforce": "restricted"}
     of_pod, of_container = pod["securityContext"], container["securityContext"]
     assert (of_pod["runAsNonRoot"], of_pod["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
-    assert f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}" == USER
+    assert f"USER {of_pod['runAsUser']}:{of_pod['runAsGroup']}" in CONTAINERFILE
     assert of_container == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

@@ -9,10 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from _pytest.config import Config
-
-from tests.helpers import division
 from tests.helpers.patience import PATIENCE, until
 
 ROOT = Path(__file__).parents[3]
@@ -21,21 +17,6 @@ ROOT = Path(__file__).parents[3]
 def setup(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = ["sh", ROOT / "deploy" / "setup.sh", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
-
-
-def test_progress_of_the_tests_names_the_long_groups_that_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of the time goes to a few groups, so a count of tests alone stands still and then jumps."""
-    monkeypatch.setattr(division, "LONGEST", ("tests/long.py", "tests/longer.py", "tests/deselected.py"))
-    progress = division.Progress(pytest.TerminalReporter(Config.fromdictargs({}, [])))
-    tests = ["tests/long.py::a", "tests/long.py::b", "tests/longer.py::a", "tests/short.py::a"]
-    progress.pytest_xdist_node_collection_finished(tests)
-    progress.pytest_xdist_node_collection_finished(tests)
-    for test in tests[:1] + tests[2:]:
-        progress.pytest_runtest_logstart(test)
-        progress.pytest_runtest_logfinish(test)
-    line = progress.line(progress._began + 65)
-    progress.pytest_unconfigure()
-    assert line == "1:05 finished 1 of 2 long groups (they run first), 3 of 4 tests"
 
 
 def test_an_environment_without_pip_is_created_again(tmp_path: Path) -> None:

@@ -7,225 +7,21 @@ afterwards. A queue manager joins the suite by a function in `QUEUE_MANAGERS`.
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import browser
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, CommandResponse, Connection, GetOptions, Got, MQError
-from bridge.telemetry.message import Message
+from bridge.mq.mqi import Connection, MQError
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
-from tests.contract.backend.backend_places import PLACES, Place
-from tests.contract.backend.backend_user import Bridge
 from tests.helpers import secured_queue_manager
-from tests.helpers.client_packages import QUEUE_MANAGER_VARIABLE, connecting, real_queue_manager
+from tests.helpers.backend_places import PLACES, Place
+from tests.helpers.backend_user import Bridge
+from tests.helpers.mq_applications import QUEUE_MANAGERS, Application, Connect, Workplace, disconnect
 from tests.helpers.secured_queue_manager import SecuredConnections
-from tests.helpers.served_queue_manager import ServedQueueManager
-
-Connect = Callable[[], Connection]
-
-INPUT = cmqc.MQOO_INPUT_SHARED
-#: Names are of this run: on a real queue manager, objects of a run that was killed are still there.
-_RUN = f"{time.time_ns() // 1_000_000:X}"
-_numbers = itertools.count(1)
-
-
-@contextlib.contextmanager
-def local(directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, from threads of its own process."""
-    queue_manager = QueueManager("MQB1", directory)
-    queue_manager.enforce_authorities()
-    try:
-        yield lambda: EmbeddedConnection(queue_manager, "contract")
-    finally:
-        queue_manager.close()
-
-
-def served(directory: Path, *, stand_in: bool = False) -> ServedQueueManager:
-    """The embedded queue manager, for other processes; with what the stand-in adds on request."""
-    return ServedQueueManager(directory, authorities=True, objects=False, commands=stand_in, stand_in=stand_in)
-
-
-@contextlib.contextmanager
-def remote(directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, from another process: over its socket."""
-    with served(directory):
-        yield lambda: RemoteConnection(directory, application="contract")
-
-
-@contextlib.contextmanager
-def client_package(name: str, directory: Path) -> Iterator[Connect]:
-    """The embedded queue manager, through the real pymqi or ibmmq on the stand-in for IBM's client library."""
-    with served(directory, stand_in=True) as manager, connecting(name, manager.place) as connect:
-        yield connect
-
-
-QUEUE_MANAGERS: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {
-    "local": local,
-    "remote": remote,
-    "pymqi": functools.partial(client_package, "pymqi"),
-    "ibmmq": functools.partial(client_package, "ibmmq"),
-}
-if os.environ.get(QUEUE_MANAGER_VARIABLE):
-    QUEUE_MANAGERS["real"] = lambda directory: real_queue_manager()
-
-
-class Application:
-    """An MQ application: one connection, and verbs with what most tests leave at its default."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.open = connection.open
-        self.close = connection.close
-        self.get = connection.get
-        self.commit = connection.commit
-        self.backout = connection.backout
-
-    def open_queue(self, name: str, options: int = INPUT | cmqc.MQOO_BROWSE, manager: str = "") -> int:
-        return self.connection.open(MQOD(ObjectName=name, ObjectQMgrName=manager), options)
-
-    def open_topic(self, topic: str, options: int = cmqc.MQOO_OUTPUT, topic_object: str = "") -> int:
-        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
-        return self.connection.open(od, options)
-
-    def put(self, name: str, data: bytes = b"", *, options: int | MQPMO = 0, manager: str = "", **md: Any) -> MQMD:
-        """MQPUT1 to a queue; keywords are fields of the MQMD."""
-        od = MQOD(ObjectName=name, ObjectQMgrName=manager)
-        return self.connection.put1(od, Message(MQMD(**md), data), options)
-
-    def publish(
-        self, topic: str, data: bytes = b"", *, options: int | MQPMO = 0, topic_object: str = "", **md: Any
-    ) -> MQMD:
-        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=topic_object, ObjectString=topic)
-        return self.connection.put1(od, Message(MQMD(**md), data), options)
-
-    def take(self, name: str, options: int = 0, **get_options: Any) -> Got:
-        """MQOPEN, MQGET, MQCLOSE."""
-        handle = self.open_queue(name)
-        try:
-            return self.get(handle, GetOptions(Options=options, **get_options))
-        finally:
-            self.close(handle)
-
-    def browse(self, handle: int, options: int = cmqc.MQGMO_BROWSE_NEXT, **get_options: Any) -> bytes:
-        return self.get(handle, GetOptions(Options=options, **get_options)).data
-
-    def drain(self, handle: int, options: int = 0) -> list[bytes]:
-        """The data of all messages that can be got, in order."""
-        found = []
-        while True:
-            try:
-                found.append(self.get(handle, GetOptions(Options=options)).data)
-            except MQError as error:
-                assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
-                return found
-
-    def all(self, name: str) -> list[bytes]:
-        handle = self.open_queue(name, INPUT)
-        try:
-            return self.drain(handle)
-        finally:
-            self.close(handle)
-
-    def open_as(self, user: str, options: int, **od: Any) -> int:
-        """MQOPEN as an alternate user."""
-        return self.connection.open(MQOD(AlternateUserId=user, **od), options | cmqc.MQOO_ALTERNATE_USER_AUTHORITY)
-
-    def subscribe(self, topic: str = "", *, options: int = 0, handle: int | None = None, **sd: Any) -> tuple[int, int]:
-        """MQSUB with MQSO_CREATE, managed where no destination is given; (subscription, destination)."""
-        options |= 0 if options & (cmqc.MQSO_RESUME | cmqc.MQSO_ALTER) else cmqc.MQSO_CREATE
-        options |= cmqc.MQSO_MANAGED if handle is None else 0
-        return self.connection.subscribe(MQSD(Options=options, ObjectString=topic, **sd), handle)
-
-
-class Workplace:
-    """A queue manager to test, with objects that nobody else uses and that go when the test ends."""
-
-    def __init__(self, connect: Connect, stack: ExitStack) -> None:
-        self._connect = connect
-        self._stack = stack
-        self._administrator = self.connect()
-        self._last: set[str] = set()
-        #: name of the queue manager
-        self.manager = str(self.attribute("QMGR", "QMNAME"))
-
-    def connect(self) -> Connection:
-        connection = self._connect()
-        self._stack.callback(_left, connection)
-        return connection
-
-    def application(self) -> Application:
-        return Application(self.connect())
-
-    def command(self, text: str) -> CommandResponse:
-        (response,) = self._administrator.command(text)
-        assert response.ok, response.message
-        return response
-
-    def refuses(self, text: str) -> bool:
-        """Return whether a command fails."""
-        (response,) = self._administrator.command(text)
-        return not response.ok
-
-    def attribute(self, what: str, keyword: str) -> str | int:
-        """One attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
-        (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
-        return shown[keyword]
-
-    def name(self, prefix: str = "T") -> str:
-        """A name that nothing has."""
-        return f"{prefix}.{_RUN}.{next(_numbers)}"
-
-    def queue(self, attributes: str = "", name: str = "") -> str:
-        return self._define("QLOCAL", name or self.name("Q"), attributes, " PURGE")
-
-    def alias(self, attributes: str) -> str:
-        return self._define("QALIAS", self.name("A"), attributes)
-
-    def remote_queue(self, attributes: str, name: str = "") -> str:
-        return self._define("QREMOTE", name or self.name("R"), attributes)
-
-    def server_channel(self, attributes: str = "") -> str:
-        """A server-connection channel; its name has at most 20 characters."""
-        name = f"C{_RUN}{next(_numbers)}"
-        self.command(f"DEFINE CHANNEL('{name}') CHLTYPE(SVRCONN) TRPTYPE(TCP) {attributes}")
-        self.at_end(f"DELETE CHANNEL('{name}') CHLTYPE(SVRCONN)")
-        return name
-
-    def topic_object(self, topic: str, attributes: str = "") -> str:
-        return self._define("TOPIC", self.name("T"), f"TOPICSTR('{topic}') {attributes}")
-
-    def _define(self, kind: str, name: str, attributes: str, deletion: str = "") -> str:
-        self.command(f"DEFINE {kind}('{name}') {attributes}")
-        self._stack.callback(lambda: self._administrator.command(f"DELETE {kind}('{name}'){deletion}"))
-        return name
-
-    def model_queue(self, attributes: str) -> str:
-        return self._define("QMODEL", self.name("M"), attributes)
-
-    def at_end(self, command: str) -> None:
-        """Run a command when the test ends, once."""
-        if command not in self._last:
-            self._last.add(command)
-            self._stack.callback(self._administrator.command, command)
-
-    def alter(self, **attributes: str) -> None:
-        """ALTER QMGR, undone when the test ends."""
-        for keyword, value in attributes.items():
-            before = self.attribute("QMGR", keyword)
-            self._stack.callback(self._administrator.command, f"ALTER QMGR {keyword}('{before}') FORCE")
-            self.command(f"ALTER QMGR {keyword}('{value}') FORCE")
 
 
 @pytest.fixture(params=sorted(QUEUE_MANAGERS))
@@ -253,15 +49,10 @@ def connect_by(
 
     def connected(channel: str) -> Application:
         connection = connect(channel)
-        request.addfinalizer(lambda: _left(connection))
+        request.addfinalizer(lambda: disconnect(connection))
         return Application(connection)
 
     return connected
-
-
-def _left(connection: Connection) -> None:
-    with contextlib.suppress(MQError):
-        connection.disconnect()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf
-from tests.contract.backend.conftest import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace
 
 Refused = Callable[[int], AbstractContextManager[None]]
 

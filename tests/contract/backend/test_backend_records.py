@@ -12,8 +12,8 @@ from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
-from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE, Embedded
-from tests.contract.backend.backend_user import Bridge, publication, received, sent, unit
+from tests.helpers.backend_places import DEAD_LETTER_QUEUE, Embedded
+from tests.helpers.backend_user import Bridge, publication, received, sent, unit
 
 #: With two publishers, each is another one's.
 ONE, OTHER = "dev", "other"

@@ -12,8 +12,8 @@ from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm import subscriber
 from bridge.telemetry.subscription import SHARED, SharedSubscription, shared_subscription, subscription_data
 from bridge.wire import cmqc
-from tests.contract.backend.backend_places import TRANSMISSION_QUEUE
-from tests.contract.backend.backend_user import Bridge, payload, publication, unit
+from tests.helpers.backend_places import TRANSMISSION_QUEUE
+from tests.helpers.backend_user import Bridge, payload, publication, unit
 from tests.helpers.patience import PATIENCE
 
 #: Someone without any authority; a real queue manager wants one that the operating system knows.

@@ -12,8 +12,8 @@ from bridge.telemetry.conversion import from_mq
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, Typed, decode_mqdlh, decode_mqxqh, encode_chain
-from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE, drain
-from tests.contract.backend.backend_user import Bridge, payload, publication, unit
+from tests.helpers.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE, drain
+from tests.helpers.backend_user import Bridge, payload, publication, unit
 
 
 async def test_what_lies_there_is_handed_over_in_order_and_then_what_comes(bridge: Bridge) -> None:

@@ -7,8 +7,8 @@ import pytest
 from bridge.telemetry.record import ReceivedRecord, SentRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
-from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
-from tests.contract.backend.backend_user import Bridge, payload, publication, received, sent, unit
+from tests.helpers.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
+from tests.helpers.backend_user import Bridge, payload, publication, received, sent, unit
 from tests.helpers.subscription_requests import requests
 
 TOO_LONG = "x" * 10_241

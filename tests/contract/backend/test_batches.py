@@ -15,7 +15,7 @@ from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
-from tests.contract.backend.conftest import INPUT, Application, Workplace
+from tests.helpers.mq_applications import INPUT, Application, Workplace
 from tests.helpers.patience import PATIENCE
 
 Refused = Callable[[int], AbstractContextManager[None]]

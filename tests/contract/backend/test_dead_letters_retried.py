@@ -16,8 +16,8 @@ from bridge.telemetry.headers import Headers
 from bridge.telemetry.message import Message, Unmappable
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
-from tests.contract.backend.backend_places import DEAD_LETTER_QUEUE
-from tests.contract.backend.backend_user import Bridge, publication, unit
+from tests.helpers.backend_places import DEAD_LETTER_QUEUE
+from tests.helpers.backend_user import Bridge, publication, unit
 from tests.helpers.patience import until
 
 

@@ -15,7 +15,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, decode_rfh2, encode_chain
-from tests.contract.backend.backend_user import Bridge, unit
+from tests.helpers.backend_user import Bridge, unit
 from tests.helpers.patience import PATIENCE
 
 ALL = PublishProperties(

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.mq.embedded.server.conversation import Conversation
 from bridge.wire import cmqc
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 RECORDS = """
 DEFINE QLOCAL(Q)

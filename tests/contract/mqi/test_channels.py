@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 from tests.helpers.patience import until
 
 CONNECTED = """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 #: The character set is the client's, not that of the queue manager, which is 1208. `ä` is one byte in 819.
 LATIN_1 = {"MQCCSID": "819"}

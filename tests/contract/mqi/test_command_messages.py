@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 PCF = "pcf = mq.PCFExecute(qmgr)\nCMQCFC = mq.CMQCFC\n"
 

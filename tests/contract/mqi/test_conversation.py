@@ -11,7 +11,7 @@ import pytest
 from bridge.wire import cmqc
 from testing.ibm_standin import frames
 from testing.ibm_standin.frames import Verb
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 
 def connect(manager: Manager, greeting: bytes = frames.GREETING) -> socket.socket:

@@ -12,7 +12,7 @@ import pytest
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQError
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 from tests.helpers.patience import until
 
 BATCH = """

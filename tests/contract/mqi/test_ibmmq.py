@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.mqi.conftest import Manager
 from tests.helpers.client_packages import BUILD
+from tests.helpers.client_programs import Manager
 
 CONSUMER = """
 calls = []

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bridge.wire import cmqc
 from testing.ibm_standin import structures
-from tests.contract.mqi.conftest import environment
-from tests.contract.mqi.layout import of_headers
 from tests.helpers.client_packages import BUILD
+from tests.helpers.client_programs import environment
+from tests.helpers.mqi_layout import of_headers
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Behind the end of pymqi's structures the headers know newer versions, which a caller's Version keeps out of reach.
@@ -24,7 +24,7 @@ COMPARED = {"pymqi": 260, "ibmmq": 380}
 
 def test_offsets(package: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.contract.mqi.layout", package, str(BUILD / "inc")],
+        [sys.executable, "-m", "tests.helpers.mqi_layout", package, str(BUILD / "inc")],
         env=environment(package),
         cwd=ROOT,
         capture_output=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 
 def test_groups_and_segments(manager: Manager, package: str, queue: str) -> None:

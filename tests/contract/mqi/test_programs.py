@@ -4,7 +4,7 @@ publish and subscribe.
 
 from __future__ import annotations
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 
 def test_put_and_get(manager: Manager, package: str, queue: str) -> None:

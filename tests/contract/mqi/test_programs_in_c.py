@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.mqi.conftest import Manager
 from tests.helpers.client_packages import BUILD
+from tests.helpers.client_programs import Manager
 from tests.helpers.patience import PATIENCE
 
 INCLUDES = Path(__file__).resolve().parents[3] / "testing" / "ibm_standin" / "inc"

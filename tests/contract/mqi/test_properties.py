@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 #: name, type, value
 PROPERTIES = [

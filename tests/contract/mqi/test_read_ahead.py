@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 
 #: `browse` returns the reason of a browse, or the data if there is none.
 PROGRAM = """

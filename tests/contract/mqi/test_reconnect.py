@@ -18,7 +18,7 @@ from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from tests.contract.mqi.conftest import Manager
+from tests.helpers.client_programs import Manager
 from tests.helpers.patience import until
 
 CONNECT = """

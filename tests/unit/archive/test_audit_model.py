@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bridge.archive.audit.audit import audit
 from bridge.archive.history import NEVER
 from bridge.archive.schema import NAMES, Outcome
+from tests.helpers import naive_audit
 from tests.helpers.archive import NOON, Story, write
-from tests.unit.archive import naive_audit
 
 CLIENTS, PUBLISHERS = st.sampled_from(["a", "b"]), st.sampled_from(["p", "p", "p", "p", "q", ""])
 TOPICS, FILTERS = st.sampled_from(["t", "t", "u/v"]), st.sampled_from(["t", "u/+", "#"])

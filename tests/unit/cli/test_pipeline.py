@@ -114,15 +114,15 @@ def test_a_missing_package_is_reported_in_one_line(
 
 #: Hides packages from a new interpreter, as if the extra `spark` were not installed.
 _HIDING = """
-import sys
+from importlib.machinery import PathFinder
 
-class Hidden:
-    def find_spec(self, name, *rest):
-        if name.partition(".")[0] in ("pyspark", "py4j", "pyarrow", "pandas", "numpy"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
+find_spec = PathFinder.find_spec
 
-sys.meta_path.insert(0, Hidden())
+def others(name, *rest):
+    hidden = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
+    return None if name.partition(".")[0] in hidden else find_spec(name, *rest)
+
+PathFinder.find_spec = others
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.embedded.storage.layout import lock
+from bridge.files import lock
 from bridge.spark.administration import (
     LOCK,
     BatchSummary,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bridge.config import ConfigurationError, load
 from bridge.mapping.rules.check import problems
-from tests.unit.config.told import ONE, mistakes_of
+from tests.helpers.configuration_mistakes import ONE, mistakes_of
 
 
 def test_names_that_are_also_steps_of_pydantic(tmp_path: Path) -> None:

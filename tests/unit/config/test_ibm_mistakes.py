@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import ConfigurationError, load
-from tests.unit.config.told import DURATION_UNITS, MQ_NAME, NO_DEFAULT, SIZE_UNITS, URL, mistakes_of
+from tests.helpers.configuration_mistakes import DURATION_UNITS, MQ_NAME, NO_DEFAULT, SIZE_UNITS, URL, mistakes_of
 
 CONNECTIONS = "host(port), or several with commas or as a list, of at most 264 characters together"
 NEEDED = "because mode client needs channel and connections (or ccdt_url)"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import load
-from tests.unit.config.told import ADDRESS, DURATION_UNITS, NO_DEFAULT, ONE, OTHER, mistakes_of
+from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, NO_DEFAULT, ONE, OTHER, mistakes_of
 
 KEY_VALUE = "a mapping (lines of 'key: value')"
 NAME = "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import ConfigurationError, load
-from tests.unit.config.told import ADDRESS, DURATION_UNITS, MQ_NAME, SIZE_UNITS
+from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, MQ_NAME, SIZE_UNITS
 
 CHANNEL_NAME = "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %"
 USER_NAME = "a user name of 1 to 12 ASCII characters without blanks"

@@ -99,7 +99,7 @@ MISTAKES = [
     (f"{REST}, dead_letters: {{format: jdbc, options: {{password: x}}}}", "dead_letters.options.password: expected no"),
     (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
     (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
-    (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and format:"),
+    (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and"),
     (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
     (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
     (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
@@ -217,16 +217,6 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {browses}\n  c: {browses}"))
 
 
-def test_an_archive_that_is_streamed_is_not_compacted(tmp_path: Path) -> None:
-    writer = "{from: {mq: {queue: Q}}, select: S, to: {archive: a/b, compact: 1 h}}"
-    reader = "{from: {archive: DIRECTORY}, select: S, to: {mq: {queue: R}}}"
-    load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/c')}"))
-    with pytest.raises(ConfigurationError) as raised:
-        load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/../a')}"))
-    assert "bridge.yaml:2:70: pipelines.a.to.compact: expected no compact" in str(raised.value)
-    assert "an archive that pipeline b streams" in str(raised.value)
-
-
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
 MAPPINGS = [
     ("from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a"),
@@ -275,7 +265,7 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
     text = f"mappings: {{m: {{enabled: false, {mapping}}}}}\npipelines:"
     configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
     found = configuration.pipelines["a"]
-    assert found.destination is None and found.payload == "bytes" and found.select == "SELECT * FROM input"
+    assert found.destination is None and found.payload == "bytes" and found.select is None
     assert "by mapping m, every 1 s\n" in "\n".join(describe(configuration)) + "\n"
     text += f"\n  a: {{from: {{{source}}}, mapping: m, select: S}}"
     assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
@@ -284,7 +274,7 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
 def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
-    one += " dead_letters: {archive: d}, late: {archive: l}}"
+    one += " dead_letters: {archive: d}, late: {archive: l, window: 0}}"
     written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
     found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
     assert list(found) == ["one", "two"]
@@ -313,14 +303,14 @@ DESCRIBED = [
         ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
     ),
     (
-        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out, compact: 1 h}, trigger: availableNow, enabled: no",
-        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out (compacted every 1 h), until"
+        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
+        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
         " all that is there is done",
     ),
     (
-        f"{REST}, late: {{mqtt: late/x, link: local}}, dead_letters: {{format: parquet, path: /bad}}",
+        f"{REST}, late: {{mqtt: late/x, link: local, window: 1 min}}, dead_letters: {{format: parquet, path: /bad}}",
         ": from queue Q to queue R, every 1 s\n  what comes late goes to MQTT late/x (at least once)\n"
-        "  bad payloads go to parquet /bad (at least once)",
+        "  bad payloads go to parquet /bad",
     ),
     (
         "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"

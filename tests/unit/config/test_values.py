@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from bridge import durations
 from bridge.config import values
 
 
@@ -86,7 +87,7 @@ def test_a_duration(written: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", [-1, True, None, "10", "s", "1 d", "10 S", "1 minute", "-1 s", "24.1 h", float("nan"), float("inf")]
+    "written", [-1, True, None, "10", "s", "2 d", "10 S", "1 minute", "-1 s", "24.1 h", float("nan"), float("inf")]
 )
 def test_no_duration(written: object) -> None:
     with pytest.raises(ValidationError, match="expected a duration from 0 s to 24 h"):
@@ -166,7 +167,7 @@ def test_a_size_in_words(number: int, said: str) -> None:
     ],
 )
 def test_a_duration_in_words(seconds: float, said: str) -> None:
-    assert values.duration_text(seconds) == said
+    assert durations.shown(seconds) == said
     assert read(values.duration(0), said) == seconds
 
 

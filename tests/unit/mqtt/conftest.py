@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,26 +14,8 @@ from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.session import Session
-from bridge.telemetry.transmission import AnyMessage
 from bridge.wire.mq import MQMD
-
-
-@dataclass(eq=False)
-class Waiting:
-    """A message on the transmission queue."""
-
-    msg_number: int
-    message: AnyMessage
-    topic: str | None = "t"
-    user_data: str | None = "2"
-    retained: bool = False
-    persistent: bool = True
-    remote_queue: str = "SYSTEM.MQTT.PUBLICATION.QUEUE"
-    put_time: float = 0.0
-    raw: bytes | None = None
-    client_id: str = "c"
-    expired: bool = False
-    seconds_left: float | None = None
+from tests.helpers.waiting_message import Waiting
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outbox, Requests
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.unit.mqtt.conftest import Waiting as Queued
+from tests.helpers.waiting_message import Waiting as Queued
 
 
 def outbox(messages: int, when_full: str) -> Outbox:

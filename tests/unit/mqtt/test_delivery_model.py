@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.unit.mqtt.delivery_machine import CleanDelivery, Delivery
-from tests.unit.mqtt.delivery_world import (
+from tests.helpers.delivery_machine import CleanDelivery, Delivery
+from tests.helpers.delivery_world import (
     LOW_NUMBERS,
 )
 

@@ -19,8 +19,8 @@ PUBLISH = Publish("plant/1", b"21.5", 2, False, False, 7)
 AGAIN = Publish("plant/1", b"21.5", 2, False, True, 7)
 
 
-def connected() -> Session:
-    session = Session(ClientIdentity("dev-1", b""), durable=True, window=20)
+def connected(**limits: int) -> Session:
+    session = Session(ClientIdentity("dev-1", b""), durable=True, window=20, **limits)
     session.attach(session.identity)
     return session
 
@@ -56,10 +56,28 @@ def test_records_that_could_not_be_committed_are_written_again() -> None:
     lost: dict[StateKey, StateRecord | None] = {}
     session.take_records(lost)
     assert any(isinstance(record, RequestRecord) for record in lost.values())
-    session.records_lost()
+    session.records_lost(lost)
     again: dict[StateKey, StateRecord | None] = {}
     session.take_records(again)
     assert lost.items() <= again.items()
+
+
+def test_a_record_whose_deletion_failed_is_deleted_again() -> None:
+    session = connected(request_bytes=1)
+    first, second = (
+        PublishProperties(response_topic=f"answers {number}", correlation_data=b"x" * 30) for number in (1, 2)
+    )
+    session.receive([Publish("t", b"", 1, False, False, 1, first)])
+    session.take_records({})
+    session.receive([Publish("t", b"", 1, False, False, 2, second)])
+    failed: dict[StateKey, StateRecord | None] = {}
+    session.take_records(failed)
+    deleted = [key for key, record in failed.items() if record is None and key.queue]
+    assert len(deleted) == 1
+    session.records_lost(failed)
+    again: dict[StateKey, StateRecord | None] = {}
+    session.take_records(again)
+    assert again[deleted[0]] is None
 
 
 # Messages for the client ------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from bridge.mqtt.packets import Pingreq, Pingresp, Publish
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
-from tests.unit.service.conftest import Bridge, Queued
+from tests.helpers.fake_backend import Queued
+from tests.helpers.service_bridge import Bridge
 
 LONGS = st.integers(-(1 << 31), (1 << 31) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)

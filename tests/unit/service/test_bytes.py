@@ -20,7 +20,7 @@ from bridge.mqtt.packets import (
     Will,
 )
 from bridge.mqtt.writer import encode
-from tests.unit.service.answers import ACCEPTED, answers
+from tests.helpers.answers import ACCEPTED, answers
 
 WHOLE = [
     Connect("c", clean_session=False),

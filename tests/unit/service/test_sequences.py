@@ -11,7 +11,7 @@ import pytest
 from bridge.mqtt.packets import Connect, Suback, Subscribe
 from bridge.service.client import Client
 from bridge.service.sequences import Sequences
-from tests.unit.service.answers import ACCEPTED
+from tests.helpers.answers import ACCEPTED
 
 CLIENT = cast(Client, SimpleNamespace(peer="?", close=lambda *_arguments: None))
 

@@ -15,7 +15,7 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import Transmission
 from tests.helpers.connected import connected
-from tests.unit.service.conftest import Queued
+from tests.helpers.fake_backend import Queued
 
 FILTER = "$share/g/t"
 WINDOW = 3

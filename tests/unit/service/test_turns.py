@@ -33,7 +33,7 @@ from bridge.service.events import EventBus, PublicationRejected
 from bridge.service.gateway import DELIVERIES_AT_A_TURN
 from bridge.service.locked_out import LockedOut
 from bridge.wire import cmqc
-from tests.unit.service.conftest import FakeBackend
+from tests.helpers.fake_backend import FakeBackend
 
 
 async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:

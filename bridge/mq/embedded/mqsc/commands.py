@@ -30,7 +30,7 @@ from bridge.mq.embedded.mqsc.channels import (
     of_server_channel,
 )
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions, Subscriptions
-from bridge.mq.embedded.mqsc.display import Display
+from bridge.mq.embedded.mqsc.display import Display, connection_name
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import CommandResponse, MQError
@@ -235,6 +235,7 @@ class Commands:
             ("ALTER", "QMGR"): definitions.alter_queue_manager,
             ("CLEAR", "QLOCAL"): definitions.clear,
             ("CLEAR", "TOPICSTR"): self._clear_topic_string,
+            ("MOVE", "QLOCAL"): definitions.move,
             ("PING", "QMGR"): self._ping,
             ("REFRESH", "SECURITY"): self._refresh_security,
             ("SET", "AUTHREC"): self._authority_records.set,
@@ -249,6 +250,7 @@ class Commands:
             ("START", "CHANNEL"): channels.start,
             ("STOP", "CHANNEL"): channels.stop,
             ("PURGE", "CHANNEL"): channels.purge,
+            ("STOP", "CONN"): self._stop_connection,
             ("START", "SVRCONN"): server_channels.start,
             ("STOP", "SVRCONN"): server_channels.stop,
         }
@@ -322,6 +324,20 @@ class Commands:
 
     def _ping(self, command: Command) -> Answer:
         return message("AMQ8415I", name=self._queue_manager.name), None
+
+    def _stop_connection(self, command: Command) -> Answer:
+        """Run STOP CONN, which closes the connection of an application and backs out its unit of work."""
+        if not command.name or command.parameters:
+            where = command.parameters[0] if command.parameters else command
+            raise MQSCSyntaxError("STOP CONN takes a connection identifier in parentheses", where.where, "CONN")
+        for application in self._queue_manager.applications:
+            if connection_name(application) == command.name:
+                if application.stop is None:
+                    detail = "the bridge itself uses it"
+                    raise CommandRefused("AMQ8148E", kind="Connection", name=command.name, detail=detail)
+                application.stop()
+                return message("AMQ8457I", name=command.name), None
+        raise CommandRefused("AMQ8147E", kind="Connection", name=command.name)
 
     def _refresh_security(self, command: Command) -> Answer:
         """Run REFRESH SECURITY, which discards cached groups. Authority records take effect without it."""

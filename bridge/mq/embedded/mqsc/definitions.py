@@ -33,7 +33,7 @@ from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.unit import Unit, whole
 from bridge.mq.mqi import MQError
 from bridge.mq.mqsc import FLAGS, Command, CommandRefused, MQSCSyntaxError, Parameter, message
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
@@ -339,6 +339,39 @@ class Definitions:
         unit = Unit()
         self._take_all(unit, name, queue)
         return message("AMQ8022I", what=f"Queue {name}"), unit
+
+    def move(self, command: Command) -> Answer:
+        """Run MOVE QLOCAL(source) TOQLOCAL(target) TYPE(MOVE|ADD) in one unit of work.
+
+        With TYPE(MOVE), the default, the target must be empty. Source: IBM MQ for z/OS documentation, "MOVE QLOCAL".
+        """
+        name = object_name(command)
+        parameters = {one.keyword: one for one in command.parameters}
+        if unknown := [one for one in command.parameters if one.keyword not in ("TOQLOCAL", "TYPE")]:
+            raise MQSCSyntaxError(f"MOVE QLOCAL knows no {unknown[0].keyword}", unknown[0].where, unknown[0].keyword)
+        to, kind = parameters.get("TOQLOCAL"), parameters.get("TYPE")
+        if to is None or not to.value:
+            raise MQSCSyntaxError("TOQLOCAL takes the name of the target queue", command.where, "TOQLOCAL")
+        if kind is not None and kind.value not in ("MOVE", "ADD"):
+            raise MQSCSyntaxError("TYPE is one of MOVE, ADD", kind.where, "TYPE")
+        for one in (name, to.value):
+            self._existing("QLOCAL", one)
+            self.check_unused(one, self._queue_manager.queues[one])
+        source, target = self._queue_manager.queues[name], self._queue_manager.queues[to.value]
+        if target.depth and (kind is None or kind.value == "MOVE"):
+            detail = f"{target.depth} messages are on it; TYPE(ADD) adds messages to them"
+            raise CommandRefused("AMQ8143E", name=to.value, detail=detail)
+        if source is target:
+            raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail="source and target are the same queue")
+        unit = Unit()
+        try:
+            with whole(unit):
+                self._take_all(unit, name, source)
+                for stored in unit.gets:
+                    self._queue_manager.put_moved(unit, stored, target)
+        except MQError as error:
+            raise CommandRefused("AMQ8101E", detail=f"no message was moved: {error}", reason=error.reason) from error
+        return message("CSQ9022I", count=len(unit.puts), name=name, target=to.value), unit
 
     def alter_queue_manager(self, command: Command) -> Answer:
         """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""

@@ -10,9 +10,11 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Number, Value, stamps
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.open_handles import OpenHandle
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
@@ -111,6 +113,10 @@ _SUBSCRIPTION = (
 _SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
 #: represents DISPLAY QSTATUS with TYPE(HANDLE), which has different attributes
 _HANDLES = "QSTATUS HANDLE"
+#: represents DISPLAY CONN with TYPE(HANDLE)
+_OBJECTS = "CONN HANDLE"
+#: noun -> the name in the tables below if TYPE(HANDLE) is specified
+_HANDLE_NOUNS = {"QSTATUS": _HANDLES, "CONN": _OBJECTS}
 #: MQOPEN options that are displayed as YES or NO
 _OPENED = {
     "BROWSE": cmqc.MQOO_BROWSE, "INQUIRE": cmqc.MQOO_INQUIRE, "OUTPUT": cmqc.MQOO_OUTPUT, "SET": cmqc.MQOO_SET,
@@ -125,6 +131,8 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "QMGR": frozenset((*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS)),
     "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
     "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
+    "CONN": frozenset(("APPLTAG", "APPLTYPE", "CHANNEL", "CONNAME", "EXTCONN", "PID", "UOWSTATE", "USERID")),
+    _OBJECTS: frozenset(("EXTCONN", "OBJNAME", "OBJTYPE", *_OPENED, "INPUT")),
     _HANDLES: frozenset(("APPLTAG", "APPLTYPE", "CONNAME", *_OPENED, "INPUT", "USERID")),
     "SVRCONN": frozenset((*ATTRIBUTES["SVRCONN"], "CHLTYPE", *_ALTERED)),
     "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
@@ -143,19 +151,23 @@ _HEADS = {
     "NAMELIST": ("NAMELIST", "AMQ8550I", "Namelist"),
     "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
     _HANDLES: ("QUEUE", "AMQ8450I", "Open handle of queue"),
+    "CONN": ("CONN", "AMQ8276I", "Connection"),
+    _OBJECTS: ("CONN", "AMQ8276I", "Open handle of connection"),
     "SVRCONN": ("CHANNEL", "AMQ8414I", "Channel"),
     "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
     "SUB": ("SUB", "AMQ8096I", "Subscription"),
     "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
     "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
 }
-_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", _HANDLES, "TOPIC")
-_ALWAYS_WHOLE = ("QMGR", "QSTATUS", _HANDLES, "SBSTATUS", "TPSTATUS")
+_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", _HANDLES, "CONN", _OBJECTS, "TOPIC")
+_ALWAYS_WHOLE = ("QMGR", "QSTATUS", _HANDLES, "CONN", _OBJECTS, "SBSTATUS", "TPSTATUS")
 #: noun -> keyword -> values that restrict DISPLAY; the first value matches all objects
 _SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
     "QSTATUS": {"TYPE": ("QUEUE", "HANDLE")},
     _HANDLES: {"TYPE": ("QUEUE", "HANDLE")},
+    "CONN": {"TYPE": ("CONN", "HANDLE")},
+    _OBJECTS: {"TYPE": ("CONN", "HANDLE")},
     "SBSTATUS": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
     "SUB": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
     "TOPIC": {"TYPE": ("ALL", "LOCAL")},
@@ -178,6 +190,8 @@ class Display:
             "NAMELIST": self._namelists,
             "QSTATUS": self._queue_status,
             _HANDLES: self._queue_handles,
+            "CONN": self._connections,
+            _OBJECTS: self._connection_handles,
             "SBSTATUS": self._subscriptions,
             "SVRCONN": self._server_channels,
             "SUB": self._subscriptions,
@@ -188,7 +202,7 @@ class Display:
     @property
     def nouns(self) -> Collection[str]:
         """The nouns that DISPLAY supports."""
-        return [noun for noun in self._sources if noun != _HANDLES]
+        return [noun for noun in self._sources if noun not in _HANDLE_NOUNS.values()]
 
     def knows(self, noun: str) -> bool:
         """Return whether DISPLAY supports a noun."""
@@ -204,8 +218,8 @@ class Display:
         Raises CommandRefused or MQSCSyntaxError.
         """
         noun = command.noun
-        if noun == "QSTATUS" and any((one.keyword, one.value) == ("TYPE", "HANDLE") for one in command.parameters):
-            noun = _HANDLES
+        if any((one.keyword, one.value) == ("TYPE", "HANDLE") for one in command.parameters):
+            noun = _HANDLE_NOUNS.get(noun, noun)
         head, number, kind = _HEADS[noun]
         name = "*" if noun == "QMGR" else command.name
         if name is None:
@@ -258,9 +272,12 @@ class Display:
                     "UNCOM": "YES" if queue.depth != available else "NO",
                 }
 
+    def _applications(self) -> list[Any]:
+        return sorted(self._queue_manager.applications, key=lambda application: application.connection_id)
+
     def _queue_handles(self, name: str) -> Iterator[Shown]:
         """Yield the open handles of queues (IBM MQ, "DISPLAY QSTATUS", handle status)."""
-        applications = sorted(self._queue_manager.applications, key=lambda application: application.connection_id)
+        applications = self._applications()
         for own, queue in sorted(self._queue_manager.queues.items()):
             if not is_named(own, name):
                 continue
@@ -273,10 +290,42 @@ class Display:
                             "APPLTAG": application.name[:28],
                             "APPLTYPE": "USER",
                             "CONNAME": application.address,
-                            "INPUT": ("EXCL" if handle.exclusive else "SHARED") if handle.gets else "NO",
                             "USERID": application.user.decode("utf-8", "replace"),
-                            **{word: "YES" if handle.options & bit else "NO" for word, bit in _OPENED.items()},
+                            **_opened(handle),
                         }
+
+    def _connections(self, name: str) -> Iterator[Shown]:
+        """Yield the connections of MQ applications (IBM MQ, "DISPLAY CONN")."""
+        for application in self._applications():
+            if is_named(own := connection_name(application), name):
+                yield {
+                    "CONN": own,
+                    "TYPE": "CONN",
+                    "EXTCONN": application.connection_id[:16].hex().upper(),
+                    "APPLTAG": application.name[:28],
+                    "APPLTYPE": "USER" if application.stop is not None else "SYSTEM",
+                    "CHANNEL": application.channel,
+                    "CONNAME": application.address,
+                    "PID": application.process_id,
+                    "UOWSTATE": "ACTIVE" if application.in_unit_of_work else "NONE",
+                    "USERID": application.user.decode("utf-8", "replace"),
+                }
+
+    def _connection_handles(self, name: str) -> Iterator[Shown]:
+        """Yield the open handles of connections (IBM MQ, "DISPLAY CONN", TYPE(HANDLE))."""
+        for application in self._applications():
+            if is_named(own := connection_name(application), name):
+                extended = application.connection_id[:16].hex().upper()
+                for handle in application.handles.values():
+                    kind, opened = handle.names
+                    yield {
+                        "CONN": own,
+                        "TYPE": "HANDLE",
+                        "EXTCONN": extended,
+                        "OBJNAME": opened,
+                        "OBJTYPE": kind,
+                        **_opened(handle),
+                    }
 
     def _namelists(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)
@@ -325,6 +374,20 @@ class Display:
                     "RETAINED": "YES" if topic in retained else "NO",
                     "SUBCOUNT": counts.get(topic, 0),
                 }
+
+
+def connection_name(application: Any) -> str:
+    """Return the connection identifier in CONN: the last 8 bytes of ConnectionId in hexadecimal."""
+    connection_id: bytes = application.connection_id
+    return connection_id[-8:].hex().upper()
+
+
+def _opened(handle: OpenHandle) -> Shown:
+    options = getattr(handle, "options", 0)
+    return {
+        "INPUT": ("EXCL" if getattr(handle, "exclusive", False) else "SHARED") if handle.gets else "NO",
+        **{word: "YES" if options & bit else "NO" for word, bit in _OPENED.items()},
+    }
 
 
 def subscription_id(queue_manager: str, name: str) -> bytes:

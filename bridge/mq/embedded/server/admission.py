@@ -49,13 +49,13 @@ class User(NamedTuple):
     shown: str
 
 
-def name_of_process(connection: socket.socket) -> str:
-    """Return the user name of the process at the other end of a Unix socket, or the user ID if it has no name."""
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+def process_of(connection: socket.socket) -> tuple[int, str]:
+    """Return ID and user name of the process at the other end of a Unix socket. A user without a name has the user ID."""
+    process_id, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
-        return pwd.getpwuid(user).pw_name
+        return process_id, pwd.getpwuid(user).pw_name
     except KeyError:
-        return str(user)
+        return process_id, str(user)
 
 
 def user_of_process(queue_manager: QueueManager, said: str, process: str) -> User:

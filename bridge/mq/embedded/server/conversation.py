@@ -22,7 +22,7 @@ from bridge.mq.embedded.server.admission import (
     User,
     client_of,
     mapped,
-    name_of_process,
+    process_of,
     user_of,
     user_of_process,
 )
@@ -62,6 +62,8 @@ class Conversation(RequestStream):
         self.address = "" if place is None else place.address
         #: the server-connection channel of a subclass; "" if there is none
         self._channel = ""
+        #: the process at the other end of a Unix socket; 0 over TCP
+        self._process_id = 0
         #: the user that has connected
         self._user = ""
         #: authenticates the application
@@ -111,6 +113,17 @@ class Conversation(RequestStream):
             with self._queue_manager.lock:
                 for unit in application.disconnect(commit=False):
                     self._queue_manager.recovery_log.submit(unit)
+
+    def _stop(self) -> None:
+        """Abort the connection, from any thread. Requests that follow are not processed."""
+        try:
+            same_thread = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            same_thread = False
+        if same_thread:
+            self.abort()
+        else:
+            self._loop.call_soon_threadsafe(self.abort)
 
     def quiesce(self) -> None:
         """Retry a waiting get, which fails now if it has MQGMO_FAIL_IF_QUIESCING."""
@@ -174,7 +187,9 @@ class Conversation(RequestStream):
     def _let_in(self, name: str, user: User) -> None:
         """Connect an authenticated application. Raises MQError."""
         self._application = Application(self._queue_manager, name, user.identifier, user.asked)
-        self._application.hconn.address = self.address
+        hconn = self._application.hconn
+        hconn.address, hconn.channel, hconn.process_id = self.address, self._channel, self._process_id
+        hconn.stop = self._stop
         self._user = user.shown or user.identifier
         audit_log.note("application connected", user=self._user, address=self.address, application=name)
 
@@ -218,7 +233,8 @@ class Conversation(RequestStream):
         connection = self._transport.get_extra_info("socket")
         if connection is None or connection.family != socket.AF_UNIX:
             return ""
-        return name_of_process(connection)
+        self._process_id, user = process_of(connection)
+        return user
 
     def _disconnect(self) -> None:
         application = self._connected()

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from bridge.files import sync
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, acting_as_owner, hold, is_data_directory
 from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
@@ -71,7 +72,7 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
         contents = _checked(new, f"the copy of {source} (see `mqbridge mq verify {directory}`)")
         with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
             copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
-        layout.sync(new)
+        sync(new)
     return msgspec.structs.replace(contents, taken=taken)
 
 
@@ -100,7 +101,7 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                 _checked(new, f"the copy of {file}")  # before anything is written to it, which could fire a trigger
                 with _translated(path), closing(layout.connect(new)) as restored:
                     _skip_starts(restored, path if path.exists() else None)
-                layout.sync(new)
+                sync(new)
                 kept = _kept_aside(directory) if there else None
     return contents, kept
 
@@ -200,11 +201,11 @@ def _kept_aside(directory: Path) -> Path:
     beside = [one for suffix in ("-wal", "-shm") if (one := Path(f"{path}{suffix}")).exists()]
     for one in [path, *beside] if path.exists() else beside:
         os.link(one, kept / one.name)
-    layout.sync(kept)
-    layout.sync(directory)
+    sync(kept)
+    sync(directory)
     for one in beside:
         one.unlink()
-    layout.sync(directory)
+    sync(directory)
     return kept
 
 
@@ -247,7 +248,7 @@ def _new(path: Path, *, mode: int = MODE) -> Iterator[Path]:
         for one in (new, *(Path(f"{new}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
             one.unlink(missing_ok=True)
         raise
-    layout.sync(path.absolute().parent)
+    sync(path.absolute().parent)
 
 
 @contextlib.contextmanager

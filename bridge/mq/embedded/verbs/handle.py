@@ -234,6 +234,11 @@ class QueueHandle(msgspec.Struct, eq=False):
     got_place: Place = msgspec.field(default_factory=Place)
 
     @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "QUEUE", self.opened[0] if self.opened and self.opened[0] else self.queue.name
+
+    @property
     def queue(self) -> Queue:
         queue = self.destination.queue
         assert queue is not None
@@ -270,6 +275,11 @@ class TopicHandle(msgspec.Struct, eq=False):
     changed: bool = False
     gets: ClassVar = False
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "TOPIC", self.topic
+
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
         return kind != "QLOCAL" and name in self.opened
 
@@ -289,6 +299,11 @@ class SubscriptionHandle(msgspec.Struct, eq=False):
 
     subscription: Subscription
     gets: ClassVar = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "SUB", self.subscription.name
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
         return False
@@ -312,6 +327,11 @@ class DefinitionHandle(msgspec.Struct, eq=False):
     attributes: dict[str, Value]
     changed: bool = False
     gets: ClassVar = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "QUEUE" if self.kind.startswith("Q") and self.kind != "QMGR" else self.kind, self.name
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
         return self.inquires(kind, name)

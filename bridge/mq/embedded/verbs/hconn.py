@@ -5,6 +5,7 @@ It also completes message descriptors for MQPUT (context, report options).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from bridge.mq.embedded.objects import Destination
@@ -162,13 +163,16 @@ class Hconn:
         "_next_hobj",
         "address",
         "asked",
+        "channel",
         "channel_quiescing",
         "completed",
         "connection_id",
         "handles",
         "name",
         "outcomes",
+        "process_id",
         "queue_manager",
+        "stop",
         "unit",
         "user",
     )
@@ -182,6 +186,12 @@ class Hconn:
         self.asked = asked
         #: IP address of the application; "" if it did not connect over TCP
         self.address = ""
+        #: its server-connection channel; "" if it has none
+        self.channel = ""
+        #: process of the application; 0 if it is not on this machine or is this process
+        self.process_id = 0
+        #: closes the connection (STOP CONN); None for connections of the bridge itself
+        self.stop: Callable[[], None] | None = None
         self.connection_id = queue_manager.connection_id()
         #: open handles by Hobj
         self.handles: dict[int, Handle] = {}

@@ -18,7 +18,7 @@ from bridge.wire.cmqcfc import (
 )
 from bridge.wire.mq.pcf import MQCFIF
 from tests.helpers.pcf_administrator import Administrator
-from tests.unit.mq.embedded.running_channels import Running
+from tests.helpers.running_channels import Running
 
 MQTT = {MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT}
 

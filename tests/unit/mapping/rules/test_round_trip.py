@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import Destination
 from bridge.wire.mq import RFH2, decode_chain
-from tests.unit.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
+from tests.helpers.rules_to_mq import CLIENT_ID, TEXT, TOPIC, folders, mapped, publication, rule
 
 NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
 #: A publication has no other (MQTT-3.3.2-14); the reader leaves out any other.

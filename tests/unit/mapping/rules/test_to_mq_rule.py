@@ -17,7 +17,7 @@ from bridge.telemetry.headers import hops_folder
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Unmappable
 from bridge.wire.mq import MQMD, decode_chain, encode_rfh2
-from tests.unit.mapping.rules.to_mq import CLIENT_ID, TEXT, TOPIC, folders, header, mapped, publication, rule
+from tests.helpers.rules_to_mq import CLIENT_ID, TEXT, TOPIC, folders, header, mapped, publication, rule
 
 
 def body(message: MappedMessage) -> bytes:

@@ -16,7 +16,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, StateRecord, decode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, encode_mqmd
-from tests.unit.mq.embedded.service import TRANSMISSION_QUEUE, publication, unit
+from tests.helpers.embedded_service import TRANSMISSION_QUEUE, publication, unit
 
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 

@@ -6,7 +6,7 @@ import asyncio
 
 from bridge.mq.backend import ClientSubscription
 from bridge.wire import cmqc
-from tests.unit.mq.embedded.service import publication, unit
+from tests.helpers.embedded_service import publication, unit
 
 
 async def test_an_empty_retained_publication_clears_and_is_delivered(started):

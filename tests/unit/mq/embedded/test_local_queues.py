@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import prepare
@@ -11,9 +9,7 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-
-if TYPE_CHECKING:
-    from conftest import Manager
+from tests.helpers.embedded_manager import Manager
 
 
 def test_alter_takes_effect_on_the_queue(manager: Manager) -> None:
@@ -120,3 +116,49 @@ def test_the_queue_managers_own_queues_are_in_use(manager: Manager, name: str) -
     prepare(manager.itself)
     manager.refused(f"CLEAR QLOCAL({name})", "AMQ8148E")
     manager.refused(f"DELETE QLOCAL({name}) PURGE", "AMQ8148E")
+
+
+def test_move_keeps_order_identifiers_and_persistence(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.ok("DEFINE QLOCAL(B)")
+    for persistent, body in ((True, b"1"), (False, b"2"), (True, b"3")):
+        md = MQMD(Persistence=int(persistent), CorrelId=body.ljust(24, b"\0"))
+        manager.connection.put1(MQOD(ObjectName="A"), Message(md, body))
+    handle = manager.connection.open(MQOD(ObjectName="A"), cmqc.MQOO_BROWSE)
+    first = manager.connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
+    manager.connection.close(handle)
+    assert manager.ok("MOVE QLOCAL(A) TOQLOCAL(B)").message.startswith("CSQ9022I: MOVE QLOCAL normal completion: 3 messages")
+    assert (manager.attribute("QLOCAL(A)", "CURDEPTH"), manager.attribute("QLOCAL(B)", "CURDEPTH")) == (0, 3)
+    handle = manager.connection.open(MQOD(ObjectName="B"), cmqc.MQOO_BROWSE)
+    moved = manager.connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
+    manager.connection.close(handle)
+    assert (moved.md, moved.data) == (first.md, b"1")
+    manager.restart()
+    assert manager.get_all("B") == [b"1", b"3"]
+    assert manager.attribute("QLOCAL(A)", "CURDEPTH") == 0
+
+
+def test_move_to_a_queue_with_messages_needs_type_add(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.ok("DEFINE QLOCAL(B)")
+    manager.put("A")
+    manager.put("B")
+    manager.refused("MOVE QLOCAL(A) TOQLOCAL(B)", "AMQ8143E")
+    manager.ok("MOVE QLOCAL(A) TOQLOCAL(B) TYPE(ADD)")
+    assert manager.attribute("QLOCAL(B)", "CURDEPTH") == 2
+
+
+def test_a_failed_move_changes_nothing(manager: Manager) -> None:
+    manager.ok("DEFINE QLOCAL(A)")
+    manager.ok("DEFINE QLOCAL(B) MAXDEPTH(1)")
+    manager.put("A")
+    manager.put("A")
+    assert "MQRC_Q_FULL" in manager.refused("MOVE QLOCAL(A) TOQLOCAL(B)", "AMQ8101E")
+    assert (manager.attribute("QLOCAL(A)", "CURDEPTH"), manager.attribute("QLOCAL(B)", "CURDEPTH")) == (2, 0)
+    manager.refused("MOVE QLOCAL(A) TOQLOCAL(A) TYPE(ADD)", "AMQ8148E")
+    manager.refused("MOVE QLOCAL(A) TOQLOCAL(C)", "AMQ8147E")
+    manager.refused("MOVE QLOCAL(A)", "AMQ8405I")
+    manager.refused("MOVE QLOCAL(A) TOQLOCAL(B) TYPE(ALL)", "AMQ8405I")
+    handle = manager.connection.open(MQOD(ObjectName="B"), cmqc.MQOO_OUTPUT)
+    manager.refused("MOVE QLOCAL(A) TOQLOCAL(B)", "AMQ8148E")
+    manager.connection.close(handle)

@@ -15,8 +15,8 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, decode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.unit.mq.embedded.conftest import Manager
-from tests.unit.mq.embedded.service import TRANSMISSION_QUEUE, publication, unit
+from tests.helpers.embedded_manager import Manager
+from tests.helpers.embedded_service import TRANSMISSION_QUEUE, publication, unit
 
 SHORT = cmqc.MQRC_STORAGE_NOT_AVAILABLE
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"

@@ -17,7 +17,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.record import MARKS, ReceivedRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_rfh2, encode_mqdlh
-from tests.unit.mq.embedded.service import Service, publication, unit
+from tests.helpers.embedded_service import Service, publication, unit
 
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 

@@ -18,7 +18,7 @@ from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from testing.ibm_standin.pcf.command_server import StandInCommandServer
-from tests.unit.mq.ibm.guarded_connection import GuardedConnection
+from tests.helpers.guarded_connection import GuardedConnection
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

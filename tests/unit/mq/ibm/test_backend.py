@@ -21,9 +21,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.patience import PATIENCE
-from tests.helpers.units import Unit
-from tests.unit.mq.ibm.backends import (
+from tests.helpers.ibm_backends import (
     NONE,
     TRANSMIT,
     Fault,
@@ -35,6 +33,8 @@ from tests.unit.mq.ibm.backends import (
     publication,
     stop,
 )
+from tests.helpers.patience import PATIENCE
+from tests.helpers.units import Unit
 
 
 async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:

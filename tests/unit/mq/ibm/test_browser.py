@@ -19,7 +19,7 @@ from bridge.mq.mqi import MQOD, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.unit.mq.ibm.backends import TRANSMIT, drain
+from tests.helpers.ibm_backends import TRANSMIT, drain
 
 
 class RemovedMeanwhile(EmbeddedConnection):

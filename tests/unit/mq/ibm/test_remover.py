@@ -12,7 +12,7 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.unit.mq.ibm.backends import TRANSMIT, drain
+from tests.helpers.ibm_backends import TRANSMIT, drain
 
 
 def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(

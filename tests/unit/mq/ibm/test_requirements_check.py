@@ -18,7 +18,7 @@ from bridge.mq.ibm.requirements import MappingQueue, setmqaut
 from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, refused_connection
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.wire import cmqc, cmqcfc
-from tests.unit.mq.ibm.guarded_connection import GuardedConnection
+from tests.helpers.guarded_connection import GuardedConnection
 
 XMITQ, STATE, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE"
 LONG = "MAXDEPTH(10000000) MAXMSGL(104857600)"

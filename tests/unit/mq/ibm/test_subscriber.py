@@ -17,9 +17,9 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.ibm_backends import NONE, TRANSMIT, backend_of, drain, stop, subscribed
 from tests.helpers.patience import PATIENCE
 from tests.helpers.subscription_requests import requests
-from tests.unit.mq.ibm.backends import NONE, TRANSMIT, backend_of, drain, stop, subscribed
 
 
 class Limited:

@@ -8,9 +8,7 @@ import threading
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state
 from bridge.telemetry.record import ReceivedRecord
-from tests.helpers.patience import PATIENCE, happens
-from tests.helpers.units import Unit
-from tests.unit.mq.ibm.backends import (
+from tests.helpers.ibm_backends import (
     NONE,
     BreakableConnection,
     Fault,
@@ -22,6 +20,8 @@ from tests.unit.mq.ibm.backends import (
     published,
     stop,
 )
+from tests.helpers.patience import PATIENCE, happens
+from tests.helpers.units import Unit
 
 
 async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:

@@ -11,8 +11,8 @@ import pytest
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.wire import cmqc
+from tests.helpers.ibm_backends import NONE, BreakableConnection, backend_of, published, stop, subscribed
 from tests.helpers.patience import PATIENCE, happens
-from tests.unit.mq.ibm.backends import NONE, BreakableConnection, backend_of, published, stop, subscribed
 
 
 @pytest.mark.parametrize("purpose", ["publisher", "poller", "subscriptions"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,50 +12,10 @@ import pytest
 from bridge.config.link import LinkConfig
 from bridge.link import connection as link_connection
 from bridge.link.connection import LinkConnection
-from bridge.link.state import LinkPhase, LinkState
-from bridge.telemetry.message import Received
 from tests.helpers.fake_broker import FakeBroker
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE
-
-
-class TestedLink(LinkConnection):
-    """A link whose changes of state a test can wait for."""
-
-    __test__ = False
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.states: queue.Queue[LinkState] = queue.Queue()
-        self.sessions: list[bool] = []
-        super().__init__(
-            *arguments, on_state=self.states.put, on_session=self.sessions.append, **options
-        )
-
-    def state_where(self, phase: LinkPhase) -> LinkState:
-        """The next change to this phase; others before it are passed over."""
-        while (state := self.states.get(timeout=PATIENCE)).phase != phase:
-            pass
-        return state
-
-    def take_all(self, number: int) -> list[Received]:
-        """So many publications, however many calls that takes."""
-        taken: list[Received] = []
-        while len(taken) < number:
-            some = self.take(number - len(taken), 1 << 30, PATIENCE)
-            # An empty answer is one to a new connection or PUBRELs, then more comes; else the time is over.
-            taken += some
-        return taken
-
-    def released_all(self, number: int) -> list[int]:
-        """So many message ids of PUBREL."""
-        mids = self.released()
-        while len(mids) < number:
-            self.take(0, 0, PATIENCE)
-            mids += self.released()
-        return mids
-
-
-LinkFactory = Callable[..., TestedLink]
+from tests.helpers.tested_link import LinkFactory, TestedLink
 
 
 @pytest.fixture

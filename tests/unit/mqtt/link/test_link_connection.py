@@ -26,7 +26,7 @@ from tests.helpers.fake_broker import (
 )
 from tests.helpers.mosquitto import free_port
 from tests.helpers.patience import PATIENCE
-from tests.unit.mqtt.link.conftest import LinkFactory
+from tests.helpers.tested_link import LinkFactory
 
 CLEAN, PASSWORD, USER = 0x02, 0x40, 0x80
 

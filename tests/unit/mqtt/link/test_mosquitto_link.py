@@ -19,7 +19,7 @@ from tests.helpers.fake_broker import FakeBroker, answer
 from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
-from tests.unit.mqtt.link.conftest import LinkFactory, TestedLink
+from tests.helpers.tested_link import LinkFactory, TestedLink
 
 MosquittoFactory = Callable[..., Mosquitto]
 

@@ -12,7 +12,7 @@ from bridge.mqtt.packets import PacketType
 from bridge.mqtt.properties import encode_properties
 from bridge.telemetry.message import Publication
 from tests.helpers.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
-from tests.unit.mqtt.link.conftest import LinkFactory
+from tests.helpers.tested_link import LinkFactory
 
 ACKNOWLEDGEMENT = {1: PUBACK, 2: PUBREC}
 

@@ -23,7 +23,7 @@ from tests.helpers.fake_broker import (
 )
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
-from tests.unit.mqtt.link.conftest import LinkFactory, TestedLink
+from tests.helpers.tested_link import LinkFactory, TestedLink
 
 
 def publications(number: int, qos: int) -> list[Publication]:

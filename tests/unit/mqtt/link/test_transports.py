@@ -28,7 +28,7 @@ from tests.helpers.certificates import make, tls_settings
 from tests.helpers.fake_broker import CONNECT, DISCONNECT, PUBLISH, FakeBroker, Peer
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import PATIENCE, until
-from tests.unit.mqtt.link.conftest import LinkFactory, TestedLink
+from tests.helpers.tested_link import LinkFactory, TestedLink
 
 MosquittoFactory = Callable[..., Mosquitto]
 

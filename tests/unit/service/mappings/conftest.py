@@ -12,7 +12,7 @@ from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.service.mappings import exactly_once, from_link, link_runner, runner, to_link, transfer
-from tests.unit.service.mappings.scene import Scene
+from tests.helpers.mapping_scene import Scene
 
 QUEUES = ("IN", "OUT")
 

@@ -16,7 +16,7 @@ from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.wire import cmqc
-from tests.unit.service.mappings.scene import Fault, Scene, mapping_config
+from tests.helpers.mapping_scene import Fault, Scene, mapping_config
 
 Settings = dict[str, Any]
 

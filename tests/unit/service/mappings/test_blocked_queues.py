@@ -8,8 +8,8 @@ from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Got
 from bridge.service.mappings import transfer
 from bridge.service.mappings.status import State, Status
+from tests.helpers.mapping_scene import DEAD_LETTERS, Fault, Scene, mapping_config
 from tests.helpers.patience import until
-from tests.unit.service.mappings.scene import DEAD_LETTERS, Fault, Scene, mapping_config
 
 CONFIG = mapping_config({"mqtt": "t/{to}"}, {"queue": "{to}"}, guarantee="exactly-once", batch={"messages": 3, "time": "1 s"})
 STRICT = CONFIG.model_copy(update={"order": "strict"})

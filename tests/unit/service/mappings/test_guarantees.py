@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.service.mappings.broker import LinkFault
-from tests.unit.service.mappings.scene import DEAD_LETTERS, Fault, Scene, mapping_config
+from tests.helpers.mapping_broker import LinkFault
+from tests.helpers.mapping_scene import DEAD_LETTERS, Fault, Scene, mapping_config
 
 # A bridge that is killed ends by an exception in its threads, which nobody handles.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

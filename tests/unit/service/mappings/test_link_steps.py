@@ -13,9 +13,9 @@ from bridge.service.mappings.exactly_once import Record
 from bridge.service.mappings.from_link import FromLinkRunner
 from bridge.service.mappings.status import State, Status
 from bridge.wire import cmqc
+from tests.helpers.mapping_broker import LinkFault
+from tests.helpers.mapping_scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config
 from tests.helpers.patience import PATIENCE, until
-from tests.unit.service.mappings.broker import LinkFault
-from tests.unit.service.mappings.scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 

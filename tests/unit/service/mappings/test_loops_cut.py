@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bridge.mapping.rules.loops import LoopGuard
+from tests.helpers.mapping_scene import LINK, Scene, mapping_config
 from tests.helpers.patience import until
-from tests.unit.service.mappings.scene import LINK, Scene, mapping_config
 
 #: Mappings that mirror topics in both directions, by name.
 MIRRORS: dict[str, dict[str, Any]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.helpers.mapping_scene import Scene, mapping_config
 from tests.helpers.patience import until
-from tests.unit.service.mappings.scene import Scene, mapping_config
 
 HOT = mapping_config({"mqtt": "plant/#"}, {"queue": "OUT"}, filter={"json": "$.temp > 30"})
 REST = mapping_config({"mqtt": "plant/#"}, {"queue": "IN"}, otherwise=["hot"])

@@ -13,8 +13,8 @@ from bridge.service.mappings.status import State
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.mapping_scene import DEAD_LETTERS, Scene, mapping_config
 from tests.helpers.patience import until
-from tests.unit.service.mappings.scene import DEAD_LETTERS, Scene, mapping_config
 
 POISON = b"poison: long, and no JSON"
 BODIES = [b'{"n":1}', b'{"n":2}', POISON, b'{"n":4}', POISON, b'{"n":6}']

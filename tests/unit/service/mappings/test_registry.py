@@ -16,8 +16,8 @@ from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import MappingError, Mappings
 from bridge.service.mappings.status import State
+from tests.helpers.mapping_scene import LINK, OWNER, Scene, mapping_config
 from tests.helpers.patience import happens
-from tests.unit.service.mappings.scene import LINK, OWNER, Scene, mapping_config
 
 LINKS = {"L": LINK}
 A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})

@@ -19,7 +19,7 @@ from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, put_time_of
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.unit.service.conftest import Queued
+from tests.helpers.fake_backend import Queued
 
 IDENTITY = ClientIdentity("c", b"u")
 #: When all messages were put, by the clock of `traffic` and by the time of day.

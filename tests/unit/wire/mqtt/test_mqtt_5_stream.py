@@ -34,8 +34,8 @@ from bridge.mqtt.property_table import Place
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import FROM_CLIENT, FROM_SERVER, OF_PACKET
 from bridge.mqtt.writer import encode
-from tests.unit.wire.mqtt.test_properties import of_place
-from tests.unit.wire.mqtt.test_stream import (
+from tests.helpers.mqtt_property_strategies import of_place
+from tests.helpers.mqtt_streams import (
     cut,
     filters,
     levels_of_service,

@@ -15,6 +15,7 @@ from bridge.mqtt.packets import PacketType, PublishProperties
 from bridge.mqtt.properties import STRUCTS, decode_properties, encode_properties
 from bridge.mqtt.property_table import PROPERTIES, Kind
 from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode
+from tests.helpers.mqtt_property_strategies import of_place, of_publish
 
 BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
 STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR
@@ -64,39 +65,6 @@ VALUES: dict[Kind, tuple[bytes, Any]] = {
     BINARY: (b"\x00\x02\x00\xff", b"\x00\xff"),
     PAIR: (b"\x00\x01a\x00\x02bc", ("a", "bc")),
 }
-
-text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
-users = st.lists(st.tuples(text, text), max_size=5).map(tuple)
-of_publish = st.builds(
-    PublishProperties,
-    st.none() | st.integers(0, 1),
-    st.none() | st.integers(0, 0xFFFFFFFF),
-    st.none() | text,
-    st.none() | text.filter(lambda topic: "+" not in topic and "#" not in topic),
-    st.none() | st.binary(max_size=200),
-    st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple),
-    st.none() | st.integers(1, 65535),
-    users,
-)
-
-
-def of_row(row: Any, place: Any) -> st.SearchStrategy[Any]:
-    """Values of a property, and none."""
-    most = {BYTE: 0xFF, TWO: 0xFFFF, FOUR: 0xFFFFFFFF, VARIABLE: 0xFFFFFFFF}
-    if row.kind is PAIR:
-        return users
-    if row.kind in most:
-        values: st.SearchStrategy[Any] = st.integers(row.least, min(row.most, most[row.kind]))
-    elif row.kind is BINARY:
-        values = st.binary(max_size=200)
-    else:
-        values = text.filter(lambda topic: "+" not in topic and "#" not in topic)
-    return st.lists(values, max_size=3).map(tuple) if place in row.repeated else st.none() | values
-
-
-def of_place(place: Any) -> st.SearchStrategy[Any]:
-    """Properties of a place."""
-    return st.builds(STRUCTS[place], **{row.field: of_row(row, place) for row in PROPERTIES if place in row.places})
 
 
 def place_name(place: object) -> str:

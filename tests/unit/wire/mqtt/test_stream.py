@@ -3,91 +3,30 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bridge.mqtt.packets import (
-    SUBACK_FAILURE,
     ByteOrder,
-    Connack,
     Connect,
     Disconnect,
     Packet,
     Pingreq,
-    Pingresp,
     Puback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
-    Suback,
     Subscribe,
-    Unsuback,
     Unsubscribe,
     Will,
 )
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.topics import MAX_CACHED_BYTES, MAX_CACHED_TOPICS, TOPIC_CACHE
 from bridge.mqtt.writer import encode
-
-message_ids = st.integers(1, 65_535)
-words = st.integers(0, 65_535)
-levels_of_service = st.integers(0, 2)
-characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
-strings = st.text(characters, max_size=20)
-topics = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0+#"), min_size=1, max_size=20)
-filters = topics | st.sampled_from(["#", "+", "+/+", "a/+/b", "/#"])
-payloads = st.one_of(st.binary(max_size=20), st.builds(bytes, st.sampled_from([100, 127, 128, 300, 20_000])))
-
-acknowledged = st.builds(Publish, topics, payloads, st.integers(1, 2), st.booleans(), st.booleans(), message_ids)
-either_way = st.one_of(
-    st.builds(Publish, topics, payloads, st.just(0), st.booleans()),
-    acknowledged,
-    st.builds(Puback, message_ids),
-    st.builds(Pubrec, message_ids),
-    st.builds(Pubrel, message_ids),
-    st.builds(Pubcomp, message_ids),
-)
-wills = st.none() | st.builds(Will, topics, st.binary(max_size=200), levels_of_service, st.booleans())
-credentials = st.one_of(
-    st.just((None, None)), st.tuples(strings, st.none()), st.tuples(strings, st.binary(max_size=20))
-)
-connects = st.builds(
-    lambda client_id, clean, keep_alive, will, login: Connect(client_id, "MQTT", 4, clean, keep_alive, will, *login),
-    strings,
-    st.booleans(),
-    words,
-    wills,
-    credentials,
-)
-to_server = either_way | st.one_of(
-    connects,
-    st.builds(Subscribe, message_ids, st.lists(st.tuples(filters, levels_of_service), min_size=1).map(tuple)),
-    st.builds(Unsubscribe, message_ids, st.lists(filters, min_size=1).map(tuple)),
-    st.just(Pingreq()),
-    st.just(Disconnect()),
-)
-return_codes = st.lists(st.sampled_from([0, 1, 2, SUBACK_FAILURE]), min_size=1).map(tuple)
-to_client = either_way | st.one_of(
-    st.builds(Connack, st.integers(0, 5)),
-    st.just(Connack(0, True)),
-    st.builds(Suback, message_ids, return_codes),
-    st.builds(Unsuback, message_ids),
-    st.just(Pingresp()),
-)
-byte_orders: st.SearchStrategy[ByteOrder] = st.sampled_from(["big", "little"])
-conversations = st.one_of(
-    st.tuples(st.just(True), st.lists(to_server, max_size=12)),
-    st.tuples(st.just(False), st.lists(to_client, max_size=12)),
-)
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:stop] for start, stop in pairwise(edges)]
+from tests.helpers.mqtt_streams import byte_orders, conversations, cut, read
 
 
 @given(
@@ -113,18 +52,6 @@ def test_round_trip_of_a_stream_cut_anywhere(
         decoded += read(decoder, buffer_type(piece), control_packets)
         assert decoder.error is None, str(decoder.error)
     assert decoded == packets
-
-
-def read(decoder: Decoder, data: bytes, control_packets: int | None) -> list[Packet]:
-    """What a decoder makes of bytes, those included that it left alone at first."""
-    found = decoder.feed(data)
-    while decoder.rest:
-        rest, decoder.rest = decoder.rest, b""
-        more = decoder.feed(rest)
-        control = sum(not isinstance(one, Publish | Puback | Pubrec | Pubrel | Pubcomp) for one in more)
-        assert control <= (control_packets or 0)
-        found += more
-    return found
 
 
 @given(conversations, byte_orders)

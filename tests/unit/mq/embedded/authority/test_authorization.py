@@ -25,8 +25,8 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.embedded_manager import Manager
 from tests.helpers.subscription_requests import requests
-from tests.unit.mq.embedded.conftest import Manager
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 QUEUE = cmqc.MQOT_Q

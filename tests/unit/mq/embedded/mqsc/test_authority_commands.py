@@ -10,7 +10,7 @@ import pytest
 
 from bridge.mq.embedded.authority import ADMIN, ALL, MQI, NUMBERS, WORDS
 from bridge.wire import cmqc
-from tests.unit.mq.embedded.conftest import Manager
+from tests.helpers.embedded_manager import Manager
 
 QUEUE = "PROFILE('APP.**') OBJTYPE(QUEUE)"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bridge.config import ChannelAuthenticationConfig, ChannelConfig
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.security.channel_authentication import Connecting
-
-if TYPE_CHECKING:
-    from conftest import Manager
+from tests.helpers.embedded_manager import Manager
 
 DEFAULT = {
     "CHLAUTH": "*",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,10 +11,8 @@ import pytest
 from bridge.config import ChannelConfig
 from bridge.mq.embedded.channels import restore_channel
 from bridge.mq.embedded.mqsc import channels as channel_display
-from tests.unit.mq.embedded.running_channels import Running, client
-
-if TYPE_CHECKING:
-    from conftest import Manager
+from tests.helpers.embedded_manager import Manager
+from tests.helpers.running_channels import Running, client
 
 BY_DEFAULT = {
     "CHANNEL": "C",

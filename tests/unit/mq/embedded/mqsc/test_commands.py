@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
+from tests.helpers.embedded_manager import Manager
 from tests.helpers.patience import PATIENCE
-
-if TYPE_CHECKING:
-    from conftest import Manager
 
 
 @pytest.mark.parametrize(

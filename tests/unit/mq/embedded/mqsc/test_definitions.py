@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from conftest import Manager
+from tests.helpers.embedded_manager import Manager
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,22 @@ def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: Embed
     ]
 
 
+def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
+    """IBM MQ, "DISPLAY CONN": applications, and with TYPE(HANDLE) what they have open."""
+    connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED)
+    connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="prices"), cmqc.MQOO_OUTPUT)
+    (one,) = shown(connection, "DISPLAY CONN(*) ALL")
+    assert (one["TYPE"], one["APPLTAG"], one["APPLTYPE"], one["UOWSTATE"]) == ("CONN", "mqbridge", "SYSTEM", "NONE")
+    assert len(str(one["CONN"])) == 16 and str(one["EXTCONN"]).startswith("414D51434D514231")
+    assert [(each["OBJTYPE"], each["OBJNAME"], each["INPUT"], each["OUTPUT"]) for each in shown(
+        connection, f"DISPLAY CONN({one['CONN']}) TYPE(HANDLE) ALL"
+    )] == [("QUEUE", "APP.IN", "SHARED", "NO"), ("TOPIC", "prices", "NO", "YES")]  # fmt: skip
+    assert "the bridge itself" in refusal(connection, f"STOP CONN({one['CONN']})")
+    assert refusal(connection, "STOP CONN(0000000000000000)").startswith("AMQ8147E")
+    assert refusal(connection, "STOP CONN").startswith("AMQ8405I")
+    assert refusal(connection, "DISPLAY CONN(0000000000000000)").startswith("AMQ8147E")
+
+
 # Topic status
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import ScriptFailed, bridge_script, prepare, run_script
-
-if TYPE_CHECKING:
-    from conftest import Manager
+from tests.helpers.embedded_manager import Manager
 
 
 def test_the_bridges_script_defines_what_it_needs(manager: Manager) -> None:

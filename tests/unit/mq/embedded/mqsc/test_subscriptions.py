@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.wildcards import matches
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
-
-if TYPE_CHECKING:
-    from conftest import Manager
+from tests.helpers.embedded_manager import Manager
 
 
 def test_an_administrative_subscription_delivers_and_outlives_a_restart(manager: Manager) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -71,3 +72,16 @@ def test_a_bridge_that_hangs_is_not_waited_for(
         with pytest.raises(MQError, match=r"does not answer within 0\.1 s") as raised:
             RemoteConnection(listening.getsockname() if by_tcp else tmp_path)
     assert raised.value.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE
+
+
+def test_stop_conn_closes_a_connection_and_backs_out_its_unit_of_work(tmp_path: Path) -> None:
+    with ServedQueueManager(tmp_path):
+        administrator, stopped = RemoteConnection(tmp_path), RemoteConnection(tmp_path, application="stuck")
+        administrator.command("DEFINE QLOCAL(A)")
+        stopped.put1(MQOD(ObjectName="A"), Message(MQMD(), b"1"), cmqc.MQPMO_SYNCPOINT)
+        (shown,) = administrator.command("DISPLAY CONN(*) WHERE(APPLTAG EQ 'stuck') ALL")[0].objects
+        assert (shown["UOWSTATE"], shown["PID"], shown["APPLTYPE"]) == ("ACTIVE", os.getpid(), "USER")
+        assert administrator.command(f"STOP CONN({shown['CONN']})")[0].message.startswith("AMQ8457I")
+        with pytest.raises(MQError, match="MQRC_CONNECTION_BROKEN"):
+            stopped.commit()
+        assert administrator.command("DISPLAY QLOCAL(A) CURDEPTH")[0].objects[0]["CURDEPTH"] == 0

@@ -26,8 +26,8 @@ from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, DataDirectoryInUse
 from bridge.mq.embedded.storage.salvage import verify
 from bridge.mq.embedded.storage.store import StoreError
 from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.damaged_database import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
 from tests.helpers.patience import PATIENCE
-from tests.unit.mq.embedded.storage.test_damage import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
 
 OLD = Path(__file__).parent / "data"
 

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.mq.embedded.mqsc.commands import prepare, run_script
+from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import salvage
@@ -27,30 +27,9 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.damaged_database import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
 from tests.helpers.faulty_disk import compiled
 from tests.helpers.patience import PATIENCE
-
-QUEUE = "KEPT"
-BODIES = [b"message %d %s" % (number, bytes([number % 256]) * 900) for number in range(200)]
-
-
-def started(directory: Path) -> QueueManager:
-    manager = QueueManager("MQB1", directory)
-    prepare(manager)
-    run_script(manager, f"DEFINE QLOCAL({QUEUE}) REPLACE", "test")
-    return manager
-
-
-def put(manager: QueueManager, *bodies: bytes) -> None:
-    connection = EmbeddedConnection(manager)
-    handle = connection.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_OUTPUT)
-    for body in bodies:
-        connection.put(handle, Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body))
-    connection.disconnect()
-
-
-def bodies(manager: QueueManager) -> list[bytes]:
-    return [stored.message.data for stored in manager.queues[QUEUE].messages()]
 
 
 @pytest.fixture(scope="module")
@@ -95,43 +74,6 @@ def test_a_batch_that_is_missing_is_noticed(copy: Path) -> None:
     database.close()
     with pytest.raises(StoreError, match="batches where it had"):
         QueueManager("MQB1", copy)
-
-
-#: What a database of a queue manager must not contain, and how the message names it.
-FOREIGN_SCHEMA = {
-    "trigger": ("CREATE TRIGGER t AFTER INSERT ON fact BEGIN DELETE FROM batch; END", "unexpected trigger 't'"),
-    "view": ("CREATE VIEW v AS SELECT 1", "unexpected view 'v'"),
-    "index": ("CREATE INDEX i ON batch (checksum)", "unexpected index 'i'"),
-    "table": ("CREATE TABLE other (x)", "unexpected table 'other'"),
-    "virtual table": ("CREATE VIRTUAL TABLE f USING fts5(x)", "unexpected table 'f'"),
-    "column": ("ALTER TABLE batch ADD COLUMN x", "table batch is not as the bridge creates it"),
-    "generated column": (
-        "ALTER TABLE object ADD COLUMN x GENERATED ALWAYS AS (zeroblob(1000000)) VIRTUAL",
-        "table object is not as the bridge creates it",
-    ),
-    "check": (
-        "ALTER TABLE fact RENAME TO old; CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL CHECK (value > 0)) "
-        "WITHOUT ROWID; INSERT INTO fact SELECT * FROM old; DROP TABLE old",
-        "table fact is not as the bridge creates it",
-    ),
-    "missing table": ("DROP TABLE object", "table object is missing"),
-    "endless view": (
-        "ALTER TABLE fact RENAME TO hidden; CREATE VIEW fact AS WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value "
-        "FROM n) SELECT 'schema' AS name, max(value) AS value FROM n",
-        "unexpected view 'fact'",
-    ),
-    "endless log": (
-        "ALTER TABLE batch RENAME TO hidden; CREATE VIEW batch AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id FROM "
-        "n) SELECT id, x'' AS body, 0 AS checksum FROM n",
-        "unexpected view 'batch'",
-    ),
-}
-
-
-def tamper(database: Path, script: str) -> None:
-    connection = sqlite3.connect(database)
-    connection.executescript(script)
-    connection.close()
 
 
 @pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
@@ -290,7 +232,7 @@ def test_one_damaged_definition_costs_no_other(copy: Path, tmp_path: Path) -> No
 _PROGRAM = """
 import sys
 from pathlib import Path
-from tests.unit.mq.embedded.storage.test_damage import started, put
+from tests.helpers.damaged_database import put, started
 from bridge.mq.mqi import MQError
 directory, fault, word = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 manager = started(directory)

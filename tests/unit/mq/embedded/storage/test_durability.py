@@ -23,7 +23,7 @@ from bridge.mq.embedded.storage.layout import DataDirectoryInUse
 from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
 from bridge.wire import cmqc
 from tests.helpers.patience import PATIENCE
-from tests.unit.mq.embedded.storage.applications import define, drained, opened, publish, put
+from tests.helpers.storage_applications import define, drained, opened, publish, put
 
 #: What every child begins with.
 PREFACE = """

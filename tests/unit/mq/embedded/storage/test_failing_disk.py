@@ -18,7 +18,7 @@ from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
-from tests.unit.mq.embedded.storage.applications import define, drained, opened, publish, put
+from tests.helpers.storage_applications import define, drained, opened, publish, put
 
 SYNC = cmqc.MQPMO_SYNCPOINT
 

@@ -9,7 +9,7 @@ import pytest
 from bridge.config import ConfigurationError, load
 
 ADDRESS = "an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)"
-DURATION_UNITS = "(a number of seconds, or a number with ms, s, min or h)"
+DURATION_UNITS = "(a number of seconds, or a number with ms, s, min, h or d)"
 MQ_NAME = "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %"
 NO_DEFAULT = "this key, which has no default"
 SIZE_UNITS = "(an integer of bytes, or a number with B, KB, KiB, MB, MiB, GB or GiB)"

@@ -25,8 +25,8 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2
 from tests.helpers.breakable_connection import BreakableConnection
 from tests.helpers.breakable_connection import Fault as OneFault
+from tests.helpers.mapping_broker import Broker, FakeLink, Killed, LinkFault
 from tests.helpers.patience import PATIENCE
-from tests.unit.service.mappings.broker import Broker, FakeLink, Killed, LinkFault
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 #: The bridge, as its queue manager knows it.

@@ -13,8 +13,8 @@ from bridge.mqtt.reason_codes import FAILURE
 from bridge.mqtt.writer import encode
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
-from tests.unit.mqtt.delivery_scene import Scene
-from tests.unit.mqtt.delivery_world import (
+from tests.helpers.delivery_scene import Scene
+from tests.helpers.delivery_world import (
     CLIENT,
     LOW_NUMBERS,
     Link,

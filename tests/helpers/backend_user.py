@@ -11,7 +11,7 @@ from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage, Transmission
-from tests.contract.backend.backend_places import Place
+from tests.helpers.backend_places import Place
 from tests.helpers.patience import PATIENCE
 from tests.helpers.subscription_requests import requests
 

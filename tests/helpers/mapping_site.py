@@ -15,7 +15,6 @@ from bridge.administration.control_socket import ask
 from bridge.administration.requests import ListMappings
 from bridge.cli.program import program
 from bridge.service.mappings.status import State, Status
-from tests.acceptance.queue_managers import EMBEDDED
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, publish
 from tests.helpers.patience import PATIENCE, eventually
@@ -36,7 +35,7 @@ class MappingSite:
         script = "\n".join(mqsc)
         self._control = directory / "control"
         settings = config(self.broker.port) | {"control_socket": str(self._control)}
-        if queue_manager == EMBEDDED:
+        if queue_manager == "embedded":
             (directory / "site.mqsc").write_text(script)
             settings["queue_manager"] = {"scripts": ["site.mqsc"]}
             self.bridge = BridgeProcess(directory / "bridge", config=_yaml(settings))

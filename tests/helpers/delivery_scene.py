@@ -18,7 +18,7 @@ from bridge.mqtt.writer import encode
 from bridge.service.gateway import Gateway
 from bridge.service.telemetry import TelemetryService
 from bridge.transport.stream import StreamConnection
-from tests.unit.mqtt.delivery_world import (
+from tests.helpers.delivery_world import (
     CLIENT,
     AtOnce,
     FakeChannel,

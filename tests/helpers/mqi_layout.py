@@ -1,4 +1,4 @@
-"""Field offsets of structures in a package and in a C program: `python -m tests.contract.mqi.layout PACKAGE INC`.
+"""Field offsets of structures in a package and in a C program: `python -m tests.helpers.mqi_layout PACKAGE INC`.
 
 The packages keep a list of names and formats of the `struct` module for each structure. A C program made of the same names
 prints its own offsets, by the headers in INC; what differs is printed as JSON.

@@ -1,0 +1,135 @@
+"""Programs that use the real pymqi and ibmmq on the stand-in for IBM's client library, each in its own process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.mqi import MQOD, CommandResponse
+from bridge.telemetry.message import Message
+from bridge.wire.mq import MQMD
+from tests.helpers.client_packages import BUILD
+from tests.helpers.patience import PATIENCE, until
+from tests.helpers.served_queue_manager import ServedQueueManager
+
+PACKAGES = ("pymqi", "ibmmq")
+
+
+#: What programs of both packages begin with. `found` is what they hand back to the test.
+PRELUDE = """
+import importlib, json, sys, threading, time
+mq = importlib.import_module(sys.argv[1])
+CMQC = mq.CMQC
+found = {}
+
+def reason(call, *arguments, **keywords):
+    try:
+        call(*arguments, **keywords)
+    except mq.MQMIError as error:
+        return error.reason
+    return 0
+"""
+
+
+CONNECT = "qmgr = mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)')\n"
+
+
+CODA = "\nprint(json.dumps(found, default=lambda value: value.decode('latin-1')))\n"
+
+
+def environment(package: str, **variables: str) -> dict[str, str]:
+    """The environment of a process that uses a package on the stand-in."""
+    # A bridge that connected in this process has set MQCCSID.
+    inherited = {name: value for name, value in os.environ.items() if name != "MQCCSID"}
+    return inherited | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(BUILD / package)} | variables
+
+
+class Manager(ServedQueueManager):
+    """The embedded queue manager, served to other processes."""
+
+    def __init__(
+        self,
+        directory: Path,
+        listener: ListenerConfig | None = None,
+        name: str = "MQB1",
+        max_channels: int | None = 100,
+        channels: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            directory, name, listener=listener, tcp=True, max_channels=max_channels, stand_in=True, channels=channels
+        )
+        self._connection = EmbeddedConnection(self.itself, "tests")
+
+    def command(self, text: str) -> CommandResponse:
+        (response,) = self._connection.command(text)
+        assert response.ok, response.message
+        return response
+
+    def attribute(self, what: str, keyword: str) -> str | int:
+        (shown,) = self.command(f"DISPLAY {what} {keyword}").objects
+        return shown[keyword]
+
+    def wait_for_depth(self, queue: str, depth: int) -> None:
+        """A connection that breaks is backed out when the queue manager has seen it."""
+        until(lambda: self.attribute(f"QLOCAL({queue})", "CURDEPTH") == depth)
+
+    @contextlib.contextmanager
+    def signal(self, queue: str) -> Iterator[None]:
+        """Meanwhile: as soon as a get waits for a message of a queue, there is one on QUEUE.GO."""
+        self.command(f"DEFINE QLOCAL({queue}.GO)")
+
+        def go() -> None:
+            connection = EmbeddedConnection(self.itself, "tests")
+            connection.put1(MQOD(ObjectName=f"{queue}.GO"), Message(MQMD(), b"go"))
+            connection.disconnect()
+
+        try:
+            with self.when_a_get_waits(queue, go):
+                yield
+        finally:
+            self.command(f"DELETE QLOCAL({queue}.GO) PURGE")
+
+    @contextlib.contextmanager
+    def when_a_get_waits(self, queue: str, act: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile: act as soon as a get waits for a message of a queue."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not self.itself.queues[queue].waiters:
+                if ended.wait(0.005):
+                    return
+            act()
+
+        watcher = threading.Thread(target=watch, name="signal")
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+    def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
+        """Run a program to its end; what it put in `found`."""
+        text = PRELUDE + (CONNECT if connect else "") + textwrap.dedent(program) + CODA
+        done = subprocess.run(
+            [sys.executable, "-c", text, package],
+            env=environment(package, **{"MQI_STANDIN": self.place} | variables),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr, done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result

@@ -1,0 +1,240 @@
+"""A queue manager in memory that answers as a test tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bridge.mq.backend import Completion, Recovered, SubscriptionRequest, UnitOfWork, resolve
+from bridge.mqtt.packets import Publish
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import AS_IS, ClientIdentity
+from bridge.telemetry.message import Message
+from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.transmission import AnyMessage
+from bridge.wire.mq import MQMD
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Queued:
+    """A message on the transmission queue."""
+
+    client_id: str
+    msg_number: int
+    message: AnyMessage
+    topic: str | None = None
+    user_data: str | None = None
+    retained: bool = False
+    persistent: bool = True
+    remote_queue: str = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+    put_time: float = 0.0
+    raw: bytes | None = None
+    expired: bool = False
+    seconds_left: float | None = None
+
+
+class FakeBackend:
+    """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""
+
+    hands_over_at_once = True
+    outage = False
+    refuses_for_clients = True
+    client_names = AS_IS
+    subscriptions: Sized = ()
+    weight_of_all = 1
+    transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    #: what lies on the transmission queue at the start
+    lying: Sequence[Queued] = ()
+
+    def __init__(self) -> None:
+        self.automatic = True
+        self.waiting: deque[Callable[[], None]] = deque()
+        #: every unit of work given
+        self.units: list[UnitOfWork] = []
+        #: committed
+        self.entered: list[tuple[Any, bool]] = []
+        self.removed: list[Any] = []
+        self.states: dict[StateKey, StateRecord] = {}
+        self.subscribed: list[tuple[str, str, int, bool]] = []
+        self.requests: list[SubscriptionRequest] = []
+        self.unsubscribed: list[tuple[str, str]] = []
+        self.dead: list[tuple[Any, int]] = []
+        #: clients that publications are refused for, or no more
+        self.full: list[tuple[str, bool]] = []
+        #: topic -> reason code of publications, topic filter -> reason code of subscriptions
+        self.refused: dict[str, int] = {}
+        #: (user, topic filter) -> reason code of subscriptions that are authorized again
+        self.unauthorized: dict[tuple[str, str], int] = {}
+        #: Reasons for which subscriptions stay when they are removed, by filter.
+        self.not_removable: dict[str, int] = {}
+        #: (client identifier, topic filter, user, whether the user changed) of each that was
+        self.authorized: list[tuple[str, str, str, bool]] = []
+        #: reason codes of publications that were refused
+        self.refusals: list[int] = []
+        #: user -> reason code for which it may not receive messages
+        self.outsiders: dict[str, int] = {}
+        #: every (client identifier, user) asked for
+        self.admitted: list[tuple[str, str]] = []
+        #: whether who is asked for is answered at once; else the answer waits in `waiting`
+        self.admits_at_once = True
+        self.failure = 0
+        self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
+        self.recovered = Recovered([], [])
+        self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the service to have asked something."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _ask(self, what: Callable[[], None]) -> None:
+        self.waiting.append(what)
+        self._changed.set()
+        if self.automatic:
+            asyncio.get_running_loop().call_soon(self.complete_all)
+
+    def _answer(self, what: Callable[[], T]) -> asyncio.Future[T]:
+        """Ask for something that has an answer when it takes effect."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._ask(lambda: resolve(answer, what()))
+        return answer
+
+    @staticmethod
+    def _answered(answer: T) -> asyncio.Future[T]:
+        """An answer that is there at once."""
+        answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        answered.set_result(answer)
+        return answered
+
+    def complete(self) -> None:
+        """The first of what waits takes effect."""
+        self.waiting.popleft()()
+        self._changed.set()
+
+    def complete_all(self) -> None:
+        while self.waiting:
+            self.complete()
+
+    async def open(self) -> Recovered:
+        return self.recovered
+
+    def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
+        self.consumer = consumer
+        if self.lying:
+            consumer(self.lying)
+
+    def submit(self, unit: UnitOfWork) -> dict[int, int]:
+        self.units.append(unit)
+        refusals = {
+            index: self.refused[message.topic]
+            for index, (message, _) in enumerate(unit.publications)
+            if message.topic in self.refused
+        }
+        records = unit.records_without(refusals)
+        self.refusals += refusals.values()
+
+        def take_effect() -> None:
+            if not self.failure:
+                self.entered += [one for index, one in enumerate(unit.publications) if index not in refusals]
+                self.removed += unit.removals
+                for key, record in records.items():
+                    if record is None:
+                        self.states.pop(key, None)
+                    else:
+                        self.states[key] = record
+            self.on_completed([Completion(unit.number, self.failure, refusals)])
+
+        self._ask(take_effect)
+        return refusals
+
+    def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
+        self.admitted.append((client_id, user))
+        reason = self.outsiders.get(user, 0)
+        return self._answered(reason) if self.admits_at_once else self._answer(lambda: reason)
+
+    def subscribe(
+        self,
+        client_id: str,
+        requests: Sequence[SubscriptionRequest],
+        *,
+        durable: bool,
+        user: str,
+        member: str = "",
+    ) -> asyncio.Future[list[int]]:
+        def take_effect() -> list[int]:
+            reasons = [self.failure or self.refused.get(one.topic_filter, 0) for one in requests]
+            for one, reason in zip(requests, reasons, strict=True):
+                if not reason:
+                    self.subscribed.append((client_id, one.topic_filter, one.data.qos, durable))
+                    self.requests.append(one)
+            return reasons
+
+        return self._answer(take_effect)
+
+    def weight(self, topic: str) -> int:
+        return self.weight_of_all
+
+    def authorize(
+        self,
+        client_id: str,
+        requests: Sequence[SubscriptionRequest],
+        *,
+        user: str,
+        changed: bool,
+        member: str = "",
+    ) -> asyncio.Future[list[int]]:
+        self.authorized += [(client_id, one.topic_filter, user, changed) for one in requests]
+        reasons = [self.unauthorized.get((user, one.topic_filter), 0) for one in requests]
+        return self._answer(lambda: reasons) if changed else self._answered(reasons)
+
+    def refuse(self, client_id: str, refused: bool) -> None:
+        self.full.append((client_id, refused))
+
+    def unsubscribe(
+        self,
+        client_id: str,
+        filters: Iterable[str],
+        *,
+        ended: bool = False,
+        handed_over: bool = False,
+    ) -> asyncio.Future[list[int]]:
+        def take_effect() -> list[int]:
+            self.unsubscribed += [(client_id, topic_filter) for topic_filter in filters]
+            return [self.not_removable.get(topic_filter, 0) for topic_filter in filters]
+
+        return self._answer(take_effect)
+
+    def flush(self) -> asyncio.Future[None]:
+        return self._answer(lambda: None)
+
+    def dead_letter(self, transmission: Any, reason: int) -> bool:
+        self.dead.append((transmission, reason))
+        self._changed.set()
+        return True
+
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message, _ in self.entered]
+
+    # Messages for clients
+
+    def publication(
+        self, number: int, qos: int, *, client_id: str = "c", payload: bytes | None = None, **fields: Any
+    ) -> Queued:
+        """A publication of another client, for a subscription with QoS 2."""
+        content = b"%d" % number if payload is None else payload
+        message = to_mq(Publish("t", content, qos, False, False, 1 if qos else 0), ClientIdentity("p", b""))
+        return Queued(client_id, number, message, **{"topic": "t", "user_data": "2"} | fields)
+
+    def direct(self, number: int, *, client_id: str = "c", body: bytes = b"", format_: bytes = b"") -> Queued:
+        """A message that an MQ application put straight to the client."""
+        return Queued(client_id, number, Message(MQMD(Format=format_), body), remote_queue="command")
+
+    def deliver(self, *batch: Queued) -> None:
+        self.consumer(batch)

@@ -1,0 +1,143 @@
+"""The telemetry service on real sockets, with raw clients and a fake queue manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from bridge.config import ChannelConfig, LimitsConfig
+from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp
+from bridge.mqtt.reader import Decoder
+from bridge.mqtt.writer import encode
+from bridge.service.events import EventBus
+from bridge.service.gateway import Gateway
+from bridge.service.telemetry import TelemetryService
+from bridge.transport.channel import Channel
+from bridge.transport.stream import StreamConnection
+from tests.helpers.fake_backend import FakeBackend
+
+
+class Client:
+    """A raw socket, and what comes over it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.decoder = Decoder(server=False, protocol_level=4)
+        self.packets: deque[Packet] = deque()
+
+    def send(self, *what: Packet | bytes) -> None:
+        """One segment, as far as that can be said of a stream."""
+        self.writer.write(b"".join(one if isinstance(one, bytes) else encode(one) for one in what))
+
+    async def receive(self) -> Packet:
+        """The next packet; ConnectionError when none comes any more."""
+        while not self.packets:
+            data = await self.reader.read(65_536)
+            if not data:
+                raise ConnectionError("closed by the bridge")
+            self.packets += self.decoder.feed(data)
+            assert self.decoder.error is None
+        return self.packets.popleft()
+
+    async def rest(self) -> list[Packet]:
+        """Everything that comes until the bridge closes the connection."""
+        came: list[Packet] = []
+        try:
+            while True:
+                came.append(await self.receive())
+        except ConnectionError:
+            return came
+
+    async def silent(self) -> None:
+        """Nothing has been sent so far."""
+        self.send(Pingreq())
+        assert await self.receive() == Pingresp()
+
+    def vanish(self) -> None:
+        """The connection is gone without DISCONNECT."""
+        self.writer.transport.abort()
+
+
+class Bridge:
+    """`async with Bridge(...) as bridge`: a telemetry channel on a free port, its service and the fake queue manager."""
+
+    def __init__(
+        self,
+        limits: dict[str, Any] | None = None,
+        backend: FakeBackend | None = None,
+        listeners: Sequence[Callable[[EventBus], None]] = (),
+        **config: Any,
+    ) -> None:
+        self.listeners = listeners
+        self.limits = LimitsConfig(**limits or {})
+        self.config = ChannelConfig(port=0, **config)
+        self.backend = backend or FakeBackend()
+        self.clients: list[Client] = []
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._fail)
+        self.failed: list[Any] = []
+        self.service = TelemetryService(
+            self.backend,  # type: ignore[arg-type]
+            self.limits,
+            loop.time,
+            queue_manager_name="MQB1",
+        )
+        for listen in self.listeners:
+            listen(self.service.events)
+        await self.service.start()
+        self.gateway = Gateway(self.service)
+        self.channel = Channel(
+            self.config,
+            self.gateway,
+            pending_bytes=self.limits.pending_bytes,
+        )
+        await self.channel.listen()
+        assert self.channel.endpoint is not None
+        self.address = self.channel.endpoint
+        return self
+
+    def _fail(self, loop: object, context: dict[str, Any]) -> None:
+        self.failed.append(context)
+
+    async def __aexit__(self, *error: object) -> None:
+        for client in self.clients:
+            client.vanish()
+        self.channel.stop_listening()
+        self.backend.automatic = True
+        self.backend.complete_all()
+        await self.channel.close()
+        if error[0] is None:
+            assert not self.failed, self.failed
+
+    async def open(self) -> Client:
+        """A connection without CONNECT."""
+        client = Client(*await asyncio.open_connection(*self.address))
+        self.clients.append(client)
+        return client
+
+    async def connect(self, client_id: str = "c", *, clean_session: bool = True, **fields: Any) -> Client:
+        """A client that was accepted."""
+        client = await self.open()
+        client.send(Connect(client_id, clean_session=clean_session, **fields))
+        answer = await client.receive()
+        assert isinstance(answer, Connack) and answer.return_code == 0
+        return client
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what neither a client nor the queue manager is told."""
+        loop = asyncio.get_running_loop()
+        while not condition():
+            turn = loop.create_future()
+            loop.call_later(0.001, turn.set_result, None)
+            await turn
+
+    @property
+    def connection(self) -> StreamConnection:
+        """The only connection there is."""
+        (connection,) = self.channel.connections
+        return connection

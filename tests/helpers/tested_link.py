@@ -1,0 +1,51 @@
+"""A link whose state changes a test can wait for."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from bridge.link.connection import LinkConnection
+from bridge.link.state import LinkPhase, LinkState
+from bridge.telemetry.message import Received
+from tests.helpers.patience import PATIENCE
+
+
+class TestedLink(LinkConnection):
+    """A link whose changes of state a test can wait for."""
+
+    __test__ = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.states: queue.Queue[LinkState] = queue.Queue()
+        self.sessions: list[bool] = []
+        super().__init__(
+            *arguments, on_state=self.states.put, on_session=self.sessions.append, **options
+        )
+
+    def state_where(self, phase: LinkPhase) -> LinkState:
+        """The next change to this phase; others before it are passed over."""
+        while (state := self.states.get(timeout=PATIENCE)).phase != phase:
+            pass
+        return state
+
+    def take_all(self, number: int) -> list[Received]:
+        """So many publications, however many calls that takes."""
+        taken: list[Received] = []
+        while len(taken) < number:
+            some = self.take(number - len(taken), 1 << 30, PATIENCE)
+            # An empty answer is one to a new connection or PUBRELs, then more comes; else the time is over.
+            taken += some
+        return taken
+
+    def released_all(self, number: int) -> list[int]:
+        """So many message ids of PUBREL."""
+        mids = self.released()
+        while len(mids) < number:
+            self.take(0, 0, PATIENCE)
+            mids += self.released()
+        return mids
+
+
+LinkFactory = Callable[..., TestedLink]
