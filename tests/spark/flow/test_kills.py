@@ -1,0 +1,113 @@
+"""Exactly-once delivery of each road when `mqbridge pipeline run` is killed with its JVM and workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bridge.wire import cmqc
+from tests.helpers.patience import PATIENCE
+from tests.spark.flow.conftest import Bench
+
+ROWS = 3_000
+KILLS = 4
+BAD = 30
+PIPELINES = """
+queue_manager: {data_directory: $data}
+spark: {conf: {spark.sql.shuffle.partitions: 1, spark.driver.memory: 1g}}
+pipelines:
+  files:
+    from: {mq: {queue: $a}}
+    select: SELECT text FROM input
+    to: {format: parquet, path: $files}
+    trigger: 0
+    batch: 150
+    checkpoint: $state/files
+  queue:
+    from: {mq: {queue: $b}}
+    schema: {n: int}
+    select: SELECT payload:n::int AS n FROM input
+    to: {mq: {queue: $out}}
+    dead_letters: {queue: $dead}
+    trigger: 0
+    batch: 150
+    checkpoint: $state/queue
+  topic: {from: {mq: {queue: $c}}, select: SELECT body FROM input, to: {mq: {topic: $topic}}, trigger: 0, batch: 150,
+          checkpoint: $state/topic}
+  windows:
+    from: {mq: {queue: $d}}
+    schema: {ts: timestamp, n: int}
+    watermark: {column: ts, delay: 1 s}
+    select: |
+      SELECT window(ts, '10 seconds').start AS start, count(*) AS rows, sum(payload:n::int) AS total
+      FROM input GROUP BY window(ts, '10 seconds')
+    to: {mq: {queue: $sums}}
+    late: {archive: $late, window: 10 s}
+    trigger: 0
+    batch: 150
+    checkpoint: $state/windows
+"""
+
+
+def start(file: Path, *words: str) -> subprocess.Popen[str]:
+    """Start pipelines in a process group of their own."""
+    command = [sys.executable, "-m", "bridge.cli", "pipeline", "run", "--config", str(file), *words]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def event(number: int) -> bytes:
+    """Events in order, but each hundredth is a minute late."""
+    at = number - 60 * (number % 100 == 99)
+    return json.dumps({"n": number, "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(1_767_225_600 + at))}).encode()
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_duplicated_when_all_processes_are_killed(bench: Bench) -> None:
+    queues, places = bench.queues, {name: bench.directory / name for name in ("files", "late", "state")}
+    names = {name: queues.queue() for name in ("a", "b", "c", "d", "out", "dead", "sums")}
+    topic = f"kills/{names['a'].replace('.', '/')}"
+    file = bench.write(PIPELINES, topic=topic, data=queues.directory, **names, **places)
+    published = queues.queue()
+    handle = queues.open(published, cmqc.MQOO_INPUT_SHARED)
+    queues.subscribe(topic, handle)
+    events = [event(number) for number in range(ROWS)]
+    for name in "acd":
+        queues.put(names[name], *events, Format=b"MQSTR   ")
+    bad = [b"no JSON %d" % number for number in range(BAD)]
+    queues.put(names["b"], *(body for pair in zip(events[:BAD], bad, strict=True) for body in pair), *events[BAD:])
+    for _ in range(KILLS):
+        process = start(file)
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if ": batch " in line)
+        time.sleep(random.uniform(0.0, 3.0))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert "given up" not in line
+    last = start(file, "--once")
+    _, told = last.communicate(timeout=20 * PATIENCE)
+    assert last.returncode == 0, told
+    files = Counter(row.text.encode() for row in bench.spark.read.parquet(str(places["files"])).collect())
+    assert files == Counter(events)
+    assert sorted(json.loads(body)["n"] for body in queues.bodies(names["out"])) == list(range(ROWS))
+    assert Counter(letter.data[172:] for letter in queues.take(names["dead"])) == Counter(bad)
+    queues.connection.close(handle)
+    assert Counter(queues.bodies(published)) == Counter(events)
+    # Each event is in a window, late, or in a window that is still open: those of the last seconds.
+    windows = [json.loads(body) for body in queues.bodies(names["sums"])]
+    assert len({window["start"] for window in windows}) == len(windows)
+    late = [json.loads(row.body)["n"] for row in bench.spark.read.parquet(str(places["late"])).collect()]
+    assert len(late) == len(set(late))
+    counted = sum(window["rows"] for window in windows)
+    open_rows = ROWS - counted - len(late)
+    assert 0 <= open_rows <= 22, (counted, len(late))
+    total = sum(window["total"] for window in windows) + sum(late)
+    assert total <= sum(range(ROWS))
