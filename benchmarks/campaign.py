@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import mapping
 from benchmarks.generator import MeasureFailed, measure
-from benchmarks.servers import SERVERS, Bridge, RelayServer, Server, ServerUnavailable
+from benchmarks.servers import PEERS, SERVERS, Bridge, RelayServer, Server, ServerUnavailable
 from bridge.mq.mqi import MQError
 
 MARGIN = 30.0
@@ -24,7 +24,7 @@ MARGIN = 30.0
 class Parameters:
     """Everything that was chosen on the command line."""
 
-    brokers: tuple[str, ...] = ("mosquitto", "amqtt", "bridge", "relay")
+    brokers: tuple[str, ...] = ("mosquitto", "mosquitto-autosave", *PEERS, "amqtt", "bridge", "relay")
     qos: tuple[int, ...] = (0, 1, 2)
     sessions: tuple[str, ...] = ("clean", "durable")
     messages: tuple[int, int, int] = (400_000, 200_000, 100_000)
@@ -104,6 +104,8 @@ class Campaign:
                 self._load(name, number, chosen.sessions)
         # The single measurements come after the first round: should time run out, later rounds are what is missing.
         for name in brokers:
+            if SERVERS[name].durable_only:
+                continue
             if chosen.latency_seconds:
                 self._latency(name)
             if chosen.idle_clients:
@@ -174,6 +176,8 @@ class Campaign:
                 return
             for qos in self.parameters.qos:
                 for session in sessions:
+                    if server.durable_only and (qos == 0 or session != "durable"):
+                        continue
                     if not self._in_time(name):
                         return
                     figures = self._measure_load(server, qos, session)
@@ -181,7 +185,7 @@ class Campaign:
                         continue
                     self.results.runs.append(Run(name, qos, session, number, figures))
                     self.say(
-                        f"round {number}  {name:<9}  QoS {qos}  {session:<7}  {figures['rate']:>11,.0f}/s  "
+                        f"round {number}  {name:<18}  QoS {qos}  {session:<7}  {figures['rate']:>11,.0f}/s  "
                         f"server {figures['server_cpu']:.0f} %  generator {figures['generator_cpu']:.0f} %"
                     )
 

@@ -23,8 +23,8 @@ from rich.table import Table
 
 from benchmarks import frames
 from benchmarks.servers import Bridge, Mosquitto, Server
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.writer import encode_publish, encode_topic
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

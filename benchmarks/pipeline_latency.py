@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.servers import Bridge
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, Connection
+from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

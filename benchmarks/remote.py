@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.channel import Channel
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode

@@ -38,6 +38,8 @@ class Server:
     """A server process; subclasses say how it is started."""
 
     name = ""
+    #: Whether the server is measured only with durable sessions and QoS 1 and 2, and without latency and idle clients.
+    durable_only = False
 
     def __init__(self, cores: set[int] | None = None) -> None:
         self.cores = cores
@@ -208,6 +210,7 @@ class MosquittoAutosave(Mosquitto):
     """mosquitto that writes its database after every change."""
 
     name = "mosquitto-autosave"
+    durable_only = True
     persistence = ("persistence true", "autosave_interval 1", "autosave_on_changes true")
 
 

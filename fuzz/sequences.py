@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bridge.mq.embedded.server import protocol
+from bridge.mq import remote as protocol
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 from bridge.mqtt.packets import (
     Auth,

@@ -23,8 +23,8 @@ def verify(
     A running bridge is not disturbed. Exit status 0: the database is undamaged, and its schema is the bridge's. Exit status
     1: a line is printed for each damaged or unexpected part.
     """
-    from bridge.mq.embedded.storage.salvage import verify as examine
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import verify as examine
 
     place = data_directory(directory, None)
     try:
@@ -44,20 +44,13 @@ def salvage(
 
     The bridge must not be running on it. A line is printed for each part that is lost.
     """
-    from bridge.mq.embedded.storage.layout import DataDirectoryInUse, hold
-    from bridge.mq.embedded.storage.salvage import salvage as keep
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import salvage as keep
 
-    try:
-        held = hold(directory)
-    except (DataDirectoryInUse, OSError) as error:
-        raise Failure(str(error)) from error
     try:
         findings = keep(directory, new)
     except (StoreError, OSError) as error:
         raise Failure(str(error)) from error
-    finally:
-        held.close()
     _tell(findings)
     typer.echo(f"{new} holds what is whole: mqbridge run --data-dir {new}")
 

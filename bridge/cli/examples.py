@@ -30,6 +30,10 @@ EXAMPLES = {
     "dlq export": ("mqbridge dlq export letters.jsonl --older-than 30d --delete", "mqbridge dlq export letters/ --all"),
     "dlq delete": ("mqbridge dlq delete --client pump-7 --dry-run",),
     "log level": ("mqbridge log level debug",),
+    "lake": (
+        "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
+        "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",
+    ),
     "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
     "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
     "mqsc-script": (

@@ -94,8 +94,9 @@ def _wrong_password(configuration: Configuration) -> Callable[[], Connection] | 
     settings = configuration.queue_manager
     if settings.type != "ibm" or settings.user is None:
         return None
-    from bridge.mq.ibm.connection import IbmConnection, load_library, parameters
+    from bridge.mq.ibm.connection import connect_ibm
+    from bridge.mq.ibm.parameters import load_library, parameters
 
     found = parameters(settings, os.environ)
     wrong = msgspec.structs.replace(found, password=f"{found.password[:8]}-wrong")
-    return lambda: IbmConnection(load_library(settings.library), wrong)
+    return lambda: connect_ibm(load_library(settings.library), wrong)

@@ -46,7 +46,7 @@ class BridgeCommands(Commands):
             "dlq", "backup", "restore", "explain",
         ),
         "Be an MQ application": ("mq",),
-        "Archive and Spark": ("audit", "report", "replay", "pipeline"),
+        "Archive, data lake and Spark": ("audit", "report", "replay", "lake", "pipeline"),
         "The command itself": ("completion", "version"),
     }  # fmt: skip
 
@@ -65,6 +65,7 @@ class BridgeCommands(Commands):
         "audit": "bridge.cli.archive:audit",
         "report": "bridge.cli.archive:report",
         "replay": "bridge.cli.archive:replay",
+        "lake": "bridge.cli.lake:lake",
         "backup": "bridge.cli.administration.backup:backup",
         "restore": "bridge.cli.administration.backup:restore",
         "schema": "bridge.cli.service:schema",

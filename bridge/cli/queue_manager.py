@@ -59,19 +59,20 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
                 WRONG_USAGE,
             )
         return _connect_ibm(configuration.queue_manager)
-    from bridge.mq.embedded.server.client import RemoteConnection
+    from bridge.mq.remote import RemoteConnection
 
     return RemoteConnection(data_directory(option, configuration), application="mqbridge mq")
 
 
 def _connect_ibm(settings: IbmQueueManagerConfig) -> Connection:
-    from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
+    from bridge.mq.ibm.connection import connect_ibm
+    from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 
     try:
         library = load_library(settings.library)
     except LibraryMissing as error:
         raise Failure(str(error)) from error
-    return IbmConnection(library, parameters(settings, os.environ))
+    return connect_ibm(library, parameters(settings, os.environ))
 
 
 def configuration_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
@@ -138,7 +139,7 @@ def connected_to(option: Path | None, configuration: Configuration | None) -> It
     try:
         yield connection
     except KeyboardInterrupt:
-        from bridge.mq.embedded.server.client import RemoteConnection
+        from bridge.mq.remote import RemoteConnection
 
         if isinstance(connection, RemoteConnection):
             connection.abort()

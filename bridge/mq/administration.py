@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, MQError
+from bridge.mq.mqsc import read
 from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
@@ -154,3 +157,44 @@ def _text(value: int | bytes) -> str:
 
 
 __all__ = ["Administration", "CommandFailed", "CommandResponse", "PcfResponse"]
+
+
+_MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")
+_ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))*)\)")
+
+
+def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
+    """Run MQSC commands by PCF Escape. Return one response for each. Raises MQError if the command server does not answer."""
+    administration = Administration(connection)
+    try:
+        return [_run(administration, command.line, command.text) for command in read(text)]
+    finally:
+        administration.close()
+
+
+def _run(administration: Administration, line: int, command: str) -> CommandResponse:
+    try:
+        ok, answers = administration.escape(command)
+    except MQError as error:
+        return CommandResponse(command=command, message=str(error), ok=False, line=line)
+    objects: list[dict[str, str | int]] = []
+    message = ""
+    for answer in answers:
+        first, _, rest = answer.partition("\n")
+        found = _MESSAGE.match(first.strip())
+        if found is not None:
+            message = message or first.strip()
+            ok = ok and found.group(2) not in ("E", "S", "T")
+        else:
+            rest = answer
+        attributes = {name: _attribute_value(value) for name, value in _ATTRIBUTE.findall(rest)}
+        if attributes:
+            objects.append(attributes)
+    return CommandResponse(command=command, message=message, ok=ok, objects=objects, line=line)
+
+
+def _attribute_value(text: str) -> str | int:
+    text = text.strip()
+    if text.startswith("'") and text.endswith("'") and len(text) > 1:
+        return text[1:-1].replace("''", "'")
+    return int(text) if text.isdigit() else text

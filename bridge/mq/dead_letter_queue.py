@@ -30,7 +30,7 @@ from bridge.mq.dead_letter import (
     transmitted,
     with_dead_letter_time,
 )
-from bridge.mq.mapping_subscription import names
+from bridge.mq.message_consumer import names
 from bridge.mq.message_producer import name_of
 from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST

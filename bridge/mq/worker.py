@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bridge.mq.backend import Commits
 from bridge.mq.mqi import MQOD, Connection, MQError
@@ -82,15 +82,38 @@ def probe(connection: Connection) -> None:
             raise
 
 
+class WorkerEvents:
+    """Events of workers, reported on their threads. The methods of this class only log fatal events."""
+
+    def connection_lost(self, worker: Worker[Any]) -> None:
+        """Handle the loss of a worker's connection."""
+
+    def connected(self, worker: Worker[Any]) -> None:
+        """Handle a new connection of a worker."""
+
+    def crashed(self, why: str) -> None:
+        """Handle the end of a worker by an internal error."""
+        log.critical(why)
+
+    def fenced(self, why: str) -> None:
+        """Handle the end of a worker because another bridge has taken over."""
+        log.critical(why)
+
+
 class Worker(ABC, Generic[Job]):
     """Runs jobs on a connection of its own.
 
     Subclasses open objects on a new connection (`opened`) and run batches (`serve`). Jobs wait while the queue manager is
-    unavailable. Idle connections are probed, so that `on_lost` is called even without traffic.
+    unavailable. Idle connections are probed, so that a loss is reported even without traffic.
     """
 
     def __init__(
-        self, name: str, connect: Callable[[], Connection], *, probe_interval: float = PROBE_INTERVAL
+        self,
+        name: str,
+        connect: Callable[[], Connection],
+        *,
+        events: WorkerEvents | None = None,
+        probe_interval: float = PROBE_INTERVAL,
     ) -> None:
         self.name = name
         self.probe_interval = probe_interval
@@ -121,13 +144,7 @@ class Worker(ABC, Generic[Job]):
         self.connection: Connection | None = None
         #: counters of `commit_units`; None to count nothing
         self.commits: Commits | None = None
-        #: called on the worker's thread, with a description, when an internal error ends it
-        self.on_crash: Callable[[str], None] = log.critical
-        #: called on the worker's thread when the connection is lost, and when it is established
-        self.on_lost: Callable[[], None] = lambda: None
-        self.on_back: Callable[[], None] = lambda: None
-        #: called on the worker's thread, with a description, when another bridge has taken over; the worker ends
-        self.on_fenced: Callable[[str], None] = log.critical
+        self.events = events or WorkerEvents()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def commit_units(self, connection: Connection, units: int) -> None:
@@ -248,7 +265,7 @@ class Worker(ABC, Generic[Job]):
                 self.connection = connection
                 self.lost_since = 0.0
                 self._probed = time.monotonic()
-                self.on_back()
+                self.events.connected(self)
                 try:
                     while not self.ending:
                         self._round(connection)
@@ -260,17 +277,17 @@ class Worker(ABC, Generic[Job]):
                         log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
                     self.lost_since = time.monotonic()
                     self.lost()
-                    self.on_lost()
+                    self.events.connection_lost(self)
                 finally:
                     self.connection = None
                     self._leave(connection)
         except Stopped:
             pass
         except Fenced as error:
-            self.on_fenced(f"{self.name}: {error}")
+            self.events.fenced(f"{self.name}: {error}")
         except Exception as error:
             log.exception("MQB4002E %s ended by an error of the bridge", self.name)
-            self.on_crash(f"{self.name} ended by {type(error).__name__}: {error}")
+            self.events.crashed(f"{self.name} ended by {type(error).__name__}: {error}")
 
     def _round(self, connection: Connection) -> None:
         try:

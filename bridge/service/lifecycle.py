@@ -30,9 +30,9 @@ from bridge.administration.requests import Answer, AnyRequest, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
-from bridge.mq.host import Events, Host, HostError
+from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
+from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQError
-from bridge.mq.queue_manager_authenticator import THREADS, QueueManagerAuthenticator
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
@@ -44,7 +44,6 @@ from bridge.service.administration.handlers import Administration, standby_statu
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.gateway import Gateway
-from bridge.service.host import host_of
 from bridge.service.log import is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started

@@ -14,8 +14,9 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config import Destination
 from bridge.mapping.rules.template import Placeholder, Template, TemplateError
+from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.errors import OptionError
-from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, PROPERTY_COLUMNS
+from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA
 from bridge.wire import cmqc
 
 #: The column of `input` that contains the payload, and the column with its bytes.

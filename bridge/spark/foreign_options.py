@@ -63,9 +63,8 @@ MQ_READS: Final[Mapping[str, str]] = {
     "mq.record.builder": "rows have the columns of a message: make others by select",
     "clientId": "an application of MQ has a name and no client identifier: write applicationName",
     "qos": "messages of a queue are read exactly once",
-    "spool": "messages wait on the queue itself until their batch is committed",
-    "spoolLimit": "messages wait on the queue itself until their batch is committed",
-    "embed": "tasks get messages from the queue manager themselves: name its listener where they run on other machines",
+    "browse": "a streaming read takes messages, and a batch read browses; read a subscription for a copy of messages",
+    "failOnDataLoss": "nobody else can take messages from the spool, so a loss always ends the query",
     "writeId": "it names a write",
 }
 

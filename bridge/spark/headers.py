@@ -20,10 +20,10 @@ from pyspark.sql import Column
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
+from bridge.spark.columns import MD_TYPE, MQ_ARROW_SCHEMA
 from bridge.spark.mq.characters import characters, field_of
 from bridge.spark.mq.envelope import body_of, folders_of, md_array
 from bridge.spark.mq.rows import rows_of
-from bridge.spark.schema import MD_TYPE, MQ_ARROW_SCHEMA
 from bridge.wire import mq
 from bridge.wire.mq import MQMD, RFH2, MalformedHeader
 

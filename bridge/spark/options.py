@@ -131,6 +131,13 @@ class Options:
             raise self.wrong(name, "a path of this machine, which may be a mounted one, and no URI")
         return None if value is None else Path(value).absolute()
 
+    def place(self, name: str) -> str | None:
+        """Return the value of an option that is a path or a URL; a relative path becomes absolute, a `file:` URL a path."""
+        value = self.text(name)
+        if value is None or (_URI.match(value) and not value.startswith("file:")):
+            return value
+        return str(Path(value.removeprefix("file://").removeprefix("file:")).absolute())
+
     def address(self, name: str) -> tuple[str, int] | None:
         """Return the value of an option that is `host(port)`, as MQ writes connection names."""
         value = self.text(name)

@@ -46,11 +46,12 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     def source_options(self, name: str, config: PipelineConfig) -> dict[str, str]:
         """Return the options of the source `mq` or `mqtt` that a pipeline reads."""
         source, directory = config.source, self.directory_of(name, config)
-        options = {"maxMessagesPerTrigger": str(config.batch), **source.options}
+        spool = str(directory / "spool")
+        options = {"maxMessagesPerTrigger": str(config.batch), "spool": spool, **source.options}
+        if self.master is not None and not any(directory.is_relative_to(shared) for shared in self.shared):
+            options["embed"] = "true"
         if source.mq is None:
-            if self.master is not None:
-                options["embed"] = "true"
-            return options | self.broker(source.link) | {"topic": str(source.mqtt), "spool": str(directory / "spool")}
+            return options | self.broker(source.link) | {"topic": str(source.mqtt)}
         if source.mq.queue is not None:
             return options | self.queue_manager | {"queue": source.mq.queue}
         return options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}

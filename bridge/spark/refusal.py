@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import DataType, IntegerType, StringType, StructType
 
-from bridge.spark.schema import Column
+from bridge.spark.columns import Column
 from bridge.wire import cmqc
 
 REFUSAL_TYPE: Final = pa.struct(

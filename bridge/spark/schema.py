@@ -1,116 +1,23 @@
-"""The envelopes: the columns of an MQ message and of an MQTT publication, for Arrow and for Spark alike.
-
-Every column may be null in what a program writes. What stands behind the columns' names in their comments is shown by
-Spark's `DESCRIBE`, and is the documentation.
-"""
+"""The envelopes as Spark schemas, with the columns' comments."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
-import msgspec
-import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from bridge.telemetry.headers import TEXT_PROPERTIES
-from bridge.wire.mq import MQDLH
-from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS, MQMD_LAYOUTS
-from bridge.wire.mq.structure import LONG, Layout
-
-#: A time, in microseconds, in UTC.
-TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
+from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, MQTT_ARROW_SCHEMA, MQTT_COLUMNS, Column
 
 
-class Column(NamedTuple):
-    """A column of an envelope."""
-
-    name: str
-    type: Any
-    comment: str
-
-
-def _field_type(code: str) -> Any:
-    """Return Arrow's type of a field of an MQ structure: MQLONG, MQCHARn or MQBYTEn."""
-    if code == LONG:
-        return pa.int32()
-    return pa.string() if code.endswith("s") else pa.binary()
-
-
-def _structure(layout: Layout, codes: dict[str, str]) -> Any:
-    return pa.struct([pa.field(name, _field_type(codes[name])) for name in layout.fields if name in codes])
-
-
-_CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
-
-#: An MQMD of version 2, by IBM's names.
-MD_TYPE: Final = _structure(MQMD_LAYOUTS[2], _CODES)
-#: The MQMD inside an MQXQH, which has version 1.
-MD_VERSION_1_TYPE: Final = _structure(MQMD_LAYOUTS[1], _CODES)
-MQXQH_TYPE: Final = pa.struct(
-    [
-        pa.field("RemoteQName", pa.string()),
-        pa.field("RemoteQMgrName", pa.string()),
-        pa.field("MsgDesc", MD_VERSION_1_TYPE),
-    ]
-)
-MQDLH_TYPE: Final = pa.struct(
-    [pa.field(field.name, pa.int32() if field.type is int else pa.string()) for field in msgspec.structs.fields(MQDLH)]
-)
-
-MQ_COLUMNS: Final = (
-    Column("queue", pa.string(), "queue that the message was on"),
-    Column("topic", pa.string(), "topic string that it was published to (mqps.Top of its RFH2); null where none is said"),
-    Column(
-        "md",
-        MD_TYPE,
-        "MQMD by IBM's names: MQLONG as int, MQCHAR without its padding as string (a byte 0xNN that is no UTF-8 as U+F7NN),"
-        " MQBYTE as binary; Expiry in tenths of a second",
-    ),
-    Column("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null where they say none"),
-    Column(
-        "rfh2",
-        pa.map_(pa.string(), TEXT_MAP),
-        "folders of its RFH2 headers, by name: path of an element (group.element) to its text. What is repeated has [2],"
-        " [3] behind its name; a folder that cannot be parsed is null, as is an element that is nil",
-    ),
-    Column("mqxqh", MQXQH_TYPE, "transmission-queue header, where there is one"),
-    Column("mqdlh", MQDLH_TYPE, "dead-letter header, where there is one"),
-    Column("headers", pa.binary(), "bytes of all headers; headers and body together are the message data"),
-    Column("body", pa.binary(), "bytes behind the headers"),
-    Column(
-        "text",
-        pa.string(),
-        "body of the Format MQSTR as text, from its CCSID; null for any other Format, and for bytes that are no text in it",
-    ),
-    Column("format", pa.string(), "Format of the body, as the last header (or the MQMD) says it"),
-    Column("ccsid", pa.int32(), "CodedCharSetId of the body"),
-    Column("encoding", pa.int32(), "Encoding of the body"),
-)
-MQTT_COLUMNS: Final = (
-    Column("topic", pa.string(), "topic name"),
-    Column("payload", pa.binary(), "application message"),
-    Column("qos", pa.int32(), "QoS, 0 to 2"),
-    Column("retain", pa.bool_(), "RETAIN of the PUBLISH"),
-    Column("dup", pa.bool_(), "DUP of the PUBLISH"),
-    Column("message_id", pa.int32(), "packet identifier; null at QoS 0"),
-    Column("client_id", pa.string(), "client identifier of the session that received it"),
-    Column("properties", TEXT_MAP, "user properties (MQTT 5); of several of one name the last"),
-    Column("response_topic", pa.string(), "Response Topic (MQTT 5)"),
-    Column("correlation_data", pa.binary(), "Correlation Data (MQTT 5)"),
-    Column("content_type", pa.string(), "Content Type (MQTT 5)"),
-    Column("payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 says that the payload is UTF-8"),
-    Column("expiry", pa.int64(), "Message Expiry Interval (MQTT 5), seconds that are left"),
-    Column("received", TIMESTAMP, "when it was received"),
-)
-
-
-def _spark(columns: tuple[Column, ...]) -> StructType:
+def spark_schema(schema: Any, columns: Sequence[Column]) -> StructType:
+    """Return the Spark schema of (a part of) an envelope that has `columns`."""
+    comments = {column.name: column.comment for column in columns}
     return StructType(
         [
-            StructField(column.name, from_arrow_type(column.type, False), True, {"comment": column.comment})
-            for column in columns
+            StructField(field.name, from_arrow_type(field.type, False), True, {"comment": comments[field.name]})
+            for field in schema
         ]
     )
 
@@ -120,9 +27,5 @@ def arrow_schema(schema: StructType) -> Any:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-MQ_SCHEMA: Final = _spark(MQ_COLUMNS)
-MQ_ARROW_SCHEMA: Final = arrow_schema(MQ_SCHEMA)
-MQTT_SCHEMA: Final = _spark(MQTT_COLUMNS)
-MQTT_ARROW_SCHEMA: Final = arrow_schema(MQTT_SCHEMA)
-#: The columns that are properties of MQTT 5, each a field of PublishProperties.
-PROPERTY_COLUMNS: Final = tuple(field for field, *_ in TEXT_PROPERTIES)
+MQ_SCHEMA: Final = spark_schema(MQ_ARROW_SCHEMA, MQ_COLUMNS)
+MQTT_SCHEMA: Final = spark_schema(MQTT_ARROW_SCHEMA, MQTT_COLUMNS)

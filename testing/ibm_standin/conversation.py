@@ -19,14 +19,17 @@ from bridge.config.authentication import matches_name
 from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mq import mqi
 from bridge.mq.embedded import property as properties
+from bridge.mq.embedded.admission import Place, note_refusal
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.channels import ChannelInstance
-from bridge.mq.embedded.server.admission import Place, note_refusal
-from bridge.mq.embedded.server.conversation import Conversation, Server, unexpected
-from bridge.mq.embedded.server.request_stream import Malformed
-from bridge.mq.embedded.verbs.application import Application
-from bridge.mq.embedded.verbs.get import BROWSES
-from bridge.mq.embedded.verbs.handle import INPUT, QueueHandle
+from bridge.mq.embedded.handles import INPUT, QueueHandle
+from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
+from bridge.mq.embedded.verbs.get import BROWSES, mqget
+from bridge.mq.embedded.verbs.hconn import Hconn
+from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqopen
+from bridge.mq.embedded.verbs.put import mqput, mqput1
+from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
 from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
@@ -65,7 +68,7 @@ class MqiConversation(Conversation):
 
     LENGTH = LENGTH
 
-    def __init__(self, server: Server, place: Place | None = None, channels: Sequence[str] = ()) -> None:
+    def __init__(self, server: ApplicationServer, place: Place | None = None, channels: Sequence[str] = ()) -> None:
         """Begin; `channels` are those by which a client may connect over TCP, none for any."""
         super().__init__(server, place)
         self._channels = channels
@@ -179,8 +182,8 @@ class MqiConversation(Conversation):
         if force:
             self._loop.call_soon_threadsafe(self.abort)
             return
-        if self._application is not None:
-            self._application.hconn.channel_quiescing = True
+        if self._hconn is not None:
+            self._hconn.channel_quiescing = True
         self._loop.call_soon_threadsafe(self.quiesce)
         self._loop.call_soon_threadsafe(self._loop.call_later, _QUIESCE_TIMEOUT, self.abort)
 
@@ -189,39 +192,39 @@ class MqiConversation(Conversation):
             self._queue_manager.channel_instances.leave(self._instance, self)
             self._instance = None
 
-    def _mqdisc(self, application: Application, reader: Reader) -> None:
+    def _mqdisc(self, hconn: Hconn, reader: Reader) -> None:
         self._leave_channel()
         self._disconnect()
 
-    def _mqbegin(self, application: Application, reader: Reader) -> None:
+    def _mqbegin(self, hconn: Hconn, reader: Reader) -> None:
         # There are no resource managers beside this one that could take part.
         self._answer(None, MQError(cmqc.MQRC_NO_EXTERNAL_PARTICIPANTS, comp_code=cmqc.MQCC_WARNING))
 
-    def _mqcmit(self, application: Application, reader: Reader) -> None:
-        self._end(application.commit())
+    def _mqcmit(self, hconn: Hconn, reader: Reader) -> None:
+        self._end(mqcmit(hconn))
 
-    def _mqback(self, application: Application, reader: Reader) -> None:
-        application.backout()
+    def _mqback(self, hconn: Hconn, reader: Reader) -> None:
+        mqback(hconn)
         self._answer()
 
     # Objects ---------------------------------------------------------------------------------------------------------
 
-    def _mqopen(self, application: Application, reader: Reader) -> None:
+    def _mqopen(self, hconn: Hconn, reader: Reader) -> None:
         options = reader.long()
         descriptor = _ObjectDescriptor(reader)
-        handle = application.open(descriptor.od, options)
+        handle = mqopen(hconn, descriptor.od, options)
         writer = descriptor.write(Writer().long(FIRST_HANDLE + handle))
-        self._answer(writer.long(_reads_ahead(application, handle)))
+        self._answer(writer.long(_reads_ahead(hconn, handle)))
 
-    def _mqclose(self, application: Application, reader: Reader) -> None:
+    def _mqclose(self, hconn: Hconn, reader: Reader) -> None:
         handle, options = _handle(reader.long()), reader.long()
-        warning = _warning(_unfinished(application, handle))
-        self._end(application.close(handle, options), warning=warning)
+        warning = _warning(_unfinished(hconn, handle))
+        self._end(mqclose(hconn, handle, options), warning=warning)
 
-    def _mqinq(self, application: Application, reader: Reader) -> None:
+    def _mqinq(self, hconn: Hconn, reader: Reader) -> None:
         handle, selectors = _handle(reader.long()), reader.longs()
         int_count, char_length = reader.long(), reader.long()
-        ints, texts = application.inquire(handle, selectors)
+        ints, texts = mqinq(hconn, handle, selectors)
         chars = "".join(texts).encode()
         warning = 0
         if len(ints) > int_count:
@@ -230,52 +233,52 @@ class MqiConversation(Conversation):
             warning = cmqc.MQRC_CHAR_ATTRS_TOO_SHORT
         self._answer(Writer().longs(ints[:int_count]).raw(chars[:char_length]), _warning(warning))
 
-    def _mqset(self, application: Application, reader: Reader) -> None:
+    def _mqset(self, hconn: Hconn, reader: Reader) -> None:
         handle, selectors, ints = _handle(reader.long()), reader.longs(), reader.longs()
         chars = reader.raw()
         # Of the attributes that MQSET sets, one alone is of characters.
         texts = [structures.text(chars)] if chars else []
-        self._end(application.set(handle, selectors, ints, texts))
+        self._end(mqset(hconn, handle, selectors, ints, texts))
 
-    def _mqstat(self, application: Application, reader: Reader) -> None:
+    def _mqstat(self, hconn: Hconn, reader: Reader) -> None:
         type_, raw = reader.long(), reader.raw()
         structures.MQSTS.read(raw)
-        status = application.statistics(type_)
+        status = mqstat(hconn, type_)
         names = [name for name in status.__struct_fields__ if name not in ("ObjectString", "SubName")]
         written = structures.MQSTS.written(raw, **{name: getattr(status, name) for name in names})
         self._answer(Writer().raw(written).text(status.ObjectString).text(status.SubName))
 
     # Messages --------------------------------------------------------------------------------------------------------
 
-    def _mqput(self, application: Application, reader: Reader) -> None:
+    def _mqput(self, hconn: Hconn, reader: Reader) -> None:
         handle = _handle(reader.long())
         message = _PutMessage(reader, self._ccsid)
-        md, unit = application.put(handle, message.message, message.pmo, message.properties)
+        md, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
-    def _mqput_async(self, application: Application, reader: Reader) -> None:
+    def _mqput_async(self, hconn: Hconn, reader: Reader) -> None:
         """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
             handle = _handle(reader.long())
             message = _PutMessage(reader, self._ccsid)
-            _, unit = application.put(handle, message.message, message.pmo, message.properties)
+            _, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
         except Malformed:
             raise
         except Exception as error:
-            application.hconn.outcomes.failed((error if isinstance(error, MQError) else unexpected(error)).reason)
+            hconn.outcomes.failed((error if isinstance(error, MQError) else unexpected(error)).reason)
         else:
             if unit is not None:
-                unit.done = lambda reason: application.hconn.outcomes.failed(reason) if reason else None
+                unit.done = lambda reason: hconn.outcomes.failed(reason) if reason else None
                 self._queue_manager.recovery_log.submit(unit)
         self._working = False
 
-    def _mqput1(self, application: Application, reader: Reader) -> None:
+    def _mqput1(self, hconn: Hconn, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
         message = _PutMessage(reader, self._ccsid)
-        md, unit = application.put1(descriptor.od, message.message, message.pmo, message.properties)
+        md, unit = mqput1(hconn, descriptor.od, message.message, message.pmo, message.properties)
         self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
 
-    def _mqget(self, application: Application, reader: Reader, *, ahead: bool = False) -> None:
+    def _mqget(self, hconn: Hconn, reader: Reader, *, ahead: bool = False) -> None:
         handle = _handle(reader.long())
         md_raw, gmo_raw = reader.raw(), reader.raw()
         length, wants_properties = reader.long(), bool(reader.long())
@@ -311,7 +314,7 @@ class MqiConversation(Conversation):
         def form_many(first: Got) -> Writer:
             writer = form(first)
             whole = first.Reason != cmqc.MQRC_TRUNCATED_MSG_FAILED
-            more = _following(application, handle, options, room - len(first.data)) if whole else []
+            more = _following(hconn, handle, options, room - len(first.data)) if whole else []
             writer.long(len(more))
             for got in more:
                 one = form(got)
@@ -320,10 +323,10 @@ class MqiConversation(Conversation):
 
         self._get(handle, options, form_many if ahead else form)
 
-    def _mqget_ahead(self, application: Application, reader: Reader) -> None:
-        self._mqget(application, reader, ahead=True)
+    def _mqget_ahead(self, hconn: Hconn, reader: Reader) -> None:
+        self._mqget(hconn, reader, ahead=True)
 
-    def _mqbufmh(self, application: Application, reader: Reader) -> None:
+    def _mqbufmh(self, hconn: Hconn, reader: Reader) -> None:
         options, raw, data = reader.long(), reader.raw(), reader.raw()
         md = structures.read_md(raw)
         inner, rest, found = properties.split(md, data)
@@ -333,7 +336,7 @@ class MqiConversation(Conversation):
         write_properties(writer, found)
         self._answer(writer)
 
-    def _mqmhbuf(self, application: Application, reader: Reader) -> None:
+    def _mqmhbuf(self, hconn: Hconn, reader: Reader) -> None:
         raw, length = reader.raw(), reader.long()
         found = read_properties(reader)
         md, data = properties.merge(structures.read_md(raw), b"", found)
@@ -344,14 +347,14 @@ class MqiConversation(Conversation):
 
     # Publish/subscribe -----------------------------------------------------------------------------------------------
 
-    def _mqsub(self, application: Application, reader: Reader) -> None:
+    def _mqsub(self, hconn: Hconn, reader: Reader) -> None:
         number, raw = reader.long(), reader.raw()
         fields = structures.MQSD.read(raw)
         fields |= {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
         sd = mqi.MQSD(**{name: fields[name] for name in mqi.MQSD.__struct_fields__ if name in fields})
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
-        (subscription, queue), unit = application.subscribe(sd, given)
+        (subscription, queue), unit = mqsub(hconn, sd, given)
         changed = {
             name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")
         }
@@ -359,16 +362,16 @@ class MqiConversation(Conversation):
         writer.raw(structures.MQSD.written(raw, **changed))
         writer.text(sd.ObjectString or sd.ResObjectString)
         writer.text(sd.SubName).text(sd.SubUserData).text(sd.SelectionString).text(sd.ResObjectString)
-        writer.long(given is None and _reads_ahead(application, queue))
+        writer.long(given is None and _reads_ahead(hconn, queue))
         self._end(unit, writer)
 
-    def _mqsubrq(self, application: Application, reader: Reader) -> None:
+    def _mqsubrq(self, hconn: Hconn, reader: Reader) -> None:
         handle, action, raw = _handle(reader.long()), reader.long(), reader.raw()
         options = structures.MQSRO.read(raw)["Options"]
-        count, unit = application.subscription_request(handle, action, options)
+        count, unit = mqsubrq(hconn, handle, action, options)
         self._end(unit, Writer().raw(structures.MQSRO.written(raw, NumPubs=count)))
 
-    _VERBS: ClassVar[dict[int, Callable[[MqiConversation, Application, Reader], None]]] = {
+    _VERBS: ClassVar[dict[int, Callable[[MqiConversation, Hconn, Reader], None]]] = {
         Verb.MQCONN: lambda self, application, reader: None,
         Verb.MQDISC: _mqdisc,
         Verb.MQOPEN: _mqopen,
@@ -442,7 +445,7 @@ class _PutMessage:
         return writer.raw(structures.MQPMO.written(self._pmo, **{name: getattr(self.pmo, name) for name in names}))
 
 
-def _following(application: Application, handle: int, options: GetOptions, room: int) -> list[Got]:
+def _following(hconn: Hconn, handle: int, options: GetOptions, room: int) -> list[Got]:
     """Browse the messages after the one that was browsed last that a read-ahead buffer has `room` bytes for.
 
     A message that would have to be truncated is left to the next call of the program.
@@ -453,15 +456,15 @@ def _following(application: Application, handle: int, options: GetOptions, room:
     with contextlib.suppress(MQError):  # there are no more, or the next message has no room
         while room > 0:
             following.MaxLength = min(options.MaxLength or 0, room)
-            got, _ = application.get(handle, following)
+            got, _ = mqget(hconn, handle, following)
             found.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD
     return found
 
 
-def _reads_ahead(application: Application, hobj: int) -> bool:
+def _reads_ahead(hconn: Hconn, hobj: int) -> bool:
     """Return whether a client may read ahead from a queue (IBM MQ, "Enabling and disabling read ahead")."""
-    handle = application.hconn.find(hobj)
+    handle = hconn.find(hobj)
     if not isinstance(handle, QueueHandle) or not handle.options & (INPUT | cmqc.MQOO_BROWSE):
         return False
     default = handle.attributes.get("DEFREADA", "NO")
@@ -470,9 +473,9 @@ def _reads_ahead(application: Application, hobj: int) -> bool:
     return default == "YES" or bool(handle.options & cmqc.MQOO_READ_AHEAD)
 
 
-def _unfinished(application: Application, hobj: int) -> int:
+def _unfinished(hconn: Hconn, hobj: int) -> int:
     """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
-    handle = application.hconn.handles.get(hobj)
+    handle = hconn.handles.get(hobj)
     if not isinstance(handle, QueueHandle):
         return cmqc.MQRC_NONE
     return max(handle.put_place.unfinished, handle.got_place.unfinished)
@@ -502,7 +505,7 @@ def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) ->
 
 
 def _handle(number: int) -> int:
-    """Return a handle as `Application` knows it, which refuses a number that is no handle with the right reason."""
+    """Return a handle as the queue manager knows it, which refuses a number that is no handle with the right reason."""
     return number - FIRST_HANDLE
 
 

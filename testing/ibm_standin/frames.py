@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-from bridge.mq.embedded.server.request_stream import Malformed
+from bridge.mq.embedded.server import Malformed
 from bridge.mq.mqi import MQError
 
 #: Its first byte is larger than that of any MessagePack frame, so both may come to one port.

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from bridge.mq.embedded.admission import FIRST_TIMEOUT, Admission, Place
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission, Place
-from bridge.mq.embedded.server.conversation import Conversation
-from bridge.mq.embedded.server.request_stream import FIRST_TIMEOUT
-from bridge.mq.embedded.server.server import ApplicationProtocol, ApplicationServer
+from bridge.mq.embedded.server import ApplicationProtocol, ApplicationServer, Conversation
 from testing.ibm_standin.conversation import MqiConversation
 from testing.ibm_standin.frames import GREETING, SOCKET_NAME
 

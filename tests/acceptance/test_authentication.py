@@ -17,8 +17,8 @@ from scramp import ScramClient
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Puback, Publish, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.message import Message

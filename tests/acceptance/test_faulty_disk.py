@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.storage.reserve import RESERVE_BYTES
+from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
 from bridge.mq.mqi import MQOD, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish, Pubrec
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

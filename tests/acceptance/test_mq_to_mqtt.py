@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, Header, Typed, encode_chain

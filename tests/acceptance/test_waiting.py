@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh

@@ -25,14 +25,14 @@ from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.mq.embedded import backend as session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import bridge_script, prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.mqsc import read
+from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import RECORD_MARK, ReceivedRecord, SentRecord, Side, StateKey
 from bridge.wire import cmqc

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.verbs.open import mqdisc
 from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from tests.helpers.patience import PATIENCE
@@ -55,7 +56,7 @@ class BreakableConnection:
         """Break it on both sides."""
         self._dead = True
         with self._queue_manager.lock:
-            for unit in self._inner._application.disconnect(commit=False):
+            for unit in mqdisc(self._inner._hconn, commit=False):
                 self._queue_manager.recovery_log.submit(unit)
 
     def __getattr__(self, name: str) -> Any:

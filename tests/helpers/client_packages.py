@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection, LibraryMissing, load_library
+from bridge.mq.ibm.connection import connect_ibm
+from bridge.mq.ibm.parameters import ConnectionParameters, LibraryMissing, load_library
 from bridge.mq.mqi import Connection
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
@@ -54,7 +55,7 @@ def connecting(name: str, place: str) -> Iterator[Callable[..., Connection]]:
 
 
 def _connected(library: Any, parameters: ConnectionParameters, channel: str = "") -> Connection:
-    return IbmConnection(library, msgspec.structs.replace(parameters, channel=channel or parameters.channel))
+    return connect_ibm(library, msgspec.structs.replace(parameters, channel=channel or parameters.channel))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

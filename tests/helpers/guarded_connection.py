@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from bridge.config.queue_manager import COMMAND_QUEUE
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.mapping.rules.loops import LoopGuard
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import runner_of

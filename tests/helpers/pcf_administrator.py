@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from bridge.config.queue_manager import COMMAND_QUEUE
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc

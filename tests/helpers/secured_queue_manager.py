@@ -14,8 +14,9 @@ from typing import Self
 import msgspec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection
+from bridge.mq.embedded.connection import EmbeddedConnection
+from bridge.mq.ibm.connection import IbmConnection, connect_ibm
+from bridge.mq.ibm.parameters import ConnectionParameters
 from bridge.mq.mqi import CommandResponse
 from tests.helpers.client_packages import package
 from tests.helpers.served_queue_manager import ServedQueueManager
@@ -83,7 +84,7 @@ class SecuredConnections:
 
     def connect(self, **changed: str) -> IbmConnection:
         """Connect as `app` by APP.SVRCONN, unless parameters say otherwise."""
-        made = IbmConnection(self._library, msgspec.structs.replace(self._parameters, **changed))
+        made = connect_ibm(self._library, msgspec.structs.replace(self._parameters, **changed))
         self._made.append(made)
         return made
 

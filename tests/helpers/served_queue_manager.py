@@ -12,13 +12,12 @@ from typing import Any, Self
 import uvloop
 
 from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.admission import Admission
+from bridge.mq.embedded.command_server import CommandServer
+from bridge.mq.embedded.handles import invalidate, open_handles
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.embedded.open_handles import invalidate, open_handles
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.conversation import Conversation
-from bridge.mq.embedded.server.server import ApplicationServer
+from bridge.mq.embedded.server import ApplicationServer, Conversation
 from testing.ibm_standin import frames
 from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from testing.ibm_standin.server import StandInServer

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -138,10 +138,12 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queues]:
 
 
 @pytest.fixture
-def read(spark: SparkSession, queues: Queues) -> Any:
+def read(spark: SparkSession, queues: Queues, tmp_path: Path) -> Any:
     """`read(queue="Q")`: a batch read of the source `mq`; `read(..., stream=True)` a streaming one."""
 
     def frame(*, stream: bool = False, **options: Any) -> DataFrame:
+        if stream:
+            options.setdefault("spool", str(tmp_path / "spool"))
         reader = (spark.readStream if stream else spark.read).format("mq").options(**queues.options)
         return reader.options(**options).load()
 

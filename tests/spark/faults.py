@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from bridge.mq.embedded.server.server import ApplicationProtocol
+from bridge.mq.embedded.server import ApplicationProtocol
 from bridge.wire import cmqc
 
 
@@ -83,8 +83,6 @@ def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
     match verb, request:
         case "MQGET many", [handle, options, *_]:
             return [("MQGET", [handle, options])]
-        case "MQGET look", [handle, options, *_]:
-            return [("MQGET", [handle, {**options, "MaxLength": 0}])]
         case "MQGET each", [handle, options, msg_ids, *_]:
             return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id in msg_ids]
         case "MQGET take", [handle, options, wanted, *_]:
@@ -113,20 +111,13 @@ def kill_driver(process: int) -> None:
         one.kill()
 
 
-# Which request it is: arguments of the verb as `bridge.mq.embedded.server.protocol` has them ----------------------------
+# Which request it is: arguments of the verb as `bridge.mq.remote` has them ----------------------------
 
 
-def is_read(request: list[Any]) -> bool:
-    """MQGET of an executor: a browse of a message, all of it."""
+def is_taken(request: list[Any]) -> bool:
+    """MQGET of a reader that takes a message off its queue."""
     options = request[1]
-    browse = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-    return bool(options.get("Options", 0) & browse) and not options.keys() & {"MaxLength", "CorrelId"}
-
-
-def is_removal(request: list[Any]) -> bool:
-    """MQGET that takes a message of a committed batch away."""
-    options = request[1]
-    return bool(options.get("Options", 0) & cmqc.MQGMO_SYNCPOINT) and "MsgId" in options
+    return bool(options.get("Options", 0) & cmqc.MQGMO_SYNCPOINT) and "CorrelId" not in options
 
 
 def is_marker(request: list[Any]) -> bool:

@@ -37,7 +37,7 @@ MQTT = {"host": "h", "topic": "a/#", "spool": "s"}
         ("mq.connection.name.list", "write connections"),
         ("mq.password", "options are seen in plans and logs: .*passwordFile"),
         ("clientId", "write applicationName"),
-        ("spool", "messages wait on the queue itself"),
+        ("browse", "a streaming read takes messages"),
     ],
 )
 def test_of_a_queue(name: str, said: str) -> None:
@@ -72,8 +72,8 @@ def test_of_a_broker(name: str, said: str) -> None:
 
 
 def test_a_slip_of_the_pen_is_still_told_as_one() -> None:
-    with pytest.raises(OptionError, match=r"knows no option failOnDatLoss \(did you mean failOnDataLoss\?\)"):
-        MqDataSource({**MQ, "failOnDatLoss": "x"}).schema()
+    with pytest.raises(OptionError, match=r"knows no option spoolLimt \(did you mean spoolLimit\?\)"):
+        MqDataSource({**MQ, "spoolLimt": "x"}).schema()
 
 
 @pytest.mark.parametrize("known, refused", [(MQ_OPTIONS, MQ_READS), (MQTT_OPTIONS, MQTT_READS), ((), COMMON)])

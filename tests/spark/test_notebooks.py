@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.remote import RemoteConnection
 from bridge.spark.mq.browsing import browse_all, open_for_browse
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import free_port

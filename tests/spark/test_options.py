@@ -13,8 +13,9 @@ from bridge.config.tls import ListenerTlsConfig
 from bridge.mq.mqi import MQError
 from bridge.spark.errors import OptionError
 from bridge.spark.mq.queue_manager import QueueManagerOptions
-from bridge.spark.mq.source_options import MOST_MESSAGES, READ_OPTIONS, source_options_of
+from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
 from bridge.spark.options import Options
+from bridge.spark.spool_options import MAX_MESSAGES
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.served_queue_manager import ServedQueueManager
 
@@ -28,10 +29,10 @@ def options(given: dict[str, str]) -> Options:
 def test_the_embedded_queue_manager() -> None:
     made = source_options_of(options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"}))
     assert made.queue_manager == QueueManagerOptions(data_directory="/d")
-    assert (made.queues, made.max_messages, made.partitions) == (("A", "B"), 5, 1)
+    assert (made.queues, made.stream.max_messages, made.stream.partitions) == (("A", "B"), 5, 1)
     over_tcp = source_options_of(options({"listener": "host(1414)", "queue": "A", "maxBytesPerTrigger": "2 MiB"}))
     assert over_tcp.queue_manager == QueueManagerOptions(listener=("host", 1414))
-    assert (over_tcp.max_messages, over_tcp.max_bytes) == (MOST_MESSAGES, 2 * 1024**2)
+    assert (over_tcp.stream.max_messages, over_tcp.stream.max_bytes) == (MAX_MESSAGES, 2 * 1024**2)
 
 
 def test_a_configuration_file(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_a_listener_that_has_tls(tmp_path: Path) -> None:
         ({"dataDirectory": "d", "topic": "a", "queue": "Q"}, r"option topic: expected no value, because queue says"),
         ({"dataDirectory": "d", "queue": "Q", "partitions": "0"}, r"option partitions: expected an integer from 1"),
         ({"dataDirectory": "d", "queue": "Q", "maxBytesPerTrigger": "1 TB"}, r"option maxBytesPerTrigger: .*a size"),
-        ({"dataDirectory": "d", "queue": "Q", "failOnDataLoss": "no"}, r"failOnDataLoss: expected true or false"),
+        ({"dataDirectory": "d", "queue": "Q", "embed": "no"}, r"embed: expected true or false"),
         ({"listener": "h:1", "queue": "Q"}, r"option listener: expected host\(port\), found 'h:1'"),
         ({"config": "/nowhere.yaml", "queue": "Q"}, r"option config: /nowhere.yaml: expected a configuration file"),
         ({"config": "b.yaml", "dataDirectory": "d", "queue": "Q"}, r"option dataDirectory: .* config names the file"),

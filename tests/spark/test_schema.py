@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StructType
 
-from bridge.spark import schema
+from bridge.spark import columns, schema
 from bridge.wire.mq import MQDLH, MQMD
 
 
@@ -20,6 +20,6 @@ def test_one_definition(name: str) -> None:
 
 
 def test_structures_have_every_field() -> None:
-    assert [field.name for field in schema.MD_TYPE] == list(MQMD.__struct_fields__)
-    assert [field.name for field in schema.MQDLH_TYPE] == list(MQDLH.__struct_fields__)
-    assert [field.name for field in schema.MD_VERSION_1_TYPE] == list(MQMD.__struct_fields__)[:-5]
+    assert [field.name for field in columns.MD_TYPE] == list(MQMD.__struct_fields__)
+    assert [field.name for field in columns.MQDLH_TYPE] == list(MQDLH.__struct_fields__)
+    assert [field.name for field in columns.MD_VERSION_1_TYPE] == list(MQMD.__struct_fields__)[:-5]

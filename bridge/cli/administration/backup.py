@@ -13,7 +13,7 @@ from bridge.cli.failures import WRONG_USAGE, Failure
 from bridge.cli.queue_manager import configuration_of, data_directory
 
 if TYPE_CHECKING:
-    from bridge.mq.embedded.storage.backup import Contents
+    from bridge.mq.database import Contents
 
 
 def backup(
@@ -31,8 +31,8 @@ def backup(
     meanwhile. The file is checked as by `mqbridge mq verify` before it gets its name. Only its owner may read it; if root
     runs the command, that is the owner of its directory.
     """
-    from bridge.mq.embedded.storage.backup import backup as copy
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import backup as copy
 
     place = _place(data_dir, config)
     try:
@@ -58,14 +58,13 @@ def restore(
     the bridge's, is rejected. So is a directory that has a queue manager. If root runs the command, it acts as the owner of
     the directory, or of the parent of one that does not exist.
     """
-    from bridge.mq.embedded.storage.backup import restore as make
-    from bridge.mq.embedded.storage.layout import DataDirectoryInUse
-    from bridge.mq.embedded.storage.store import StoreError
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import restore as make
 
     place = _place(data_dir, config)
     try:
         contents, kept = make(file, place, force=force)
-    except (StoreError, DataDirectoryInUse) as error:
+    except StoreError as error:
         raise Failure(str(error)) from error
     _tell(contents, json, f"{place} is restored:")
     if not json:

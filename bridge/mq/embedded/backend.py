@@ -23,20 +23,20 @@ from bridge.mq.backend import (
     Completion,
     Consumer,
     Recovered,
+    SegmentJoiner,
     SubscriptionRequest,
     UnitOfWork,
     resolve,
+    separate,
     unreadable,
 )
-from bridge.mq.embedded.dead_letter import dead_letter
 from bridge.mq.embedded.queue import Queue, StoredMessage
-from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
 from bridge.mq.embedded.retained import owner_of, size_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, undo, whole
 from bridge.mq.mqi import MQError
-from bridge.mq.segments import SegmentJoiner, separate
 from bridge.security.privileged import NOBODY
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.message import Message
@@ -224,13 +224,13 @@ class SessionRecords:
         # Insert the entry again, so that it shares its key with the message.
         sequence = self._sequences[name] = self._sequences.pop(name, 0) + 1
         stored = StoredMessage(
-            queue,
-            queue_manager.next_number(),
-            Message(_DESCRIPTOR, encode(record, sequence)),
-            True,
-            0,
-            time.time(),
-            name,
+            queue=queue,
+            msg_number=queue_manager.next_number(),
+            message=Message(_DESCRIPTOR, encode(record, sequence)),
+            persistent=True,
+            priority=0,
+            put_time=time.time(),
+            client_id=name,
             durable=True,
             put_application=self._application_name,
         )
@@ -387,12 +387,12 @@ def divert(
         message, retain = unit.publications[index]
         name, manager = message.reply_to or ("", "")
         stored = StoredMessage(
-            transmission_queue,
-            queue_manager.next_number(),
-            Message(message.md, message.put_data) if name else message,
-            message.md.Persistence == cmqc.MQPER_PERSISTENT,
-            0,
-            time.time(),
+            queue=transmission_queue,
+            msg_number=queue_manager.next_number(),
+            message=Message(message.md, message.put_data) if name else message,
+            persistent=message.md.Persistence == cmqc.MQPER_PERSISTENT,
+            priority=0,
+            put_time=time.time(),
             topic=None if name else message.topic,
             retained=retain,
             put_application=APPLICATION_NAME,

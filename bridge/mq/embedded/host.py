@@ -15,22 +15,28 @@ from typing import ClassVar, Final, TypeVar
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
 from bridge.config.values import is_loopback
-from bridge.mq.embedded import wildcards as character_wildcards
+from bridge.mq.data_directory import DataDirectoryInUse, StoreError
+from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.command_server import CommandServer
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import ScriptFailed, prepare, run_script
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.server.server import ApplicationServer
-from bridge.mq.embedded.storage.layout import DataDirectoryInUse, write_ahead_log
-from bridge.mq.embedded.storage.store import StoreError
-from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.host import Events, HostError, QueueManagerInquiry, QueueManagerStatus, QueueStatus
+from bridge.mq.embedded.server import ApplicationServer
+from bridge.mq.embedded.storage.layout import write_ahead_log
+from bridge.mq.embedded.subscription import Subscription, literal_prefix
+from bridge.mq.host import (
+    PAYLOAD_SHOWN,
+    Events,
+    HostError,
+    QueueManagerInquiry,
+    QueueManagerStatus,
+    QueueStatus,
+    TopicInquiry,
+)
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
-from bridge.mq.topic_inquiry import PAYLOAD_SHOWN, TopicInquiry
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticators import UnknownAuthenticator
 from bridge.security.tls import TlsError
@@ -98,7 +104,7 @@ T = TypeVar("T")
 
 
 class EmbeddedTopicInquiry:
-    """`bridge.mq.topic_inquiry.TopicInquiry` of a queue manager in this process.
+    """`bridge.mq.host.TopicInquiry` of a queue manager in this process.
 
     Subscriptions with character-based wildcards are not part of the tree. Only `details` returns them.
     """
@@ -187,7 +193,7 @@ def _overlaps(subscription: Subscription, topic_filter: str) -> bool:
     if not is_wildcard(topic_filter):
         return subscription.names(topic_filter)
     # An approximation for different wildcard schemes: compare only the text before the first wildcards.
-    fixed = character_wildcards.literal(subscription.topic_filter)
+    fixed = literal_prefix(subscription.topic_filter)
     mine = subscription.topic_filter if fixed is None else fixed
     theirs = topic_filter[: min(topic_filter.find(one) for one in "+#" if one in topic_filter)]
     return mine.startswith(theirs) or theirs.startswith(mine)

@@ -1,4 +1,4 @@
-"""The objects of a queue manager, and where their names lead."""
+"""The objects of a queue manager, and the resolution of their names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Destination(msgspec.Struct):
-    """Where a name leads: a queue, behind an MQXQH when it is on the way elsewhere, or a topic."""
+    """The result of name resolution: a topic, or a queue, which may be a transmission queue for another destination."""
 
     queue: Queue | None
     remote_queue: str = ""
@@ -59,15 +59,15 @@ class Objects:
         privileged = PrivilegedUsers()
         self.channel_authentication = ChannelAuthenticationRegister(privileged.include)
         self.connection_authentication = ConnectionAuthentication(privileged.include)
-        #: None: nobody is asked for authority
+        #: None: authorities are not checked
         self.authorization: AuthorizationService | None = None
 
     def enforce_authorities(self) -> None:
-        """Ask the authority records from now on."""
+        """Check authorities from now on."""
         self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
 
     def held(self, kind: str) -> dict[str, dict[str, Value]]:
-        """Return the attributes of all objects of a kind, by name; of local queues a copy."""
+        """Return the attributes of all objects of a kind, by name. For local queues, the dictionary is a copy."""
         if kind == "QLOCAL":
             return {name: queue.attributes for name, queue in self.queues.items()}
         kinds = {
@@ -117,7 +117,7 @@ class Objects:
 
     @staticmethod
     def _opened_as(destination: Destination, name: str, attributes: dict[str, Value]) -> Destination:
-        """Return a destination under the name it was opened by, whose DEFPRTY, DEFPSIST and PUT apply."""
+        """Return a destination with the name, DEFPRTY, DEFPSIST, PUT and GET of the object that was opened."""
         destination.name = name
         destination.priority = int(attributes["DEFPRTY"])
         destination.persistent = attributes["DEFPSIST"] == "YES"
@@ -157,7 +157,7 @@ class Objects:
             raise MQError(missing, f"transmission queue {transmission_queue!r} is not defined")
         if not queue.is_transmission:
             raise MQError(wrong, f"queue {transmission_queue} has USAGE(NORMAL)")
-        # The MQXQH has no room for more; a message that no MQXQH can be made for would block whoever gets it.
+        # The MQXQH has no room for longer names, and a message without an MQXQH would block its reader.
         if len(name.encode()) > MQ_OBJECT_NAME_LENGTH:
             raise MQError(cmqc.MQRC_OBJECT_NAME_ERROR, f"{name!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
         if len(manager.encode()) > MQ_OBJECT_NAME_LENGTH:
@@ -174,7 +174,7 @@ class Objects:
         )
 
     def topic_string(self, object_name: str, object_string: str) -> str:
-        """Return the full topic string of a topic object's name and a string (IBM MQ, "Combining topic strings")."""
+        """Return the complete topic string of a topic object and a string (IBM MQ, "Combining topic strings")."""
         if not object_name:
             return object_string
         attributes = self.topics.objects.get(object_name)
@@ -186,9 +186,9 @@ class Objects:
         return f"{base}/{object_string}" if base else object_string
 
     def make_subscription(self, name: str, attributes: dict[str, Any], *, stored: bool = False) -> Subscription:
-        """Make a subscription from its MQSC attributes (as stored, or as DEFINE SUB gives them).
+        """Create a subscription from its MQSC attributes.
 
-        Raises MQError; the destination of a stored one may be missing, though, as it may when a queue is deleted.
+        Raises MQError. If the subscription was `stored`, its destination may be missing, because the queue may be deleted.
         """
         topic_filter = self.topic_string(str(attributes.get("TOPICOBJ") or ""), str(attributes.get("TOPICSTR") or ""))
         try:
@@ -259,5 +259,5 @@ class Objects:
 
 
 def _identity(written: object) -> tuple[bytes, str] | None:
-    """Read PubAccountingToken and PubApplIdentityData as a row has them: 64 hexadecimal digits, and text."""
+    """Decode PubAccountingToken (64 hexadecimal digits) and PubApplIdentityData of a row."""
     return (bytes.fromhex(written[:64]), written[64:]) if isinstance(written, str) and written else None

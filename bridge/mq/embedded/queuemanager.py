@@ -1,8 +1,7 @@
-"""The embedded queue manager: its objects, its name resolution, and how messages get onto queues.
+"""The embedded queue manager: its data directory, and the puts, publications, dead letters and reports of units of work.
 
-It lives in one process and is reached by verbs (`connection`), by whole units of work (`backend`) and by MQSC commands
-(`commands`); all of them work on what is here, under one lock. Semantics follow IBM MQ's documentation; what it does not
-do is refused with IBM's reason code, not done differently.
+The MQI calls (`verbs`), the backend and the MQSC commands all use it, under one lock. It follows IBM MQ's documentation, and
+rejects what it does not support with IBM's reason code.
 """
 
 from __future__ import annotations
@@ -15,39 +14,297 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import msgspec
 
-from bridge.config.queue_manager import STATE_QUEUE
+from bridge.config.queue_manager import COMMAND_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.mq.data_directory import StoreError, hold
+from bridge.mq.dead_letter import OriginContext
+from bridge.mq.dead_letter import dead_letter as behind_header
+from bridge.mq.embedded.appearance import Appearance, with_properties
 from bridge.mq.embedded.attributes import Value, defaults
-from bridge.mq.embedded.dead_letter import undelivered
-from bridge.mq.embedded.delivery import delivery
-from bridge.mq.embedded.messages import COUNTED_BYTES, Messages
-from bridge.mq.embedded.queue import Queue, StoredMessage
-from bridge.mq.embedded.report import report
+from bridge.mq.embedded.objects import Destination, Objects
+from bridge.mq.embedded.queue import MAX_PRIORITY, Queue, StoredMessage
 from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector import selection_of
-from bridge.mq.embedded.storage.layout import hold
-from bridge.mq.embedded.storage.recovery_log import RecoveryLog
-from bridge.mq.embedded.storage.reserve import allocate_most, reserve_path
-from bridge.mq.embedded.storage.store import Store, StoreError
+from bridge.mq.embedded.storage.recovery_log import RecoveryLog, allocate_most, reserve_path
+from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit, undo
-from bridge.mq.memory import MemoryWatermark
+from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
+from bridge.mq.mqi import MQError
+from bridge.telemetry.headers import Headers
+from bridge.telemetry.message import Message, Unmappable
+from bridge.telemetry.subscription import is_for_subscription
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD, fitted_mqmd
 
 log = logging.getLogger(__name__)
 
 
-class QueueManager(Messages):
+def undelivered(
+    queue_manager: QueueManager,
+    unit: Unit,
+    route: Route,
+    subscription: Subscription,
+    message: AnyMessage,
+    persistent: bool,
+    now: float,
+) -> int:
+    """Dead-letter or drop a copy that a subscription's destination rejects, or reject the publication."""
+    queue = subscription.queue
+    reason = queue.refusal(message.length)
+    if route.dead_letters:
+        refused = StoredMessage(
+            queue=queue,
+            msg_number=queue_manager.next_number(),
+            message=message,
+            persistent=persistent,
+            priority=0,
+            put_time=now,
+            client_id=subscription.client_id,
+            remote_queue=subscription.remote_queue,
+            topic=route.topic,
+            user_data=subscription.user_data,
+        )
+        destination = (subscription.client_id and subscription.remote_queue) or queue.name
+        if dead_letter(queue_manager, unit, refused, reason, destination, subscription.client_id):
+            return cmqc.MQRC_NONE
+    policy = route.all_deliveries[persistent]
+    if policy == "ALL" or (policy == "ALLDUR" and subscription.durable):
+        log.warning(
+            "MQB3201W publication to %s is refused: subscription %s cannot take it: %s (%d)",
+            route.topic,
+            subscription.name,
+            cmqc.reason_name(reason),
+            reason,
+        )
+        return cmqc.MQRC_PUBLICATION_FAILURE
+    log.warning(
+        "MQB3202W publication to %s is not delivered to subscription %s: %s (%d)",
+        route.topic,
+        subscription.name,
+        cmqc.reason_name(reason),
+        reason,
+    )
+    return cmqc.MQRC_NONE
+
+
+def dead_letter(
+    queue_manager: QueueManager,
+    unit: Unit,
+    stored: StoredMessage,
+    reason: int,
+    queue_name: str,
+    manager: str = "",
+    *,
+    replacing: bool = False,
+) -> bool:
+    """Put a copy of a message, after an MQDLH, to the dead-letter queue (DEADQ). Return False if that is not possible.
+
+    For `replacing`, see `QueueManager.put`.
+    """
+    name = str(queue_manager.attributes["DEADQ"])
+    queue = queue_manager.queues.get(name)
+    if queue is None or queue is stored.queue:
+        why = "is no local queue" if queue is None else "is where it lies"
+        log.error("MQB3203E a message for %s cannot be dead-lettered: DEADQ(%s) %s", queue_name, name, why)
+        return False
+    _fit(stored)
+    msg_id = queue_manager.appearance.msg_id(stored)
+    client_id, stored.client_id = stored.client_id, ""
+    try:
+        md, data = queue_manager.appearance.seen(stored, properties=True)
+    finally:
+        stored.client_id = client_id
+    outer = msgspec.structs.replace(md, MsgId=msg_id)
+    letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, OriginContext.of(md))
+    try:
+        queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge", replacing=replacing)
+    except MQError as error:
+        log.error("MQB3204E a message for %s cannot be dead-lettered: %s", queue_name, error)
+        return False
+    log.warning(
+        "MQB3205W message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
+        queue_name,
+        manager or queue_manager.name,
+        name,
+        cmqc.reason_name(reason),
+        reason,
+    )
+    return True
+
+
+def _fit(stored: StoredMessage) -> None:
+    """Truncate MQMD fields that are too long for the headers of a dead-lettered message. Older releases accepted them."""
+    md = fitted_mqmd(stored.message.md)
+    if md is not stored.message.md:
+        stored.message = msgspec.structs.replace(stored.message, md=md)
+    if stored.correl_id is not None and len(stored.correl_id) != cmqc.MQ_CORREL_ID_LENGTH:
+        stored.correl_id = stored.correl_id[: cmqc.MQ_CORREL_ID_LENGTH].ljust(cmqc.MQ_CORREL_ID_LENGTH, b"\0")
+    if stored.msg_id is not None and len(stored.msg_id) > cmqc.MQ_MSG_ID_LENGTH:
+        stored.msg_id = stored.msg_id[: cmqc.MQ_MSG_ID_LENGTH]
+
+
+#: Feedback of a report -> the options that request it: without data, with the first 100 bytes, with all data.
+_REQUESTS = {
+    cmqc.MQFB_COA: (cmqc.MQRO_COA, cmqc.MQRO_COA_WITH_DATA, cmqc.MQRO_COA_WITH_FULL_DATA),
+    cmqc.MQFB_COD: (cmqc.MQRO_COD, cmqc.MQRO_COD_WITH_DATA, cmqc.MQRO_COD_WITH_FULL_DATA),
+    cmqc.MQFB_EXPIRATION: (
+        cmqc.MQRO_EXPIRATION,
+        cmqc.MQRO_EXPIRATION_WITH_DATA,
+        cmqc.MQRO_EXPIRATION_WITH_FULL_DATA,
+    ),
+}
+_KINDS = (
+    *_REQUESTS.values(),
+    (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DATA, cmqc.MQRO_EXCEPTION_WITH_FULL_DATA),
+)
+#: All options that request a report, from the queue manager or an application.
+REQUESTED = sum(full for _, _, full in _KINDS) | cmqc.MQRO_PAN | cmqc.MQRO_NAN | cmqc.MQRO_ACTIVITY
+_KNOWN = (
+    REQUESTED
+    | cmqc.MQRO_PASS_MSG_ID
+    | cmqc.MQRO_PASS_CORREL_ID
+    | cmqc.MQRO_DISCARD_MSG
+    | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
+)
+_FIRST_BYTES = 100
+
+
+def check_report(options: int) -> None:
+    """Raise MQError for report options that are unknown or contradictory."""
+    wrong = options & ~_KNOWN & ~cmqc.MQRO_ACCEPT_UNSUP_MASK
+    for kind in _KINDS:
+        wrong |= (options & kind[2]) not in (0, *kind)
+    if wrong:
+        raise MQError(cmqc.MQRC_REPORT_OPTIONS_ERROR, f"Report 0x{options & 0xFFFFFFFF:x}")
+
+
+def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedback: int) -> None:
+    """Put a report if the sender of a message has requested it."""
+    original = stored.message.md
+    plain, _, with_full_data = _REQUESTS[feedback]
+    request = original.Report & with_full_data
+    if not request or not original.ReplyToQ:
+        return
+    md, data = queue_manager.appearance.whole(stored)
+    data = b"" if request == plain else data if request == with_full_data else data[:_FIRST_BYTES]
+    passed = original.Report & cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
+    discard = original.Report & cmqc.MQRO_DISCARD_MSG
+    message = Message(
+        MQMD(
+            Report=discard if passed else cmqc.MQRO_NONE,
+            MsgType=cmqc.MQMT_REPORT,
+            Expiry=md.Expiry if passed else cmqc.MQEI_UNLIMITED,
+            Feedback=feedback,
+            Encoding=md.Encoding,
+            CodedCharSetId=md.CodedCharSetId,
+            Format=md.Format if request != plain else cmqc.MQFMT_NONE,
+            Priority=stored.priority,
+            Persistence=md.Persistence,
+            MsgId=md.MsgId if original.Report & cmqc.MQRO_PASS_MSG_ID else cmqc.MQMI_NONE,
+            CorrelId=md.CorrelId if original.Report & cmqc.MQRO_PASS_CORREL_ID else md.MsgId,
+            UserIdentifier=md.UserIdentifier,
+            AccountingToken=md.AccountingToken,
+            ApplIdentityData=md.ApplIdentityData,
+            PutApplType=cmqc.MQAT_QMGR,
+            PutApplName=queue_manager.name.encode()[:28],
+            **_now(),
+        ),
+        data,
+    )
+    name, manager = md.ReplyToQ.decode(errors="replace"), md.ReplyToQMgr.decode(errors="replace")
+    try:
+        destination = queue_manager.resolve(name, manager)
+        if destination.queue is None:
+            raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
+        queue_manager.put(unit, destination, message, application=None, replacing=True)
+    except MQError as error:
+        undelivered = StoredMessage(
+            queue=stored.queue,
+            msg_number=queue_manager.next_number(),
+            message=message,
+            persistent=stored.persistent,
+            priority=stored.priority,
+            put_time=time.time(),
+            put_application=None,
+        )
+        dead_letter(queue_manager, unit, undelivered, error.reason, name, manager, replacing=True)
+
+
+def _now() -> dict[str, Any]:
+    now = time.time()
+    seconds = time.gmtime(now)
+    return {
+        "PutDate": time.strftime("%Y%m%d", seconds).encode(),
+        "PutTime": (time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}").encode(),
+    }
+
+
+def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
+    """Return the message to put to a subscription's destination; None if it has expired or its selector does not match.
+
+    `number` is the number of the new message. `publication` is the live or retained publication. Source: IBM MQ
+    documentation, PubPriority, PubAccountingToken, PubApplIdentityData, SelectionString and SubExpiry of MQSD.
+    """
+    # "No more publications will match this subscription after this interval has passed". It is removed later.
+    if subscription.expires_at and subscription.expires_at <= time.time():
+        return None
+    queue = subscription.queue
+    priority = publication.priority
+    if subscription.priority >= 0:
+        priority = subscription.priority
+    elif subscription.priority == cmqc.MQPRI_PRIORITY_AS_Q_DEF:
+        priority = int(queue.attributes["DEFPRTY"])
+    stored = StoredMessage(
+        queue=queue,
+        msg_number=number,
+        message=_identified(subscription, publication.message),
+        persistent=publication.persistent,
+        priority=priority,
+        put_time=publication.put_time,
+        client_id=subscription.client_id,
+        remote_queue=subscription.remote_queue,
+        topic=publication.topic,
+        user_data=subscription.user_data,
+        retained=publication.retained,
+        correl_id=subscription.correl_id,
+        expires_at=publication.expires_at,
+        durable=publication.persistent and not subscription.ephemeral,
+        put_application=publication.put_application,
+    )
+    if subscription.selection is not None and not subscription.selection(stored):
+        return None
+    if subscription.direct:
+        _make_direct(stored)
+    return stored
+
+
+def _make_direct(stored: StoredMessage) -> None:
+    """Convert a copy to a direct message: the administrative subscription has another queue name at a client."""
+    stored.message = Message(*with_properties(stored, stored.message.md, True))
+    stored.topic = stored.user_data = None
+    stored.retained = False
+
+
+def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:
+    if subscription.identity is None or not isinstance(message, Message):
+        return message
+    token, data = subscription.identity
+    md = msgspec.structs.replace(message.md, AccountingToken=token, ApplIdentityData=data.encode()[:32])
+    return msgspec.structs.replace(message, md=md)
+
+
+class QueueManager(Objects):
     """A queue manager with its data in one directory.
 
-    Raises DataDirectoryInUse when another process has it, StoreError when its database cannot be used.
+    Raises DataDirectoryInUse if another process uses it, or StoreError if its database cannot be used.
     """
 
     def __init__(
@@ -59,16 +316,19 @@ class QueueManager(Messages):
         memory: MemoryWatermark | None = None,
     ) -> None:
         super().__init__(name)
-        if memory is not None:
-            self.memory = memory
+        self.appearance = Appearance(name)
+        #: with the recovery log's reserve, decides whether messages are accepted (`shortage`)
+        self.memory = memory or MemoryWatermark(None)
+        #: message bytes not yet reported to the watermark
+        self._accepted = 0
         self.data_directory = data_directory
         data_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._held = hold(data_directory)
         self.lock = threading.RLock()
         self.attributes["MAXMSGL"] = max_message_length
-        #: what ALTER QMGR has set, as kept on disk; it wins over the defaults and over `max_message_length`
+        #: attributes set by ALTER QMGR, which override the defaults and `max_message_length`
         self.altered: dict[str, Value] = {}
-        #: retained publications in force, by topic string
+        #: retained publications by topic string
         self.retained = RetainedPublications()
         #: records of MQTT sessions, by client identifier
         self.states: dict[str, StoredMessage] = {}
@@ -77,16 +337,16 @@ class QueueManager(Messages):
         #: seconds since the epoch
         self.created = store.created
         self.started = time.time()
-        #: next number for a message: the start count makes it unique over restarts
+        #: the next message number, which includes the number of starts and so is unique across restarts
         self._next = (store.starts << 40) + 1
         self.recovery_log = RecoveryLog(store, self.lock)
         self.recovery_log.queues = self.queues.values
-        #: what is connected (`bridge.mq.embedded.verbs.hconn.Hconn`)
+        #: connections (`bridge.mq.embedded.verbs.hconn.Hconn`)
         self.applications: WeakSet[Any] = WeakSet()
-        #: it is about to end: no new connections, and calls that ask to fail then do
+        #: the queue manager is about to end: it rejects connections, and calls with a FAIL_IF_QUIESCING option fail
         self.quiescing = False
         self._connections = itertools.count(1)
-        #: callables that run when the queue manager ends
+        #: called when the queue manager ends
         self.on_close: list[Callable[[], None]] = []
         self._load(store)
 
@@ -103,7 +363,7 @@ class QueueManager(Messages):
             raise
 
     def _load(self, store: Store) -> None:
-        self.altered.update(restore_objects(self, store))
+        self.altered.update(restore_objects(self, self.appearance, store))
         for stored in self.recovery_log.replay(MessageRestorer(self.queues).restored):
             stored.queue.append(stored)
             stored.queue.depth += 1
@@ -115,7 +375,7 @@ class QueueManager(Messages):
             queue.reset_statistics()
 
     def close(self) -> None:
-        """End in order: every commit asked for is done, then the data directory is free. Idempotent."""
+        """Complete all submitted commits, and release the data directory. Idempotent."""
         if self._held.closed:
             return
         for call in self.on_close:
@@ -124,11 +384,115 @@ class QueueManager(Messages):
         self._held.close()
 
     def connection_id(self) -> bytes:
-        """Return an identifier for a connection: unique, as MsgIds are, over restarts."""
+        """Return an identifier for a connection, unique across restarts."""
         number = (self._starts << 40) + next(self._connections)
         return b"AMQC" + self.name.encode()[:12].ljust(12) + number.to_bytes(8, "big")
 
     # Messages --------------------------------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        """Return a new message number, unique for this queue manager.
+
+        The low 16 bits are never 0, because they are the MQTT message id.
+        """
+        number = self._next
+        self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
+        return number
+
+    def shortage(self, size: int, persistent: bool) -> int:
+        """Return the reason why a message of `size` bytes in memory is not accepted now, or MQRC_NONE.
+
+        MQRC_STORAGE_NOT_AVAILABLE means that memory use is above the watermark, MQRC_RESOURCE_PROBLEM that the disk is full.
+        """
+        if size:
+            self._accepted += size
+            # Not for each message, because the watermark is not compiled.
+            if self._accepted >= COUNTED_BYTES or self.memory.above:
+                accepted, self._accepted = self._accepted, 0
+                if not self.memory.accepts(accepted):
+                    return cmqc.MQRC_STORAGE_NOT_AVAILABLE
+        if persistent and self.recovery_log.reserve.full:
+            return cmqc.MQRC_RESOURCE_PROBLEM
+        return cmqc.MQRC_NONE
+
+    def put(
+        self,
+        unit: Unit,
+        destination: Destination,
+        message: Message,
+        *,
+        application: str | None = "",
+        replacing: bool = False,
+    ) -> StoredMessage:
+        """Put a message with a complete MQMD to a queue in a unit of work. Raises MQError.
+
+        `replacing` means that it replaces a message that is removed, so that it needs no additional memory.
+        """
+        queue = destination.queue
+        assert queue is not None
+        md = message.md
+        reason = queue.refusal(message.length) if destination.put_enabled else cmqc.MQRC_PUT_INHIBITED
+        if reason:
+            raise MQError(reason, f"put to queue {queue.name}")
+        persistent = md.Persistence == cmqc.MQPER_PERSISTENT or (
+            md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF and destination.persistent
+        )
+        # Without its state, a mapping could not process the messages that it has got.
+        if queue.name != MAPPING_STATE_QUEUE:
+            # Administrators free memory by commands.
+            exempt = replacing or queue.name == COMMAND_QUEUE
+            reason = self.shortage(0 if exempt else message.length + MESSAGE_OVERHEAD, persistent)
+            if reason:
+                what = "the disk is full" if reason == cmqc.MQRC_RESOURCE_PROBLEM else self.memory.problem
+                raise MQError(reason, f"put to queue {queue.name}: {what}")
+        now = time.time()
+        stored = StoredMessage(
+            queue=queue,
+            msg_number=self.next_number(),
+            message=message,
+            persistent=persistent,
+            priority=min(md.Priority, MAX_PRIORITY) if md.Priority >= 0 else destination.priority,
+            put_time=now,
+            client_id=destination.client_id,
+            remote_queue=destination.remote_queue,
+            msg_id=md.MsgId if md.MsgId != cmqc.MQMI_NONE else None,
+            expires_at=now + md.Expiry / 10 if md.Expiry > 0 else 0.0,
+            durable=persistent and not queue.temporary,
+            put_application=application,
+        )
+        if destination.client_id and is_for_subscription(destination.remote_queue):
+            _read_delivery(stored)
+        queue.depth += 1
+        unit.puts.append(stored)
+        return stored
+
+    def put_moved(self, unit: Unit, stored: StoredMessage, queue: Queue) -> None:
+        """Put a message that was got in the same unit of work to another queue, unchanged. Raises MQError."""
+        if reason := queue.refusal(stored.message.length):
+            raise MQError(reason, f"put to queue {queue.name}")
+        if stored.durable and not queue.temporary and self.recovery_log.reserve.full:
+            raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
+        moved = StoredMessage(
+            queue=queue,
+            msg_number=self.next_number(),
+            message=stored.message,
+            persistent=stored.persistent,
+            priority=stored.priority,
+            put_time=stored.put_time,
+            client_id=stored.client_id,
+            remote_queue=stored.remote_queue,
+            topic=stored.topic,
+            user_data=stored.user_data,
+            retained=stored.retained,
+            correl_id=stored.correl_id,
+            msg_id=stored.msg_id or self.appearance.generated(stored.msg_number),
+            expires_at=stored.expires_at,
+            durable=stored.persistent and not queue.temporary,
+            backout_count=stored.backout_count,
+            put_application=stored.put_application,
+        )
+        queue.depth += 1
+        unit.puts.append(moved)
 
     def publish(
         self,
@@ -141,11 +505,10 @@ class QueueManager(Messages):
         clear_retained: bool = False,
         application: str | None = "",
     ) -> int:
-        """Publish a message in a unit of work; returns MQRC_NONE or the reason for which it is refused.
+        """Publish a message in a unit of work. Return MQRC_NONE, or the reason code if it is rejected.
 
-        MQRC_NO_SUBS_MATCHED is no refusal and not reported. A destination that cannot take its copy costs only that copy,
-        unless the topic's PMSGDLV or NPMSGDLV says otherwise; the copy then goes to the dead-letter queue. Whatever is
-        raised, nothing of the publication stays in the unit of work.
+        MQRC_NO_SUBS_MATCHED is not returned. If a destination rejects its copy, only that copy is lost or dead-lettered,
+        unless the topic's PMSGDLV or NPMSGDLV requires all deliveries. If this raises, the unit of work is unchanged.
         """
         topics = self.topics
         if route.reviewed != topics.full_version:
@@ -184,32 +547,31 @@ class QueueManager(Messages):
                 queue.depth += 1
                 puts.append(
                     StoredMessage(
-                        queue,
-                        number,
-                        message,
-                        persistent,
-                        priority,
-                        now,
-                        subscription.client_id,
-                        subscription.remote_queue,
-                        route.topic,
-                        subscription.user_data,
-                        marked and subscription.retain_as_published,
-                        subscription.correl_id,
-                        None,
-                        expires_at,
-                        persistent and not subscription.ephemeral,
+                        queue=queue,
+                        msg_number=number,
+                        message=message,
+                        persistent=persistent,
+                        priority=priority,
+                        put_time=now,
+                        client_id=subscription.client_id,
+                        remote_queue=subscription.remote_queue,
+                        topic=route.topic,
+                        user_data=subscription.user_data,
+                        retained=marked and subscription.retain_as_published,
+                        correl_id=subscription.correl_id,
+                        expires_at=expires_at,
+                        durable=persistent and not subscription.ephemeral,
                         put_application=application,
                     )
                 )
             if route.selective:
                 kept = StoredMessage(
-                    self.queues[RETAINED_QUEUE],
-                    0,
-                    message,
-                    persistent,
-                    priority,
-                    now,
+                    queue=self.queues[RETAINED_QUEUE],
+                    msg_number=0,
+                    message=message,
+                    persistent=persistent,
+                    priority=priority,
+                    put_time=now,
                     topic=route.topic,
                     expires_at=expires_at,
                     put_application=application,
@@ -233,12 +595,12 @@ class QueueManager(Messages):
                 queue = self.queues[RETAINED_QUEUE]
                 queue.depth += 1
                 kept = StoredMessage(
-                    queue,
-                    self.next_number(),
-                    message,
-                    persistent,
-                    priority,
-                    now,
+                    queue=queue,
+                    msg_number=self.next_number(),
+                    message=message,
+                    persistent=persistent,
+                    priority=priority,
+                    put_time=now,
                     topic=route.topic,
                     retained=True,
                     expires_at=expires_at,
@@ -255,10 +617,10 @@ class QueueManager(Messages):
     def put_retained(
         self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
     ) -> float:
-        """Put the retained publications that a new subscription names to its destination.
+        """Put the retained publications that match a new subscription to its destination.
 
-        `topics` are what is left of `RetainedPublications.named_by`. Returns the looks that are left of `looks`; 0 says
-        that there may be more to put. One that is put counts for `PUT_LOOKS`.
+        `topics` is the rest of `RetainedPublications.named_by`. Return how many of the `looks` are left. 0 means that there
+        may be more publications. Each put counts as `PUT_LOOKS`.
         """
         for topic in self.retained.named_by(subscription) if topics is None else topics:
             looks -= 1 if topic is None else PUT_LOOKS
@@ -274,7 +636,7 @@ class QueueManager(Messages):
         return looks
 
     def discard(self, stored: StoredMessage) -> None:
-        """Remove a message that has expired."""
+        """Remove an expired message."""
         stored.queue.take(stored)
         unit = Unit()
         unit.gets.append(stored)
@@ -291,10 +653,10 @@ class QueueManager(Messages):
     # Subscriptions -------------------------------------------------------------------------------------------------
 
     def add_subscription(self, unit: Unit, subscription: Subscription, *, at_once: bool = False) -> None:
-        """Let a subscription, new or altered, take part when the unit of work ends; on disk then when it is durable.
+        """Add a new or altered subscription, and store it if it is durable. Raises MQError.
 
-        At once: what its client publishes next is routed to it, though this unit of work may not have ended; what is put for
-        it ends behind it. Raises MQError.
+        It takes effect when the unit of work ends. With `at_once`, it takes effect immediately, so that the next publications
+        of its client match it. Units of work end in order, so those publications are committed after it.
         """
         if subscription.selector and subscription.selection is None:
             subscription.selection = selection_of(self.appearance, subscription.selector)
@@ -310,7 +672,7 @@ class QueueManager(Messages):
         unit.changes.undone.append(lambda: self.topics.replace(subscription.name, before))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
-        """End a subscription at once; None when there is none of that name."""
+        """Remove a subscription immediately and return it, or return None if there is none with that name."""
         subscription = self.topics.remove(name)
         if subscription is not None:
             unit.changes.undone.append(partial(self.topics.add, subscription))
@@ -330,7 +692,7 @@ class QueueManager(Messages):
         self.queues.pop(queue.name, None)
 
     def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
-        """Make a queue for a managed subscription."""
+        """Create the queue of a managed subscription."""
         kind = "DURABLE" if durable else "NDURABLE"
         name = f"SYSTEM.MANAGED.{kind}.{self.next_number():016X}"
         queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})
@@ -343,7 +705,21 @@ class QueueManager(Messages):
 
 
 def _withdraw(puts: list[StoredMessage], first: int) -> None:
-    """Take back what was put of a publication that is refused."""
+    """Remove the copies of a publication that is rejected."""
     for stored in puts[first:]:
         stored.queue.depth -= 1
     del puts[first:]
+
+
+#: The memory watermark is updated once per this number of message bytes.
+COUNTED_BYTES: Final = 256 * 1024
+
+
+def _read_delivery(stored: StoredMessage) -> None:
+    """Restore the publication attributes of a message for a subscription from its headers, for example after a retry."""
+    assert isinstance(stored.message, Message)
+    try:
+        headers = Headers(stored.message, discard_others=True)
+    except Unmappable:
+        return  # the session parses the headers again and dead-letters the message
+    stored.topic, stored.user_data, stored.retained = headers.topic or None, headers.user_data, headers.retained

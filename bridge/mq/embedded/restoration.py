@@ -10,11 +10,12 @@ from pydantic import ValidationError
 
 from bridge.config import ChannelAuthenticationConfig
 from bridge.config.queue_manager import COMMAND_QUEUE
+from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults
 from bridge.mq.embedded.authority import KIND as AUTHORITY_RECORD
 from bridge.mq.embedded.channels import AUTHINFO as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.channels import restore_channel
-from bridge.mq.embedded.messages import Messages
+from bridge.mq.embedded.objects import Objects
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.storage.store import Delivery, Lane, Put, Store
@@ -39,7 +40,7 @@ _COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administrati
 _REPEATED: Final = ("DEST", "DESTQMGR", "USERDATA", "SUBUSER", "SUBTYPE")
 
 
-def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
+def restore_objects(objects: Objects, appearance: Appearance, store: Store) -> dict[str, Value]:
     """Restore all objects and durable subscriptions. Return the attributes set by ALTER QMGR.
 
     A record or subscription that cannot be restored is logged and skipped.
@@ -48,28 +49,28 @@ def restore_objects(queue_manager: Messages, store: Store) -> dict[str, Value]:
     for kind, name, attributes in store.objects():
         if kind == "QMGR":
             altered.update(attributes)
-            queue_manager.attributes.update(attributes)
+            objects.attributes.update(attributes)
         else:
-            _restore(queue_manager, kind, name, attributes)
-    _make_system_objects(queue_manager)
+            _restore(objects, kind, name, attributes)
+    _make_system_objects(objects)
     for name, attributes in store.subscriptions():
         attributes |= {keyword: shared_text(attributes[keyword]) for keyword in _REPEATED if keyword in attributes}
         try:
-            subscription = queue_manager.make_subscription(name, attributes, stored=True)
-            subscription.selection = selection_of(queue_manager.appearance, subscription.selector)
-            queue_manager.topics.add(subscription)
+            subscription = objects.make_subscription(name, attributes, stored=True)
+            subscription.selection = selection_of(appearance, subscription.selector)
+            objects.topics.add(subscription)
         except MQError as error:
             log.error("MQB3104E subscription %s is not restored: %s", name, error)
     return altered
 
 
-def _restore(queue_manager: Messages, kind: str, name: str, attributes: dict[str, Any]) -> None:
+def _restore(objects: Objects, kind: str, name: str, attributes: dict[str, Any]) -> None:
     if kind == AUTHORITY_RECORD:
-        queue_manager.authority_records.restore(attributes)
+        objects.authority_records.restore(attributes)
     elif kind == CONNECTION_AUTHENTICATION:
-        queue_manager.connection_authentication.restore(attributes)
+        objects.connection_authentication.restore(attributes)
     elif kind == CHANNEL_AUTHENTICATION_RECORD:
-        register = queue_manager.channel_authentication
+        register = objects.channel_authentication
         try:
             removed = attributes.pop("removed", False)
             record = ChannelAuthenticationConfig.model_validate(attributes)
@@ -78,25 +79,25 @@ def _restore(queue_manager: Messages, kind: str, name: str, attributes: dict[str
             why = "; ".join(one["msg"] for one in error.errors())
             log.error("MQB3107E channel authentication record %s is not restored, set it again: %s", name, why)
     elif kind == TELEMETRY_CHANNEL:
-        restore_channel(queue_manager.telemetry_channels, name, attributes)
+        restore_channel(objects.telemetry_channels, name, attributes)
     elif kind == "QLOCAL":
-        queue_manager.queues[name] = Queue(name, defaults(kind) | attributes)
+        objects.queues[name] = Queue(name, defaults(kind) | attributes)
     else:
-        queue_manager.held(kind)[name] = defaults(kind) | attributes
+        objects.held(kind)[name] = defaults(kind) | attributes
 
 
-def _make_system_objects(queue_manager: Messages) -> None:
-    topics, queues = queue_manager.topics.objects, queue_manager.queues
+def _make_system_objects(objects: Objects) -> None:
+    topics, queues = objects.topics.objects, objects.queues
     topics.setdefault("SYSTEM.BASE.TOPIC", defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": ""})
     for name, own in ((RETAINED_QUEUE, _RETAINED_QUEUE), (COMMAND_QUEUE, _COMMAND_QUEUE)):
         if name not in queues:
             queues[name] = Queue(name, defaults("QLOCAL") | own)
     for name, own in MODEL_QUEUES.items():
-        queue_manager.models.setdefault(name, defaults("QMODEL") | own)
+        objects.models.setdefault(name, defaults("QMODEL") | own)
     for name in SERVER_CHANNELS:
-        queue_manager.server_channels.setdefault(name, defaults("SVRCONN"))
+        objects.server_channels.setdefault(name, defaults("SVRCONN"))
     for name, own in NAMELISTS.items():
-        queue_manager.namelists.setdefault(name, defaults("NAMELIST") | own)
+        objects.namelists.setdefault(name, defaults("NAMELIST") | own)
 
 
 class MessageRestorer:
@@ -131,20 +132,20 @@ class MessageRestorer:
                     self._descriptors[client_id] = message.md
             topic = message.topic
         return StoredMessage(
-            queue,
-            delivery.msg_number,
-            message,
-            True,
-            put.priority,
-            put.put_time,
-            share(lane.client_id),
-            share(lane.remote_queue),
-            topic,
-            None if lane.user_data is None else share(lane.user_data),
-            delivery.retained,
-            lane.correl_id,
-            put.msg_id,
-            put.expires_at,
-            True,
+            queue=queue,
+            msg_number=delivery.msg_number,
+            message=message,
+            persistent=True,
+            priority=put.priority,
+            put_time=put.put_time,
+            client_id=share(lane.client_id),
+            remote_queue=share(lane.remote_queue),
+            topic=topic,
+            user_data=None if lane.user_data is None else share(lane.user_data),
+            retained=delivery.retained,
+            correl_id=lane.correl_id,
+            msg_id=put.msg_id,
+            expires_at=put.expires_at,
+            durable=True,
             put_application=None if put.put_application is None else share(put.put_application),
         )

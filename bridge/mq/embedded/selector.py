@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.property import RESERVED, USER_FOLDER, split
 from bridge.mq.embedded.queue import StoredMessage
-from bridge.mq.embedded.wildcards import Glob, Wildcard
+from bridge.mq.embedded.subscription import Glob, Wildcard
 from bridge.mq.mqi import MQError
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -1,8 +1,8 @@
 """The topic tree of the embedded queue manager: administrative topic objects, subscriptions, and routes.
 
-A topic string belongs to the nearest administrative topic object above it, at last to SYSTEM.BASE.TOPIC, and takes its
-attributes from there (IBM MQ documentation, "Administrative topic objects"). A route is what a publication to
-one topic string needs to know; it is worked out once and remembered until an object or subscription changes.
+A topic string inherits attributes from the nearest administrative topic object above it, ultimately SYSTEM.BASE.TOPIC (IBM
+MQ documentation, "Administrative topic objects"). A route contains the matching subscriptions and effective attributes of
+one topic string. Routes are cached until an object or subscription changes.
 """
 
 from __future__ import annotations
@@ -14,33 +14,32 @@ from typing import Final
 
 import msgspec
 
-from bridge.mq.embedded import wildcards as character_wildcards
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
-from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.subscription import Subscription, literal_prefix
 from bridge.mq.memory import MESSAGE_OVERHEAD
 from bridge.mq.mqi import MQError
 from bridge.mqtt.topics import is_wildcard, topic_string_error
 from bridge.telemetry.subscription import SubscriptionData, merged, subscription_data
 from bridge.wire import cmqc
 
-#: Bytes, about, of the routes remembered before all are forgotten: topic strings are chosen by clients, memory is not
-#: theirs to fill.
+#: The maximum size of the route cache in bytes, approximately. When it is exceeded, the cache is cleared, because clients
+#: choose the topic strings.
 ROUTE_BYTES = 32 * 1024 * 1024
-#: Bytes, about, of a route beside its topic string.
+#: The approximate size of a route without its topic string, in bytes.
 _ROUTE_SIZE = 450
-#: Strings that are remembered because they may repeat, and their characters. Clients choose them, so both are limited.
+#: The maximum number and length of shared strings. Clients choose them, so both are limited.
 MAX_SHARED: Final = 10_000
 MAX_SHARED_LENGTH: Final = 256
 #: The highest SubLevel, and the usual PubLevel.
 MAX_LEVEL = 9
-#: Copies of one publication for one MQTT client. A client with more matching subscriptions gets a single copy.
+#: The maximum number of copies of a publication for one MQTT client. With more matching subscriptions, it gets one copy.
 MAX_COPIES = 20
-#: Places of the tree that take about as long to visit as one delivery takes to make.
+#: The number of tree nodes that take about as long to visit as one delivery.
 _PLACES_PER_DELIVERY = 8
 
 
 class Route:
-    """What a publication to one topic string needs: the subscriptions that match and the topic's effective attributes."""
+    """The matching subscriptions and effective attributes of one topic string."""
 
     __slots__ = (
         "_put_inhibited",
@@ -65,18 +64,18 @@ class Route:
         weight: int = 1,
     ) -> None:
         self.topic = topic
-        #: about how many deliveries one publication costs, the search for its subscriptions included
+        #: the approximate cost of a publication in deliveries, including the search for its subscriptions
         self.weight = weight
-        #: those that take every publication just as it is published
+        #: those that neither filter nor change publications
         self.subscriptions = tuple(one for one in subscriptions if not one.selective)
-        #: those with a selector, a priority or an identity of their own, or with direct messages as copies
+        #: those with a selector, priority or identity, and those whose copies are direct messages
         self.selective = tuple(one for one in subscriptions if one.selective)
-        #: bytes, about, that a publication takes in addition to its payload
+        #: the approximate memory of a publication in addition to its payload, in bytes
         self.memory = MESSAGE_OVERHEAD * (1 + len(self.subscriptions))
         self._put_inhibited = attributes["PUB"] != "ENABLED"
         #: why publications are rejected, or MQRC_NONE
         self.refusal = cmqc.MQRC_PUT_INHIBITED if self._put_inhibited else cmqc.MQRC_NONE
-        #: the `TopicTree.full_version` for which `refusal` was worked out
+        #: the `TopicTree.full_version` for which `refusal` was determined
         self.reviewed = 0
         self.default_persistent = attributes["DEFPSIST"] == "YES"
         self.priority = int(attributes["DEFPRTY"])
@@ -85,7 +84,7 @@ class Route:
         self.dead_letters = attributes["USEDLQ"] == "YES"
 
     def review(self, full: Container[str], version: int) -> None:
-        """Work out `refusal` again: the set of clients that cannot take more publications has changed."""
+        """Update `refusal`, because the set of clients that cannot receive more publications has changed."""
         self.reviewed = version
         if self._put_inhibited:
             return
@@ -93,7 +92,7 @@ class Route:
         self.refusal = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE if blocked else cmqc.MQRC_NONE
 
     def without(self, left_out: Callable[[Subscription], bool]) -> Route:
-        """Return the route for a publication that some subscriptions do not get."""
+        """Return the route without some of its subscriptions."""
         left = tuple(one for one in (*self.subscriptions, *self.selective) if not left_out(one))
         route = Route(self.topic, left, BASE_TOPIC)
         route.refusal, route.reviewed, route.default_persistent = self.refusal, self.reviewed, self.default_persistent
@@ -107,37 +106,37 @@ def _remembered(text: str) -> str:
 
 
 def shared_text(text: str) -> str:
-    """Return an equal string that is in use already, if there is one: many topic levels and queue names repeat."""
+    """Return an equal string that is already in use, if any. Many topic levels and queue names repeat."""
     return _remembered(text) if len(text) <= MAX_SHARED_LENGTH else text
 
 
 class Level:
-    """A level of the tree of subscriptions."""
+    """A node of the subscription tree."""
 
     __slots__ = ("_only", "_several", "below")
 
     def __init__(self) -> None:
-        #: the levels below; `extend` adds to it
+        #: child nodes by level; `extend` adds to them
         self.below = _NO_LEVELS
-        #: the subscription with this very filter, if there is one only; most filters have one, and a dict takes 250 bytes
+        #: the subscription with this filter, if there is only one. Most filters have one, and a dict takes 250 bytes.
         self._only: Subscription | None = None
-        #: those with this very filter by name, if there are several
+        #: the subscriptions with this filter by name, if there are several
         self._several: dict[str, Subscription] | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether no filter ends here or goes through here."""
+        """Whether no filter ends at or below this node."""
         return not self.below and self._only is None and self._several is None
 
     @property
     def subscriptions(self) -> Collection[Subscription]:
-        """The subscriptions whose filter ends here."""
+        """The subscriptions whose filter ends at this node."""
         if self._several is not None:
             return self._several.values()
         return () if self._only is None else (self._only,)
 
     def extend(self, word: str) -> Level:
-        """Return the level below for a word, made if it is missing."""
+        """Return the child node for a level, created if necessary."""
         level = self.below.get(word)
         if level is None:
             if self.below is _NO_LEVELS:
@@ -146,7 +145,7 @@ class Level:
         return level
 
     def add(self, subscription: Subscription) -> None:
-        """Add a subscription whose filter ends here; there is none of its name."""
+        """Add a subscription whose filter ends at this node. Its name must be new."""
         if self._several is not None:
             self._several[subscription.name] = subscription
         elif self._only is not None:
@@ -156,7 +155,7 @@ class Level:
             self._only = subscription
 
     def remove(self, name: str) -> None:
-        """Remove the subscription of a name."""
+        """Remove a subscription by name."""
         self._only = None
         if self._several is not None:
             del self._several[name]
@@ -164,18 +163,18 @@ class Level:
                 self._several = None
 
 
-#: What is below the last level of a filter; nothing is ever added to it.
+#: The children of a node without any. Nothing is added to it.
 _NO_LEVELS: Final[dict[str, Level]] = {}
 
 
 class _ObjectLevel:
-    """A level of the topic strings of administrative topic objects."""
+    """A node of the tree of administrative topic objects."""
 
     __slots__ = ("below", "name")
 
     def __init__(self) -> None:
         self.below: dict[str, _ObjectLevel] = {}
-        #: the topic object that has this very topic string; blank for none
+        #: the topic object with this topic string; blank if there is none
         self.name = ""
 
 
@@ -192,19 +191,19 @@ class TopicTree:
         self._irregular: dict[str, Subscription] = {}
         self._routes: dict[str, Route] = {}
         self._routes_size = 0
-        #: MQTT clients that cannot take more publications
+        #: MQTT clients that cannot receive more publications
         self.full: set[str] = set()
         #: incremented when `full` changes; the version of the cached routes' `refusal`
         self.full_version = 0
-        #: a publication goes once to an MQTT client of which several subscriptions match (MQTT-3.3.4-2, else -3.3.4-3)
+        #: an MQTT client with several matching subscriptions gets one copy (MQTT-3.3.4-2), otherwise several (-3.3.4-3)
         self.overlapping_once = False
-        #: another number after each change of the objects
+        #: incremented when an object changes
         self.version = 0
         self._object_root = _ObjectLevel()
         self._object_root_version = -1
 
     def forget_routes(self) -> None:
-        """Work all routes out anew: an object has changed."""
+        """Clear the route cache, because an object has changed."""
         self._forget()
         self.version += 1
 
@@ -221,7 +220,7 @@ class TopicTree:
         self._routes_size = 0
 
     def add(self, subscription: Subscription) -> None:
-        """Let a subscription, new or altered, take part in routing."""
+        """Add a new or altered subscription."""
         self.remove(subscription.name)
         self.subscriptions[subscription.name] = subscription
         levels = subscription.topic_filter.split("/")
@@ -235,13 +234,13 @@ class TopicTree:
         self._forget()
 
     def replace(self, name: str, before: Subscription | None) -> None:
-        """Have the subscription of a name be the one that it was before, or none."""
+        """Restore the previous subscription of a name, or remove it if there was none."""
         self.remove(name)
         if before is not None:
             self.add(before)
 
     def remove(self, name: str) -> Subscription | None:
-        """Take a subscription out; None when there is none of that name."""
+        """Remove and return a subscription, or return None if there is none with that name."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             return None
@@ -261,7 +260,7 @@ class TopicTree:
         return subscription
 
     def level(self, words: Sequence[str]) -> Level | None:
-        """Return the place of the tree at these levels, the root for none; None where no filter goes through it."""
+        """Return the node at these levels, or None if there is none. No levels are the root."""
         level: Level | None = self._root
         for word in words:
             if level is None:
@@ -270,16 +269,16 @@ class TopicTree:
         return level
 
     def route_below(self, topic: str, level: int) -> Route:
-        """Return the route of a topic string for publications of a PubLevel. Raises MQError as `route` does."""
+        """Return the route of a topic string for publications with a PubLevel. Raises MQError like `route`."""
         if level >= MAX_LEVEL:
             return self.route(topic)
         check_topic_string(topic)
         return self._new_route(topic, level)
 
     def route(self, topic: str) -> Route:
-        """Return the route of a topic string, for publications of the usual PubLevel.
+        """Return the route of a topic string for publications with the default PubLevel.
 
-        Raises MQError with MQRC_TOPIC_STRING_ERROR for one that is too long, too deep, or not UTF-8.
+        Raises MQError with MQRC_TOPIC_STRING_ERROR if it is too long, has too many levels, or is not UTF-8.
         """
         route = self._routes.get(topic)
         if route is None:
@@ -301,12 +300,12 @@ class TopicTree:
         return route
 
     def _entitled(self, topic: str, level: int, found: list[Subscription]) -> tuple[Subscription, ...]:
-        """Return the subscriptions that get a copy, of those that match."""
+        """Return those of the matching subscriptions that get a copy."""
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
         found = [one for one in found if not any(_is_blocked(one, block) for block in blocks)]
         found = [one for one in found if one.level <= level and not one.on_request]
         if any(one.level != 1 for one in found):
-            # IBM MQ, "Intercepting publications": only the highest SubLevel that the PubLevel reaches takes part.
+            # IBM MQ, "Intercepting publications": only the highest SubLevel that does not exceed the PubLevel gets a copy.
             highest = max(one.level for one in found)
             found = [one for one in found if one.level == highest]
         if any(one.grouped for one in found):
@@ -318,12 +317,12 @@ class TopicTree:
         return tuple(found)
 
     def _collected(self, words: list[str]) -> tuple[list[Subscription], int]:
-        """Return the subscriptions in the tree whose filters match the levels of a topic string, and the places visited.
+        """Return the matching subscriptions in the tree for the levels of a topic string, and the number of visited nodes.
 
-        Level by level, those places of the tree are followed that match so far: nothing recurses over a topic string.
+        The search is breadth-first, so it does not recurse over a topic string.
         """
         found: list[Subscription] = []
-        # MQTT-4.7.2-1: a filter that begins with a wildcard names no topic that begins with `$`.
+        # MQTT-4.7.2-1: a filter that begins with a wildcard does not match topics that begin with `$`.
         hidden = words[0].startswith("$")
         places, visited = [self._root], 1
         for word in words:
@@ -344,7 +343,7 @@ class TopicTree:
             visited += len(places)
         for place in places:
             found += place.subscriptions
-            if (rest := place.below.get("#")) is not None:  # a/# names a as well
+            if (rest := place.below.get("#")) is not None:  # a/# also matches a
                 found += rest.subscriptions
         return found, visited
 
@@ -354,11 +353,11 @@ class TopicTree:
                 yield str(attributes["TOPICSTR"])
 
     def nearest(self, topic: str) -> str:
-        """Return the name of the administrative topic object that a topic string belongs to."""
+        """Return the name of the nearest administrative topic object of a topic string."""
         return next(self.above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
 
     def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
-        """Yield the topic objects at or above a topic string, the nearest first."""
+        """Yield the topic objects at or above a topic string, nearest first."""
         level: _ObjectLevel | None = self._objects_by_level()
         found: list[str] = []
         for word in topic.split("/"):
@@ -374,7 +373,7 @@ class TopicTree:
             yield "SYSTEM.BASE.TOPIC", self.objects["SYSTEM.BASE.TOPIC"]
 
     def _objects_by_level(self) -> _ObjectLevel:
-        """Return the root of the topic objects' topic strings, made anew when an object has changed."""
+        """Return the root of the tree of topic objects, rebuilt if an object has changed."""
         if self._object_root_version != self.version:
             root = _ObjectLevel()
             for name, attributes in self.objects.items():
@@ -388,7 +387,7 @@ class TopicTree:
         return self._object_root
 
     def attributes(self, topic: str) -> dict[str, Value]:
-        """Return the attributes that apply to a topic string: each from the nearest object that does not say ASPARENT."""
+        """Return the effective attributes of a topic string: each from the nearest object whose value is not ASPARENT."""
         effective = dict(BASE_TOPIC)
         for _, attributes in reversed(list(self.above(topic))):
             for keyword in effective:
@@ -398,14 +397,14 @@ class TopicTree:
 
 
 def check_topic_string(topic: str) -> None:
-    """Raise MQError with MQRC_TOPIC_STRING_ERROR for a topic string or filter that the queue manager does not take."""
+    """Raise MQError with MQRC_TOPIC_STRING_ERROR for an invalid topic string or filter."""
     error = topic_string_error(topic)
     if error is not None:
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, error)
 
 
 def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
-    """Return subscriptions without those of a group (MQSO_GROUP_SUB) that another of the group stands for."""
+    """Keep one subscription of each group (MQSO_GROUP_SUB)."""
     chosen: dict[object, Subscription] = {}
     for one in found:
         group = (id(one.queue), one.remote_queue, one.client_id, one.correl_id) if one.grouped else id(one)
@@ -414,7 +413,7 @@ def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
 
 
 def _one_of_each_client(found: list[Subscription]) -> list[Subscription]:
-    """Return subscriptions with one in place of all of the same MQTT client and the same No Local option."""
+    """Merge the subscriptions of each MQTT client that have the same No Local option."""
     groups: dict[object, list[tuple[Subscription, SubscriptionData]]] = {}
     for one in found:
         data = subscription_data(one.user_data or "")
@@ -432,7 +431,7 @@ def _one_of(members: list[tuple[Subscription, SubscriptionData]]) -> Subscriptio
 
 
 def _few_of_each_client(found: list[Subscription]) -> list[Subscription]:
-    """Return subscriptions with one in place of all those of an MQTT client that has more than MAX_COPIES."""
+    """Merge the subscriptions of each MQTT client that has more than MAX_COPIES."""
     copies = Counter(one.client_id for one in found if one.client_id)
     excessive = {client_id for client_id, count in copies.items() if count > MAX_COPIES}
     if not excessive:
@@ -442,10 +441,10 @@ def _few_of_each_client(found: list[Subscription]) -> list[Subscription]:
 
 
 def _is_blocked(subscription: Subscription, block: str) -> bool:
-    """Return whether a WILDCARD(BLOCK) object at `block` hides what is below it from a filter with a wildcard above it."""
+    """Return whether a WILDCARD(BLOCK) object at `block` hides the topics below it from a filter with a wildcard above it."""
     topic_filter = subscription.topic_filter
     if subscription.characters:
-        before = character_wildcards.literal(topic_filter)
+        before = literal_prefix(topic_filter)
         return before is not None and not before.startswith(block + "/")
     if not is_wildcard(topic_filter):
         return False

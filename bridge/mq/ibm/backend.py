@@ -24,21 +24,21 @@ from bridge.mq.backend import (
     Completion,
     Consumer,
     Recovered,
+    SegmentJoiner,
     SubscriptionRequest,
     UnitOfWork,
     resolve,
+    separate,
 )
-from bridge.mq.ibm.answer_watch import AnswerWatch
 from bridge.mq.ibm.browser import Browser
+from bridge.mq.ibm.coordination import AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import BatchLimits, DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
 from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
-from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.segments import SegmentJoiner, separate
 from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
 from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.record import Side, StateKey, StateRecord
@@ -84,14 +84,16 @@ class IbmBackend:
         self._stop_timeout = stop_timeout
         #: time.monotonic() until which a stop waits for workers; 0.0 before a stop
         self._stop_until = 0.0
-        barrier, passes = SubscriptionBarrier(), BrowsePasses()
         self._loop = loop
+        events = _Events(self)
+        barrier, passes = SubscriptionBarrier(), BrowsePasses()
         self._identifiers = Identifiers()
         self._publishers = [
             Publisher(
                 f"publisher {number}",
-                lambda: connect("publisher"),
+                partial(connect, "publisher"),
                 self._identifiers,
+                events=events,
                 limits=limits,
                 asynchronous=asynchronous,
                 barrier=barrier,
@@ -102,24 +104,21 @@ class IbmBackend:
         ]
         self._ready: asyncio.Future[dict[StateKey, tuple[bytes, StateRecord]]] = loop.create_future()
         self._first_remover = FirstRemover(
-            lambda: connect("poller"),
+            partial(connect, "poller"),
             transmission_queue,
             self._identifiers,
-            removed=lambda msg_ids: self._browser.forget(msg_ids),
-            ready=lambda records: self._call(self._set_ready, records),
-            refused=lambda error: self._call(self._set_ready, error),
+            events=events,
             dead_letter_queue=dead_letter_queue,
             asynchronous=asynchronous,
             workers=publishers + removers,
-            standing_by=lambda why: self._call(lambda: self.on_standing_by(why)),
         )
         self._removers = [self._first_remover] + [
             Remover(
                 f"transmit-queue remover {number}",
-                lambda: connect("poller"),
+                partial(connect, "poller"),
                 transmission_queue,
                 self._identifiers,
-                removed=lambda msg_ids: self._browser.forget(msg_ids),
+                events=events,
                 dead_letter_queue=dead_letter_queue,
                 asynchronous=asynchronous,
             )
@@ -127,24 +126,33 @@ class IbmBackend:
         ]
         self._caught_up: asyncio.Future[None] = loop.create_future()
         self._browser = Browser(
-            lambda: connect("poller"),
-            transmission_queue,
-            self._hand_over,
-            self._reject,
-            caught_up=lambda: self._call(self._caught_up.set_result, None),
-            passes=passes if read_ahead else None,
+            partial(connect, "poller"), transmission_queue, events, passes=passes if read_ahead else None
         )
         self._subscriber = Subscriber(
-            lambda: connect("subscriptions"), barrier, max_connections=subscription_connections
+            partial(connect, "subscriptions"), barrier, events, max_connections=subscription_connections
+        )
+        self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, *self._removers]
+        for worker in self._workers:
+            worker.probe_interval = probe_interval
+        self._watch = AnswerWatch(
+            self._workers,
+            loop,
+            events=events,
+            vital=(self._browser, self._first_remover),
+            outage_timeout=outage_timeout,
         )
         #: called on the event loop with client identifier, filter and reason code when a subscription is lost
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
-        # The subscriber and the queues know clients by their queue manager names.
-        self._subscriber.on_dropped = lambda name, *what: self._call(
-            lambda: self.on_dropped(client_names.client_of(name), *what)
-        )
+        #: called on the event loop, with a description, when an internal error ends a thread
+        self.on_crash: Callable[[str], None] = log.critical
+        #: called on the event loop, with a description, when another bridge has taken over
+        self.on_fenced: Callable[[str], None] = log.critical
+        #: called on the event loop, with a description, when another bridge is active and this one is a standby
+        self.on_standing_by: Callable[[str], None] = lambda _why: None
+        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
+        self.on_outage: Callable[[], None] = lambda: None
         self._consumer: Consumer | None = None
         #: clients whose session has ended while messages for it may be on the queue, and their delayed subscriptions
         self._fences: dict[str, int] = {}
@@ -154,38 +162,8 @@ class IbmBackend:
         #: clients with a SUBSCRIBE in progress, and the units of work that must wait until it is complete
         self._subscribing: dict[str, int] = {}
         self._behind: dict[str, list[UnitOfWork]] = {}
-        #: called on the event loop, with a description, when an internal error ends a thread
-        self.on_crash: Callable[[str], None] = log.critical
-        self._workers: list[Worker[Any]] = [
-            self._browser,
-            self._subscriber,
-            *self._publishers,
-            *self._removers,
-        ]
-        #: called on the event loop, with a description, when another bridge has taken over
-        self.on_fenced: Callable[[str], None] = log.critical
-        #: called on the event loop, with a description, when another bridge is active and this one is a standby
-        self.on_standing_by: Callable[[str], None] = lambda _why: None
-        self._watch = AnswerWatch(
-            self._workers, loop, vital=(self._browser, self._first_remover), outage_timeout=outage_timeout
-        )
-        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
-        self.on_outage: Callable[[], None] = lambda: None
-        self._watch.on_outage = lambda: self.on_outage()
-        for worker in self._workers:
-            worker.probe_interval = probe_interval
-            worker.on_crash = lambda why: self._call(self.on_crash, why)
-            worker.on_fenced = lambda why: self._call(self.on_fenced, why)
-            worker.on_lost = partial(self._tell, worker, Worker.look)
-            worker.on_back = partial(self._tell, worker, Worker.hint)
         self._under_way = UnitsUnderWay()
         self._waiting_for_flush: list[asyncio.Future[None]] = []
-
-    def _tell(self, teller: Worker[Any], what: Callable[[Worker[Any]], None]) -> None:
-        """Notify the other workers that one has lost its connection or reconnected. Called on its thread."""
-        for worker in self._workers:
-            if worker is not teller:
-                what(worker)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         """Call a function on the event loop, from any thread."""
@@ -193,12 +171,6 @@ class IbmBackend:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
             log.debug("the loop has ended; %s is not called", function)
-
-    def _set_ready(self, outcome: dict[StateKey, tuple[bytes, StateRecord]] | MQError) -> None:
-        if isinstance(outcome, MQError):
-            self._ready.set_exception(outcome)
-        else:
-            self._ready.set_result(outcome)
 
     @property
     def available(self) -> bool:
@@ -269,6 +241,7 @@ class IbmBackend:
         await self._caught_up
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
+        """Pass browsed messages to the consumer. Called on the browser's thread."""
         if any(one.replay for one in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
             self._remove([one for one in batch if one.replay and not one.retained], "removing duplicates of a replay")
@@ -527,6 +500,57 @@ class IbmBackend:
             self._call(done)
 
         threading.Thread(target=end, name="end of the workers", daemon=True).start()
+
+
+class _Events(BackendEvents):
+    """Reports the events of the workers to the backend, on the event loop if necessary."""
+
+    def __init__(self, backend: IbmBackend) -> None:
+        self._backend = backend
+
+    def connection_lost(self, worker: Worker[Any]) -> None:
+        for other in self._backend._workers:
+            if other is not worker:
+                other.look()
+
+    def connected(self, worker: Worker[Any]) -> None:
+        for other in self._backend._workers:
+            if other is not worker:
+                other.hint()
+
+    def crashed(self, why: str) -> None:
+        self._backend._call(self._backend.on_crash, why)
+
+    def fenced(self, why: str) -> None:
+        self._backend._call(self._backend.on_fenced, why)
+
+    def standing_by(self, why: str) -> None:
+        self._backend._call(self._backend.on_standing_by, why)
+
+    def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
+        self._backend._call(self._backend._ready.set_result, records)
+
+    def refused(self, error: MQError) -> None:
+        self._backend._call(self._backend._ready.set_exception, error)
+
+    def browsed(self, batch: Sequence[QueuedMessage]) -> None:
+        self._backend._hand_over(batch)
+
+    def malformed(self, got: Got, reason: int) -> None:
+        self._backend._reject(got, reason)
+
+    def caught_up(self) -> None:
+        self._backend._call(self._backend._caught_up.set_result, None)
+
+    def removed(self, msg_ids: Sequence[bytes]) -> None:
+        self._backend._browser.forget(msg_ids)
+
+    def dropped(self, client: str, topic_filter: str, reason: int) -> None:
+        client_id = self._backend.client_names.client_of(client)
+        self._backend._call(self._backend.on_dropped, client_id, topic_filter, reason)
+
+    def unreachable(self) -> None:
+        self._backend.on_outage()
 
 
 def log_failure(what: str) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""The thread that browses SYSTEM.MQTT.TRANSMIT.QUEUE. It waits in MQGET, so removing has a thread of its own (`remover`)."""
+"""The thread that browses SYSTEM.MQTT.TRANSMIT.QUEUE. It waits in MQGET, so other threads remove messages (`remover`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
-from bridge.mq.ibm.worker_order import BrowsePasses
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
@@ -15,19 +15,20 @@ from bridge.wire.mq import MalformedHeader, decode_mqxqh
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds that a browse waits for a message: how long a stop may take, and, with read ahead, the first commit of
-#: publishers that were quiet.
+
+#: The maximum wait of a browse in milliseconds, and so the maximum delay of a stop. With read ahead, it delays the first
+#: commit of publishers that were idle.
 BROWSE_WAIT, READ_AHEAD_WAIT = 250, 20
-#: Messages and bytes handed over at a time.
+#: The maximum number of messages of a batch, and of bytes.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
-#: Bytes of a message that the first MQGET takes. A longer message costs a second MQGET.
+#: Buffer of the first MQGET in bytes. A longer message costs a second MQGET.
 FIRST_BUFFER = 65_536
 _WHOLE = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 _FIRST = (
     _WHOLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
 )
 _NEXT = _FIRST & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
-#: Reasons that concern the queue as a whole, not the message that a browse found.
+#: Reason codes for the queue as a whole, not for a browsed message.
 _QUEUE_REASONS = frozenset(
     (
         cmqc.MQRC_NO_MSG_AVAILABLE,
@@ -41,30 +42,27 @@ _QUEUE_REASONS = frozenset(
 
 
 class Browser(Worker[None]):
-    """Browses the transmission queue and hands over every message once."""
+    """Browses the transmission queue and reports each message once."""
 
     def __init__(
         self,
         connect: Callable[[], Connection],
         queue: str,
-        hand_over: Callable[[Sequence[QueuedMessage]], None],
-        reject: Callable[[Got, int], None],
+        events: BackendEvents,
         *,
-        caught_up: Callable[[], None] = lambda: None,
         passes: BrowsePasses | None = None,
     ) -> None:
-        """Begin; with `passes`, messages are read ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
-        super().__init__("transmit-queue browser", connect)
-        #: called once, on the thread, when all is handed over that lay on the queue at the start
-        self._caught_up: Callable[[], None] | None = caught_up
+        """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
+        super().__init__("transmit-queue browser", connect, events=events)
+        self._events = events
+        #: the messages that were on the queue at the start have been reported
+        self._has_caught_up = False
         self._queue = queue
-        self._hand_over = hand_over
-        self._reject = reject
         self._passes = passes
         self._known_lock = threading.Lock()
-        #: MsgIds handed over and not removed yet: a browse after a reconnect comes by them again
+        #: MsgIds reported but not yet removed: a browse after a reconnect finds them again
         self._known: set[bytes] = set()
-        #: those of them that were removed since the last MQGET from the front
+        #: MsgIds removed since the last MQGET from the front
         self._removed: list[bytes] = []
         self._passing: list[Callable[[], None]] = []
         #: The next MQGET begins at the front of the queue.
@@ -73,20 +71,20 @@ class Browser(Worker[None]):
         self.unreadable = 0
 
     def when_passed(self, call: Callable[[], None]) -> None:
-        """Call this, on the thread, when every message that lies on the queue now has been handed over."""
+        """Call `call`, on the thread, when all messages that are on the queue now have been reported."""
         with self._known_lock:
             self._passing.append(call)
 
     def forget(self, msg_ids: Sequence[bytes]) -> None:
-        """Forget these messages, which are off the queue, when the next browse begins at the front.
+        """Forget messages that were removed from the queue, when the next browse begins at the front.
 
-        Until then, an MQGET under way or the read-ahead buffer can still return them.
+        Until then, a current MQGET or the read-ahead buffer may still return them.
         """
         with self._known_lock:
             self._removed += msg_ids
 
     def probe(self, connection: Connection) -> None:
-        """Do nothing: each of its waiting gets tells that the connection lives."""
+        """Do nothing, because each waiting get checks the connection."""
 
     def opened(self, connection: Connection) -> None:
         self.unreadable = 0
@@ -96,7 +94,7 @@ class Browser(Worker[None]):
         self._open(connection, read_ahead=self._passes is not None)
 
     def _open(self, connection: Connection, *, read_ahead: bool) -> None:
-        """Open the queue for a browse in which no message is marked yet."""
+        """Open the queue for browsing, with no message marked."""
         self._read_ahead = read_ahead
         ahead = cmqc.MQOO_READ_AHEAD if read_ahead else cmqc.MQOO_NO_READ_AHEAD
         options = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING | ahead
@@ -115,13 +113,13 @@ class Browser(Worker[None]):
         log.error("MQB4209E %s: %s", self.name, error)
         self._end_pass()
         if self._read_ahead and self.connection is not None:
-            # Messages in the read-ahead buffer are marked already: another handle has to browse them again.
+            # Messages in the read-ahead buffer are already marked, so another handle must browse them again.
             self.connection.close(self._handle)
             self._open(self.connection, read_ahead=True)
         self.wait_for_jobs(1.0)
 
     def _browse(self, connection: Connection, *, wait: bool) -> Got | None:
-        """Browse the next message that is not marked; return None for one that cannot be read.
+        """Browse the next unmarked message. Return None if it cannot be read.
 
         Raises MQError, with MQRC_NO_MSG_AVAILABLE at the end of the queue.
         """
@@ -154,16 +152,16 @@ class Browser(Worker[None]):
             return self._whole(connection, got)
         # Without read ahead, from the front for each message: of two units of one publisher, the first may be committed
         # behind the cursor, and the second before it. At the start, no MQTT client publishes yet.
-        self._at_front = not self._read_ahead and self._caught_up is None
+        self._at_front = not self._read_ahead and self._has_caught_up
         if got.Reason == cmqc.MQRC_NONE or got.md.MsgId in self._known:
             return got
         return self._whole(connection, got)
 
     def _whole(self, connection: Connection, head: Got) -> Got | None:
-        """Browse a message whose beginning was browsed; return None, and report it, if it cannot be read.
+        """Browse a message whose beginning was browsed. Return None, and log an error, if it cannot be read.
 
-        The usual cause is a message longer than the MAXMSGL of the channel. Nothing can move it over this connection: it
-        stays on the queue, marked, so that the messages after it are delivered. The bridge tries again when it reconnects.
+        The usual cause is a message longer than the MAXMSGL of the channel, which cannot be moved over this connection. It
+        stays on the queue, marked, so that later messages are delivered. The bridge tries again when it reconnects.
         Raises MQError if the queue itself has failed.
         """
         try:
@@ -195,7 +193,7 @@ class Browser(Worker[None]):
         with self._known_lock:
             passing, self._passing = self._passing, []
         batch: list[QueuedMessage] = []
-        wait = self._caught_up is None and not passing
+        wait = self._has_caught_up and not passing
         if wait and self._at_front and self._read_ahead and self._passes is not None and not self._passes.quiet:
             self._passes.rest()
             wait = False
@@ -207,22 +205,22 @@ class Browser(Worker[None]):
             raise
         finally:
             if batch:
-                self._hand_over(batch)
+                self._events.browsed(batch)
         if empty:
             for call in passing:
                 call()
         else:
             with self._known_lock:
                 self._passing += passing
-        if empty and self._caught_up is not None:
-            self._caught_up()
-            self._caught_up = None
+        if empty and not self._has_caught_up:
+            self._events.caught_up()
+            self._has_caught_up = True
 
     def _fill(self, connection: Connection, batch: list[QueuedMessage], *, wait: bool) -> bool:
         """Browse messages into a batch until it is full, or the queue has no other message.
 
         With `wait`, wait for the first message if the queue has none. Return whether every message on the queue has been
-        browsed. Raises MQError; the batch is good even then.
+        browsed. Raises MQError. The batch is valid even then.
         """
         length = 0
         while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:
@@ -232,7 +230,7 @@ class Browser(Worker[None]):
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
-                return at_front or self._caught_up is not None
+                return at_front or not self._has_caught_up
             self.answered()
             if got is None:
                 continue
@@ -243,12 +241,12 @@ class Browser(Worker[None]):
                 batch.append(read_transmission(got))
             except MalformedHeader as error:
                 log.warning("MQB4210W a message of %s names no client: %s", self._queue, error)
-                self._reject(got, cmqc.MQRC_XQH_ERROR)
+                self._events.malformed(got, cmqc.MQRC_XQH_ERROR)
             except Exception:
                 log.exception("MQB4212E message %s of %s cannot be mapped", got.md.MsgId.hex().upper(), self._queue)
-                self._reject(got, cmqc.MQRC_UNEXPECTED_ERROR)
+                self._events.malformed(got, cmqc.MQRC_UNEXPECTED_ERROR)
             length += len(got.data)
             if waits and self._read_ahead:
-                return False  # no round trip lies between the arrival of a message and its delivery
+                return False  # deliver the message without another round trip
             wait = False
         return False

@@ -1,365 +1,274 @@
-"""Connections to IBM MQ through `pymqi` or its maintained successor `ibmmq`.
+"""Connections to IBM MQ through the client packages `pymqi` and `ibmmq`, which is its maintained successor.
 
-The module contains the parameters, the loading of the client library, the MQI verbs, and MQSC by PCF Escape.
-
-Both packages wrap IBM's C client library in the same classes. The small differences are here and in
-`client_structures`. A connection belongs to one thread. Objects of the packages that own a handle close it when they
-are garbage-collected, so all of them are kept until `close`.
+Both packages wrap IBM's C client library in the same classes. Structures are converted as bytes with the bridge's own codecs
+if that is exact, otherwise field by field. Fields whose initial value in a package differs from the MQI's (pymqi: SubLevel 0;
+both: PubPriority) are always set.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.util
-import math
 import os
-import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
 
-from bridge.config import IbmQueueManagerConfig, TlsConfig
-from bridge.config.queue_manager import Library, key_repository_files, read_password
-from bridge.config.values import without_password
-from bridge.extras import install
-from bridge.mq.administration import Administration
-from bridge.mq.ibm.client_structures import Structures, text
+from bridge.mq.administration import run_mqsc
+from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import (
     MQOD,
     MQPMO,
     MQSD,
     MQSTS,
     CommandResponse,
-    Connection,
     GetOptions,
     Got,
     MQError,
     Property,
     TruncatedMessage,
+    check_md,
+    check_od,
+    check_sd,
 )
-from bridge.mq.mqsc import read
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd, fitted_mqmd
+
+#: MQMD version 1 and 2, in bytes.
+_MQMD_1, _MQMD_2 = 324, 364
+#: The maximum number of packed message descriptors of a connection.
+PACKED_DESCRIPTORS = 4_096
+#: The maximum length of a returned string (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
+_ROOM = 10_240
+_UTF_8 = 1208
 
 
-class Tls(msgspec.Struct, kw_only=True, frozen=True):
-    """TLS of a client connection: fields of MQSCO and MQCD."""
-
-    key_repository: str
-    #: blank if a CCDT contains it
-    cipher_spec: str = ""
-    certificate_label: str = ""
-    peer_name: str = ""
-    #: blank: the client library uses the stash file
-    password: str = ""
-    fips: bool = False
-
-    def __repr__(self) -> str:
-        return f"<Tls with {self.cipher_spec or 'a CCDT'}, key repository {self.key_repository}>"
+#: Offsets of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
+_ENCODING_AND_CCSID, _MSG_AND_CORREL_ID, _GROUP = struct.Struct("=2i"), struct.Struct("24s24s"), struct.Struct("=24s2i")
+_ENCODING_AT, _MSG_ID_AT, _GROUP_ID_AT = 24, 48, 324
+#: Offsets of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
+_OPTIONS, _RESULT = struct.Struct("=2i"), struct.Struct("=48si3cx16si")
+_OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 80
 
 
-class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """How to connect: MQCNO, MQCD, MQCSP and MQSCO.
+@lru_cache(maxsize=4)
+def _packed(base: type) -> type:
+    """Return a subclass of the packages' MD, PMO or GMO whose bytes were structure beforehand.
 
-    `connections` is a list `host(port),host(port)`; blank with a blank `ccdt_url` connects in bindings mode. Passwords and
-    tokens are never part of an error message, nor of the text of this object.
+    Creating and reading the packages' own classes takes longer than the rest of an MQGET or MQPUT. If `source` is None, the
+    returned bytes are kept as `packed`.
     """
 
-    queue_manager: str
-    channel: str = ""
-    connections: str = ""
-    ccdt_url: str = ""
-    user: str = ""
-    password: str = ""
-    #: path of a file with a token, in place of user and password
-    token_file: str = ""
-    tls: Tls | None = None
-    application_name: str = "mqbridge"
-    #: seconds; the channel's own (HBINT) counts where it is longer
-    heartbeat_interval: int = 10
+    def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
+        # ibmmq reads the two fields of an MD.
+        self.__dict__.update(source=source, packed=packed, Encoding=0, CodedCharSetId=0)
 
-    @property
-    def place(self) -> str:
-        """Return the queue manager in words, for messages."""
-        how = f" at {self.connections}, channel {self.channel}" if self.connections else ""
-        how = f" by way of {without_password(self.ccdt_url)}" if self.ccdt_url else how
-        return f"queue manager {self.queue_manager}{how}"
+    def pack(self: Any) -> bytes:
+        packed: bytes = self.__dict__["packed"]
+        return packed
 
-    @property
-    def is_client(self) -> bool:
-        """Whether the connection is made over TCP."""
-        return bool(self.connections or self.ccdt_url)
+    def unpack(self: Any, returned: bytes) -> None:
+        if self.__dict__["source"] is None:
+            self.__dict__["packed"] = returned
 
-    def token(self) -> str:
-        """Return the token as its file contains it now. Raises MQError if there is none."""
-        try:
-            token = Path(self.token_file).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not a JSON Web Token"
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"token_file {self.token_file} cannot be read: {why}") from None
-        if not 0 < len(token) <= cmqc.MQ_CSP_TOKEN_LENGTH:
-            what = f"has {len(token)} characters; hint: a token has 1 to {cmqc.MQ_CSP_TOKEN_LENGTH}"
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"token_file {self.token_file} {what}")
-        return token
-
-    def hint(self, reason: int) -> str:
-        """Return what to do about a connection that failed for `reason`; blank if the reason says it all."""
-        tls = self.tls
-        if reason == cmqc.MQRC_NOT_AUTHORIZED:
-            if self.token_file:
-                return (
-                    f"the queue manager rejected the token of {self.token_file}: check that it has not expired, its issuer,"
-                    " the AuthToken stanza of qm.ini, CHLAUTH, and the user's authority to connect"
-                )
-            if self.user:
-                return f"check the password of user {self.user}, CONNAUTH, CHLAUTH, and the user's authority to connect"
-            return "the bridge sent no credentials: check user and password_file, CONNAUTH and CHLAUTH"
-        if reason == cmqc.MQRC_KEY_REPOSITORY_ERROR:
-            return self._key_repository_hint()
-        if reason == cmqc.MQRC_SSL_PEER_NAME_MISMATCH:
-            pattern = tls.peer_name if tls is not None and tls.peer_name else "the peer name of the CCDT"
-            return (
-                f"the queue manager's certificate does not match {pattern}, or the bridge's certificate does not match"
-                " SSLPEER of the channel: check both, and the address of the queue manager"
-            )
-        if reason == cmqc.MQRC_SSL_PEER_NAME_ERROR:
-            return "check the distinguished name in peer_name, or certificatePeerName in the CCDT"
-        if reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR:
-            spec = tls.cipher_spec if tls is not None and tls.cipher_spec else "the CipherSpec of the CCDT"
-            return (
-                f"TLS failed: check that {spec} matches SSLCIPH of the channel, that no certificate has expired, that each"
-                " side trusts the other's certificate, and certificate_label if SSLCAUTH is REQUIRED; the error logs of"
-                " client (AMQERR01.LOG) and queue manager name the cause"
-            )
-        if reason == cmqc.MQRC_SCO_ERROR and tls is not None and tls.password:
-            return "install IBM's MQ client 9.3 or later, or use a stash file instead of key_repository_password_file"
-        if reason in (cmqc.MQRC_CSP_ERROR, cmqc.MQRC_FUNCTION_NOT_SUPPORTED) and self.token_file:
-            return "a token needs IBM's MQ client 9.3.4 or later, and a queue manager on Linux or AIX of such a version"
-        if reason == cmqc.MQRC_Q_MGR_NAME_ERROR and self.ccdt_url:
-            name = self.queue_manager.lstrip("*")
-            return f"check that an entry of the CCDT has queueManager {name}, and which queue manager listens there"
-        if reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE and self.ccdt_url:
-            return "check that the CCDT can be read, and that a queue manager listens where its entries point"
-        if reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE and self.connections and tls is None:
-            return "if the channel has SSLCIPH, the bridge needs the section tls"
-        return ""
-
-    def _key_repository_hint(self) -> str:
-        if self.tls is None:
-            return "the channel needs a key repository: add the section tls"
-        files = key_repository_files(Path(self.tls.key_repository), has_password=bool(self.tls.password))
-        for file in files:
-            if not os.access(file, os.R_OK):
-                missing = "cannot be read by the user that runs the bridge" if file.exists() else "does not exist"
-                stash = ", and key_repository_password_file is not set" if file.suffix == ".sth" else ""
-                return f"{file} {missing}{stash}"
-        return f"check the password of {files[0]}, and that it is a key repository"
-
-    def __repr__(self) -> str:
-        return f"<ConnectionParameters of {self.place}>"
+    return type(f"Packed{base.__name__}", (base,), {"__init__": __init__, "pack": pack, "unpack": unpack})
 
 
-def parameters(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> ConnectionParameters:
-    """Return the parameters to connect as `config` says, with the password read.
+class Structures:
+    """Converts between the structures of the MQ interface and those of one package, for one connection."""
 
-    Raises NoPassword.
-    """
-    return ConnectionParameters(
-        queue_manager=config.name,
-        channel=config.channel or "",
-        connections=config.connection_list,
-        ccdt_url=config.ccdt_url or "",
-        user=config.user or "",
-        password=_password(config, environment),
-        token_file=str(config.token_file or ""),
-        tls=None if config.tls is None else _tls(config.tls, environment),
-        application_name=config.application_name,
-        heartbeat_interval=math.ceil(config.probe_interval),
-    )
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        #: MDs by identity of the MQMD, PMOs by options
+        self._packed_descriptors: dict[int, Any] = {}
+        self._packed_options: dict[int, Any] = {}
 
+    def od(self, od: MQOD, *, results: bool = False) -> Any:
+        """Create an OD. With `results`, it has room for the fields that `read_od` reads."""
+        check_od(od)
+        structure = self._library.OD()
+        structure.Version = cmqc.MQOD_VERSION_4
+        structure.ObjectType = od.ObjectType
+        structure.ObjectName = od.ObjectName.encode()
+        structure.ObjectQMgrName = od.ObjectQMgrName.encode()
+        structure.DynamicQName = od.DynamicQName.encode()
+        structure.AlternateUserId = od.AlternateUserId.encode()
+        if od.ObjectString:
+            _set_string(structure, "ObjectString", od.ObjectString)
+        if od.SelectionString:
+            _set_string(structure, "SelectionString", od.SelectionString)
+        if results:
+            _set_string(structure, "ResObjectString", "", _ROOM)
+        return structure
 
-def _tls(config: TlsConfig, environment: Mapping[str, str]) -> Tls:
-    file, variable = config.key_repository_password_file, config.key_repository_password_variable
-    password = ""
-    if file is not None or variable is not None:
-        password = read_password(f"key repository {config.key_repository}", file, variable, environment)
-    return Tls(
-        key_repository=str(config.key_repository),
-        cipher_spec=config.cipher_spec or "",
-        certificate_label=config.certificate_label or "",
-        peer_name=config.peer_name or "",
-        password=password,
-        fips=config.fips,
-    )
+    @staticmethod
+    def read_od(od: MQOD, structure: Any) -> None:
+        """Update an MQOD with the results of MQOPEN."""
+        if od.ObjectType == cmqc.MQOT_Q:
+            od.ObjectName, od.ObjectQMgrName = text(structure.ObjectName), text(structure.ObjectQMgrName)
+        od.ResolvedQName, od.ResolvedQMgrName = text(structure.ResolvedQName), text(structure.ResolvedQMgrName)
+        od.ResolvedType = structure.ResolvedType
+        od.ResObjectString = _string(structure, "ResObjectString")
 
+    def md(self, md: MQMD) -> Any:
+        check_md(md)
+        structure = self._library.MD()
+        structure.unpack(encode_mqmd(msgspec.structs.replace(fitted_mqmd(md), Version=cmqc.MQMD_VERSION_2)))
+        structure.Version = md.Version
+        return structure
 
-def _password(config: IbmQueueManagerConfig, environment: Mapping[str, str]) -> str:
-    if config.user is None:
-        return ""
-    return read_password(f"user {config.user}", config.password_file, config.password_variable, environment)
+    @staticmethod
+    def read_md(structure: Any) -> MQMD:
+        return decode_mqmd(structure.pack()[: _MQMD_2 if structure.Version >= cmqc.MQMD_VERSION_2 else _MQMD_1])
 
+    def pmo(self, options: MQPMO, context: int = 0, message_handle: int = 0) -> Any:
+        """Create a PMO. `context` and `message_handle` are handles of the queue manager."""
+        structure = self._library.PMO()
+        structure.Version = cmqc.MQPMO_VERSION_3
+        structure.Options = options.Options
+        structure.PubLevel = options.PubLevel
+        structure.Context = context
+        structure.OriginalMsgHandle = message_handle
+        return structure
 
-class LibraryMissing(Exception):
-    """Neither package can be used; the message says what to install."""
+    @staticmethod
+    def read_pmo(options: MQPMO, structure: Any) -> None:
+        """Update an MQPMO with the results of MQPUT or MQPUT1."""
+        options.ResolvedQName, options.ResolvedQMgrName = text(structure.ResolvedQName), text(structure.ResolvedQMgrName)
+        options.KnownDestCount = structure.KnownDestCount
+        options.UnknownDestCount = structure.UnknownDestCount
+        options.InvalidDestCount = structure.InvalidDestCount
 
+    def unanswered(self, md: MQMD, options: int) -> tuple[Any, Any]:
+        """Return the MD and PMO of a put whose results are not read, packed once for all messages that share them."""
+        packed = self._packed_descriptors.get(id(md))
+        if packed is None or packed.source is not md:
+            if len(self._packed_descriptors) >= PACKED_DESCRIPTORS:
+                self._packed_descriptors.clear()
+            packed = self._packed_descriptors[id(md)] = _packed(self._library.MD)(md, self.md(md).pack())
+        pmo = self._packed_options.get(options)
+        if pmo is None:
+            pmo = _packed(self._library.PMO)(md, self.pmo(MQPMO(Options=options)).pack())
+            self._packed_options[options] = pmo
+        return packed, pmo
 
-def load_library(choice: Library) -> Any:
-    """Import pymqi or ibmmq; `auto` takes the one that imports, ibmmq first. Raises LibraryMissing."""
-    # Where OpenTelemetry is installed, ibmmq would have each put add a trace context of its own. The bridge sees to that
-    # itself (bridge/service/tracing), and its structures are not those that ibmmq looks into then.
-    os.environ["MQIPY_NOOTEL"] = "1"
-    # Text is UTF-8 in every locale: the client library takes its code page from here ("MQCCSID").
-    os.environ.setdefault("MQCCSID", "1208")
-    names = ("ibmmq", "pymqi") if choice == "auto" else (choice,)
-    failures = []
-    for name in names:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            failures.append(f"{name}: {error}")
-    reason = f"IBM MQ is reached through {' or '.join(names)} and IBM's client library, which cannot be loaded"
-    if installed := [name for name in names if importlib.util.find_spec(name) is not None]:
-        # The packages do not all say it themselves: ibmmq misses a module of its own then.
-        advice = (
-            f"{' and '.join(installed)} is installed, and does not find the library (libmqm_r.so, libmqic_r.so): install"
-            " IBM's MQ client, and name its directory in LD_LIBRARY_PATH (/opt/mqm/lib64)"
+    @cached_property
+    def _initial(self) -> tuple[bytes, bytes]:
+        """The bytes of an MD and a GMO with initial values."""
+        md, gmo = self._library.MD(), self._library.GMO()
+        md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
+        return md.pack(), gmo.pack()
+
+    def get(self, options: GetOptions) -> tuple[Any, Any]:
+        """Create the MD and GMO of a get."""
+        md, gmo = map(bytearray, self._initial)
+        _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
+        _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
+        _GROUP.pack_into(md, _GROUP_ID_AT, options.GroupId, options.MsgSeqNumber, options.Offset)
+        _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
+        gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
+        gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
+        library = self._library
+        return _packed(library.MD)(None, bytes(md)), _packed(library.GMO)(None, bytes(gmo))
+
+    def got(self, md: Any, gmo: Any, data: bytes, length: int, reason: int) -> Got:
+        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo.pack(), _RESOLVED_Q_NAME_AT)
+        return Got(
+            md=decode_mqmd(md.pack()[:_MQMD_2]),
+            data=data,
+            ResolvedQName=text(name),
+            DataLength=length,
+            Reason=reason,
+            MsgToken=token,
+            ReturnedLength=returned,
+            GroupStatus=group,
+            SegmentStatus=segment,
+            Segmentation=segmentation,
         )
-    else:
-        advice = f"install IBM's MQ client, then: {install(names[0])}"
-    raise LibraryMissing(f"{reason} ({'; '.join(failures)}); {advice}")
+
+    def sd(self, sd: MQSD) -> Any:
+        check_sd(sd)
+        structure = self._library.SD()
+        structure.Options = sd.Options
+        structure.ObjectName = sd.ObjectName.encode()
+        structure.AlternateUserId = sd.AlternateUserId.encode()
+        _set_string(structure, "ObjectString", sd.ObjectString)
+        _set_string(structure, "SubName", sd.SubName)
+        _set_string(structure, "SubUserData", sd.SubUserData, _ROOM)
+        _set_string(structure, "SelectionString", sd.SelectionString, _ROOM)
+        _set_string(structure, "ResObjectString", "", _ROOM)
+        structure.SubLevel = sd.SubLevel
+        structure.SubExpiry = sd.SubExpiry
+        structure.PubPriority = sd.PubPriority
+        structure.PubAccountingToken = sd.PubAccountingToken
+        structure.PubApplIdentityData = sd.PubApplIdentityData.encode()
+        structure.SubCorrelId = sd.SubCorrelId
+        return structure
+
+    @staticmethod
+    def read_sd(sd: MQSD, structure: Any) -> None:
+        """Update an MQSD with the results of MQSUB."""
+        sd.SubUserData = _string(structure, "SubUserData")
+        sd.SelectionString = _string(structure, "SelectionString")
+        sd.ResObjectString = _string(structure, "ResObjectString")
+        sd.SubCorrelId = structure.SubCorrelId
+        sd.SubLevel, sd.SubExpiry, sd.PubPriority = structure.SubLevel, structure.SubExpiry, structure.PubPriority
 
 
-# What pymqi does not wrap. Its extension module has loaded the C library, which has the calls.
-
-#: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
-_MQSTS = struct.Struct("<4s7i48s48s48s48s")
-_MQSRO = struct.Struct("<4s3i")
-_MQDMHO = struct.Struct("<4s2i")
-#: The end of version 6 of MQSCO, from its byte 632 on: KeyRepoPasswordPtr, KeyRepoPasswordOffset, KeyRepoPasswordLength.
-_KEY_REPOSITORY_PASSWORD = struct.Struct("@P2i")
-_KEY_REPOSITORY_PASSWORD_OFFSET = 632
+def text(field: bytes | str) -> str:
+    """Return the text of a character field, without padding blanks and zero bytes."""
+    found = field if isinstance(field, str) else field.decode("utf-8", "replace")
+    return found.rstrip(" \0")
 
 
-class TlsOptionsWithPassword:
-    """An MQSCO with the password of its key repository, which pymqi's SCO has no fields for: version 6."""
-
-    def __init__(self, sco: Any, password: str) -> None:
-        self._sco = sco
-        #: kept as long as the address is used
-        self._password = password.encode()
-
-    def pack(self) -> bytes:
-        """Return the structure."""
-        self._sco.Version = cmqc.MQSCO_VERSION_6
-        packed: bytes = self._sco.pack()
-        text = ctypes.cast(ctypes.c_char_p(self._password), ctypes.c_void_p).value
-        end = _KEY_REPOSITORY_PASSWORD.pack(text, 0, len(self._password))
-        return packed.ljust(_KEY_REPOSITORY_PASSWORD_OFFSET, b"\0") + end
+def _set_string(structure: Any, field: str, value: str, room: int = 0) -> None:
+    """Set an MQCHARV, with a buffer of `room` bytes for the result."""
+    encoded = value.encode()
+    room = max(room, len(encoded)) if room else 0
+    if encoded or room:
+        structure.set_vs(field, encoded.ljust(room, b"\0"), vs_buffer_size=room, vs_ccsid=_UTF_8)
+        structure[field + "VSLength"] = len(encoded)
 
 
-def client_status(library: Any, connection: int, type: int) -> MQSTS:
-    """Call MQSTAT and return the status. Raises MQError; MQRC_FUNCTION_NOT_SUPPORTED where the call cannot be found."""
-    names = (b"",) * 4
-    buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
-    _call(library, "MQSTAT", ctypes.c_int32(connection), ctypes.c_int32(type), buffer)
-    _, _, comp_code, reason, successes, warnings, failures, object_type, *found = _MQSTS.unpack(buffer.raw)
-    object_name, manager, resolved_name, resolved_manager = (name.decode().rstrip(" \0") for name in found)
-    return MQSTS(
-        CompCode=comp_code,
-        Reason=reason,
-        PutSuccessCount=successes,
-        PutWarningCount=warnings,
-        PutFailureCount=failures,
-        ObjectType=object_type,
-        ObjectName=object_name,
-        ObjectQMgrName=manager,
-        ResolvedObjectName=resolved_name,
-        ResolvedQMgrName=resolved_manager,
-    )
+def _string(structure: Any, field: str) -> str:
+    """Return the result in an MQCHARV."""
+    return text((structure.get_vs(field) or b"")[: max(structure[field + "VSLength"], 0)])
 
 
-def client_subscription_request(library: Any, connection: int, subscription: int, action: int, options: int) -> int:
-    """Call MQSUBRQ and return the number of publications. Raises MQError."""
-    buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
-    handles = ctypes.c_int32(connection), ctypes.c_int32(subscription)
-    _call(library, "MQSUBRQ", *handles, ctypes.c_int32(action), buffer)
-    number: int = _MQSRO.unpack(buffer.raw)[3]
-    return number
-
-
-def client_delete_message_handle(library: Any, connection: int, handle: int) -> None:
-    """Call MQDLTMH. Raises MQError."""
-    buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
-    _call(library, "MQDLTMH", ctypes.c_int32(connection), ctypes.byref(ctypes.c_int64(handle)), buffer)
-
-
-def _call(library: Any, verb: str, *arguments: Any) -> None:
-    try:
-        call = getattr(ctypes.CDLL(library.pymqe.__file__), verb)
-    except (AttributeError, OSError) as error:
-        hint = "; set asynchronous_puts: false" if verb == "MQSTAT" else ""
-        raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
-    completion, reason = ctypes.c_int32(), ctypes.c_int32()
-    call(*arguments, ctypes.byref(completion), ctypes.byref(reason))
-    if completion.value == cmqc.MQCC_FAILED:
-        raise MQError(reason.value, verb)
-
-
-_MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")
-_ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))*)\)")
-
-
-def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
-    """Run MQSC commands, one response for each. Raises MQError when the command server cannot be reached."""
-    administration = Administration(connection)
-    try:
-        return [_run(administration, command.line, command.text) for command in read(text)]
-    finally:
-        administration.close()
-
-
-def _run(administration: Administration, line: int, command: str) -> CommandResponse:
-    try:
-        ok, answers = administration.escape(command)
-    except MQError as error:
-        return CommandResponse(command=command, message=str(error), ok=False, line=line)
-    objects: list[dict[str, str | int]] = []
-    message = ""
-    for answer in answers:
-        first, _, rest = answer.partition("\n")
-        found = _MESSAGE.match(first.strip())
-        if found is not None:
-            message = message or first.strip()
-            ok = ok and found.group(2) not in ("E", "S", "T")
-        else:
-            rest = answer
-        attributes = {name: _value(value) for name, value in _ATTRIBUTE.findall(rest)}
-        if attributes:
-            objects.append(attributes)
-    return CommandResponse(command=command, message=message, ok=ok, objects=objects, line=line)
-
-
-def _value(text: str) -> str | int:
-    text = text.strip()
-    if text.startswith("'") and text.endswith("'") and len(text) > 1:
-        return text[1:-1].replace("''", "'")
-    return int(text) if text.isdigit() else text
-
-
-#: Longest message in bytes that the client's end of the channel accepts: IBM MQ's maximum (MAXMSGL).
+#: The maximum message length of the client's end of the channel in bytes: IBM MQ's maximum (MAXMSGL).
 MAX_MESSAGE_LENGTH = 104_857_600
-#: What the first attempt of a get has room for; a longer message costs a second call.
+#: Buffer of the first attempt of a get, in bytes. A longer message costs a second call.
 _FIRST_BUFFER = 65_536
 
 
-class IbmConnection:
-    """`bridge.mq.mqi.Connection` to IBM MQ. Use it on the thread that made it."""
+class _Subscription:
+    """The handle of a subscription. The packages' own class would close it when it is garbage-collected."""
+
+    def __init__(self, calls: Any, manager: Any, handle: int) -> None:
+        #: the extension module of the package
+        self._calls = calls
+        self._manager = manager
+        self.handle = handle
+
+    def close(self, options: int) -> None:
+        """Close the subscription (MQCLOSE). Raises MQError."""
+        completion, reason = self._calls.MQCLOSE(self._manager.get_handle(), self.handle, options)
+        if completion:
+            raise MQError(reason, "close")
+
+
+class IbmConnection(ABC):
+    """`bridge.mq.mqi.Connection` to IBM MQ. Use it only on the thread that created it.
+
+    Objects of the packages that own a handle close it when they are garbage-collected, so the connection keeps all of them
+    until `close`.
+    """
 
     def __init__(self, library: Any, parameters: ConnectionParameters) -> None:
         self._library = library
@@ -376,26 +285,26 @@ class IbmConnection:
             raise MQError(error.reason, detail) from error
 
     @contextmanager
-    def _saying(self, what: str) -> Iterator[None]:
-        """Raise errors of the package as those of the interface."""
+    def _operation(self, what: str) -> Iterator[None]:
+        """Convert errors of the package to MQError."""
         try:
-            self._manager.get_handle()  # without a connection the package's verbs raise TypeError
+            self._manager.get_handle()  # without a connection, the package's calls raise TypeError
             yield
         except self._library.MQMIError as error:
             raise MQError(error.reason, what) from error
         except self._library.PYIFError as error:
-            # What the package does not even ask the queue manager.
+            # The package rejects the call itself.
             reason = cmqc.MQRC_HCONN_ERROR if "not connected" in str(error) else cmqc.MQRC_HOBJ_ERROR
             raise MQError(reason, f"{what}: {error}") from error
 
     def _connect(self) -> None:
         """Connect (MQCONNX).
 
-        The client library never reconnects by itself (MQCNO_RECONNECT_DISABLED, whatever DEFRECON or mqclient.ini say): the
-        bridge reconnects, and restores its handles and units of work itself.
+        The client library does not reconnect (MQCNO_RECONNECT_DISABLED overrides DEFRECON and mqclient.ini). The bridge
+        reconnects, and restores its handles and units of work itself.
         """
         parameters, library = self._parameters, self._library
-        # Shared handles let one thread have several connections: subscriptions are spread over them.
+        # With shared handles, one thread can have several connections, over which subscriptions are spread.
         options = cmqc.MQCNO_HANDLE_SHARE_BLOCK
         options |= cmqc.MQCNO_CLIENT_BINDING if parameters.is_client else cmqc.MQCNO_LOCAL_BINDING
         options |= cmqc.MQCNO_RECONNECT_DISABLED if parameters.is_client else 0
@@ -419,29 +328,7 @@ class IbmConnection:
         if parameters.user:
             arguments["user"] = parameters.user
             arguments["password"] = parameters.password
-        if hasattr(library, "CNO"):
-            # ibmmq alone knows the application name, the CCDT and tokens.
-            cno = library.CNO()
-            cno.Options = arguments.pop("opts")
-            cno.Version = cmqc.MQCNO_VERSION_7
-            cno.ApplName = parameters.application_name.encode()
-            if parameters.ccdt_url:
-                cno.CCDTUrl = parameters.ccdt_url
-            arguments["cno"] = cno
-            if parameters.token_file:
-                arguments["token"] = parameters.token()
-            if peer_name.value:
-                arguments["cd"].SSLPeerNamePtr = peer_name.value
-        else:
-            if parameters.token_file:
-                raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "pymqi cannot send a token; hint: install and use ibmmq")
-            if parameters.ccdt_url:
-                os.environ["MQCCDTURL"] = parameters.ccdt_url
-            if peer_name.value:
-                # A pointer, which pymqi packs as it is; the buffer has to last until the call is over.
-                arguments["cd"].SSLPeerNamePtr = ctypes.addressof(peer_name)
-                arguments["cd"].SSLPeerNameLength = len(peer_name.value)
-        self._manager.connect_with_options(parameters.queue_manager, **arguments)
+        self._connect_with(arguments, peer_name)
 
     def _secure(self, tls: Tls) -> Any:
         """Return the MQSCO."""
@@ -451,16 +338,36 @@ class IbmConnection:
         if tls.certificate_label:
             sco.Version = cmqc.MQSCO_VERSION_5
             sco.CertificateLabel = tls.certificate_label.encode()
-        if not tls.password:
-            return sco
-        if hasattr(sco, "KeyRepoPassword"):
-            sco.Version = cmqc.MQSCO_VERSION_6
-            sco.KeyRepoPassword = tls.password
-            return sco
-        if hasattr(self._library, "CNO"):  # ibmmq on a client library of before 9.3
-            hint = self._parameters.hint(cmqc.MQRC_SCO_ERROR)
-            raise MQError(cmqc.MQRC_SCO_ERROR, f"the client library takes no key repository password; hint: {hint}")
-        return TlsOptionsWithPassword(sco, tls.password)
+        return self._with_password(sco, tls.password) if tls.password else sco
+
+    # Differences between the packages --------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _calls(self) -> Any:
+        """The extension module of the package, which has the MQI calls."""
+
+    @abstractmethod
+    def _connect_with(self, arguments: dict[str, Any], peer_name: ctypes.Array[ctypes.c_char]) -> None:
+        """Call MQCONNX. `peer_name` is the SSLPEER, blank for none. Raises the package's error or MQError."""
+
+    @abstractmethod
+    def _with_password(self, sco: Any, password: str) -> Any:
+        """Return the MQSCO with the password of its key repository. Raises MQError."""
+
+    @abstractmethod
+    def _delete_message_handle(self, message_handle: Any) -> None:
+        """Call MQDLTMH. Raises MQError or the package's error."""
+
+    @abstractmethod
+    def _request_publications(self, subscription: int, action: int, options: int) -> int:
+        """Call MQSUBRQ. Return the number of publications. Raises MQError or the package's error."""
+
+    @abstractmethod
+    def _status(self, type: int) -> MQSTS:
+        """Call MQSTAT. Raises MQError or the package's error."""
+
+    # Handles and errors ----------------------------------------------------------------------------------------------
 
     def _keep(self, held: Any) -> int:
         number = self._next
@@ -471,22 +378,29 @@ class IbmConnection:
     def _find(self, number: int) -> Any:
         held = self._objects.get(number)
         if held is None:
-            with self._saying(f"handle {number}"):
+            with self._operation(f"handle {number}"):
                 pass
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number}")
+        return held
+
+    def _find_object(self, number: int) -> Any:
+        """Return a queue or topic. Raises MQError."""
+        held = self._find(number)
+        if isinstance(held, _Subscription):
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {number} is a subscription")
         return held
 
     def open(self, od: MQOD, options: int) -> int:
         made = self._structures.od(od, results=True)
         queue = self._library.Queue(self._manager)
-        with self._saying(f"open {_named(od)}"):
+        with self._operation(f"open {_named(od)}"):
             queue.open(made, options)
         self._structures.read_od(od, made)
         return self._keep(queue)
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
         held = self._find(handle)
-        with self._saying("close"):
+        with self._operation("close"):
             held.close(options)
         del self._objects[handle]
 
@@ -497,7 +411,7 @@ class IbmConnection:
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        target = self._find(handle)
+        target = self._find_object(handle)
         if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties:
             return self._put_unanswered(target, message, options)
         return self._put(message, options, properties, target.put, "put")
@@ -536,9 +450,9 @@ class IbmConnection:
         what: str,
     ) -> MQMD:
         given = MQPMO(Options=options) if isinstance(options, int) else options
-        context = self._find(given.Context).get_handle() if given.Context else 0
+        context = self._find_object(given.Context).get_handle() if given.Context else 0
         md = self._structures.md(message.md)
-        with self._saying(what), self._message_handle(properties) as message_handle:
+        with self._operation(what), self._message_handle(properties) as message_handle:
             pmo = self._structures.pmo(given, context, message_handle)
             try:
                 verb(message.put_data, md, pmo)
@@ -563,22 +477,19 @@ class IbmConnection:
                 made.properties.set(one.name.encode(), one.value, one.type, length)
             yield made.msg_handle
         finally:
-            if hasattr(made, "dlt"):
-                made.dlt()
-            else:
-                client_delete_message_handle(self._library, self._manager.get_handle(), made.msg_handle)
+            self._delete_message_handle(made)
 
     def get(self, handle: int, options: GetOptions) -> Got:
         if options.MsgHandle:
-            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "properties are asked for as an RFH2")
-        queue = self._find(handle)
-        # A message of any length: an attempt with too small a buffer leaves the message and the cursor where they are.
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "request properties as an RFH2")
+        queue = self._find_object(handle)
+        # For a message of any length: an attempt with a buffer that is too small moves neither the message nor the cursor.
         whole = options.MaxLength is None
         room = _FIRST_BUFFER if options.MaxLength is None else options.MaxLength
         if whole:
             truncated = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
             options = msgspec.structs.replace(options, Options=options.Options & ~truncated)
-        with self._saying("get"):
+        with self._operation("get"):
             while True:
                 md, gmo = self._structures.get(options)
                 try:
@@ -596,10 +507,10 @@ class IbmConnection:
                     return got
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        held = self._find(handle)
+        held = self._find_object(handle)
         ints, chars = [], []
         for selector in selectors:
-            with self._saying(f"inquire {selector}"):
+            with self._operation(f"inquire {selector}"):
                 value = held.inquire(selector)
             if isinstance(value, int):
                 ints.append(value)
@@ -608,33 +519,104 @@ class IbmConnection:
         return ints, chars
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        held = self._find(handle)
+        held = self._find_object(handle)
         numbers, texts = iter(ints), iter(chars)
         for selector in selectors:
             is_number = cmqc.MQIA_FIRST <= selector <= cmqc.MQIA_LAST
-            with self._saying(f"set {selector}"):
+            with self._operation(f"set {selector}"):
                 held.set(selector, next(numbers) if is_number else next(texts).encode())
 
     def subscription_request(
         self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> int:
         subscription = self._find(handle)
-        if not isinstance(subscription, self._library.Subscription):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not of a subscription")
-        with self._saying("subscription request"):
-            if not hasattr(subscription, "subrq"):
-                number = subscription._Subscription__sub_handle
-                return client_subscription_request(self._library, self._manager.get_handle(), number, action, options)
-            sro = self._library.SRO()
-            sro.Options = options
-            subscription.subrq(action, sro)
-        return int(sro.NumPubs)
+        if not isinstance(subscription, _Subscription):
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not a subscription")
+        with self._operation("subscription request"):
+            return self._request_publications(subscription.handle, action, options)
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        with self._saying("statistics"):
-            if not hasattr(self._manager, "stat"):
-                return client_status(self._library, self._manager.get_handle(), type)
-            found = self._manager.stat(type)
+        with self._operation("statistics"):
+            return self._status(type)
+
+    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
+        made = self._structures.sd(sd)
+        destination = cmqc.MQHO_NONE if handle is None else self._find_object(handle).get_handle()
+        operation = f"subscription {sd.SubName or sd.ObjectString!r}"
+        with self._operation(operation):
+            filled, hobj, hsub, completion, reason = self._calls.MQSUB(
+                self._manager.get_handle(), made.pack(), destination
+            )
+        if completion:
+            raise MQError(reason, operation)
+        made.unpack(filled)
+        self._structures.read_sd(sd, made)
+        if handle is None:
+            queue = self._library.Queue(self._manager)
+            queue.set_handle(hobj)
+            handle = self._keep(queue)
+        return self._keep(_Subscription(self._calls, self._manager, hsub)), handle
+
+    def commit(self) -> None:
+        with self._operation("commit"):
+            self._manager.commit()
+
+    def backout(self) -> None:
+        with self._operation("backout"):
+            self._manager.backout()
+
+    def command(self, text: str) -> list[CommandResponse]:
+        return run_mqsc(self, text)
+
+    def disconnect(self) -> None:
+        self._objects.clear()
+        with self._operation("disconnect"):
+            self._manager.disconnect()
+
+
+class IbmmqConnection(IbmConnection):
+    """A connection through `ibmmq`, which supports application names, CCDTs and tokens."""
+
+    @property
+    def _calls(self) -> Any:
+        return self._library.ibmmqc
+
+    def _connect_with(self, arguments: dict[str, Any], peer_name: ctypes.Array[ctypes.c_char]) -> None:
+        parameters = self._parameters
+        cno = self._library.CNO()
+        cno.Options = arguments.pop("opts")
+        cno.Version = cmqc.MQCNO_VERSION_7
+        cno.ApplName = parameters.application_name.encode()
+        if parameters.ccdt_url:
+            cno.CCDTUrl = parameters.ccdt_url
+        if parameters.token_file:
+            arguments["token"] = parameters.token()
+        if peer_name.value:
+            arguments["cd"].SSLPeerNamePtr = peer_name.value
+        self._manager.connect_with_options(parameters.queue_manager, cno=cno, **arguments)
+
+    def _with_password(self, sco: Any, password: str) -> Any:
+        if self._calls.__strucversions__.get("sco", 1) < cmqc.MQSCO_VERSION_6:  # a client library before 9.3
+            hint = self._parameters.hint(cmqc.MQRC_SCO_ERROR)
+            raise MQError(cmqc.MQRC_SCO_ERROR, f"the client library takes no key repository password; hint: {hint}")
+        sco.Version = cmqc.MQSCO_VERSION_6
+        sco.KeyRepoPassword = password
+        return sco
+
+    def _delete_message_handle(self, message_handle: Any) -> None:
+        message_handle.dlt()
+
+    def _request_publications(self, subscription: int, action: int, options: int) -> int:
+        sro = self._library.SRO()
+        sro.Options = options
+        filled, completion, reason = self._calls.MQSUBRQ(self._manager.get_handle(), subscription, action, sro.pack())
+        if completion:
+            raise MQError(reason, "subscription request")
+        sro.unpack(filled)
+        return int(sro.NumPubs)
+
+    def _status(self, type: int) -> MQSTS:
+        found = self._manager.stat(type)
         return MQSTS(
             CompCode=found.CompCode,
             Reason=found.Reason,
@@ -648,39 +630,100 @@ class IbmConnection:
             ResolvedQMgrName=text(found.ResolvedQMgrName),
         )
 
-    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        made = self._structures.sd(sd)
-        destination = self._find(handle) if handle is not None else None
-        subscription = self._library.Subscription(self._manager)
-        with self._saying(f"subscription {sd.SubName or sd.ObjectString!r}"):
-            subscription.sub(sub_desc=made, sub_queue=destination)
-        self._structures.read_sd(sd, made)
-        if handle is None:
-            handle = self._keep(subscription.get_sub_queue())
-        else:
-            # A second owner of the caller's handle, which would close it, or by then another of that number, when collected.
-            subscription.get_sub_queue().set_handle(None)
-        return self._keep(subscription), handle
 
-    def commit(self) -> None:
-        with self._saying("commit"):
-            self._manager.commit()
+#: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
+_MQSTS = struct.Struct("<4s7i48s48s48s48s")
+_MQSRO = struct.Struct("<4s3i")
+_MQDMHO = struct.Struct("<4s2i")
+#: The end of MQSCO version 6, at offset 632: KeyRepoPasswordPtr, KeyRepoPasswordOffset, KeyRepoPasswordLength.
+_KEY_REPOSITORY_PASSWORD = struct.Struct("@P2i")
+_KEY_REPOSITORY_PASSWORD_OFFSET = 632
 
-    def backout(self) -> None:
-        with self._saying("backout"):
-            self._manager.backout()
 
-    def command(self, text: str) -> list[CommandResponse]:
-        return run_mqsc(self, text)
+class TlsOptionsWithPassword:
+    """An MQSCO of version 6 with the password of its key repository. pymqi's SCO has no fields for it."""
 
-    def disconnect(self) -> None:
-        for held in self._objects.values():
-            if isinstance(held, self._library.Subscription):
-                # MQDISC ends it. Its __del__ would close it, and complain on standard error where the connection is lost.
-                held._Subscription__sub_handle = None
-        self._objects.clear()
-        with self._saying("disconnect"):
-            self._manager.disconnect()
+    def __init__(self, sco: Any, password: str) -> None:
+        self._sco = sco
+        #: kept while the address is used
+        self._password = password.encode()
+
+    def pack(self) -> bytes:
+        """Return the structure."""
+        self._sco.Version = cmqc.MQSCO_VERSION_6
+        packed: bytes = self._sco.pack()
+        text = ctypes.cast(ctypes.c_char_p(self._password), ctypes.c_void_p).value
+        end = _KEY_REPOSITORY_PASSWORD.pack(text, 0, len(self._password))
+        return packed.ljust(_KEY_REPOSITORY_PASSWORD_OFFSET, b"\0") + end
+
+
+class PymqiConnection(IbmConnection):
+    """A connection through `pymqi`. It calls functions that pymqi does not wrap in the C library that pymqi has loaded."""
+
+    @property
+    def _calls(self) -> Any:
+        return self._library.pymqe
+
+    def _connect_with(self, arguments: dict[str, Any], peer_name: ctypes.Array[ctypes.c_char]) -> None:
+        parameters = self._parameters
+        if parameters.token_file:
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, "pymqi cannot send a token; hint: install and use ibmmq")
+        if parameters.ccdt_url:
+            os.environ["MQCCDTURL"] = parameters.ccdt_url
+        if peer_name.value:
+            # pymqi packs the pointer as it is. The caller keeps the buffer until the call has ended.
+            arguments["cd"].SSLPeerNamePtr = ctypes.addressof(peer_name)
+            arguments["cd"].SSLPeerNameLength = len(peer_name.value)
+        self._manager.connect_with_options(parameters.queue_manager, **arguments)
+
+    def _with_password(self, sco: Any, password: str) -> Any:
+        return TlsOptionsWithPassword(sco, password)
+
+    def _delete_message_handle(self, message_handle: Any) -> None:
+        buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
+        self._call("MQDLTMH", ctypes.byref(ctypes.c_int64(message_handle.msg_handle)), buffer)
+
+    def _request_publications(self, subscription: int, action: int, options: int) -> int:
+        buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
+        self._call("MQSUBRQ", ctypes.c_int32(subscription), ctypes.c_int32(action), buffer)
+        number: int = _MQSRO.unpack(buffer.raw)[3]
+        return number
+
+    def _status(self, type: int) -> MQSTS:
+        names = (b"",) * 4
+        buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
+        self._call("MQSTAT", ctypes.c_int32(type), buffer)
+        _, _, comp_code, reason, successes, warnings, failures, object_type, *found = _MQSTS.unpack(buffer.raw)
+        object_name, manager, resolved_name, resolved_manager = (name.decode().rstrip(" \0") for name in found)
+        return MQSTS(
+            CompCode=comp_code,
+            Reason=reason,
+            PutSuccessCount=successes,
+            PutWarningCount=warnings,
+            PutFailureCount=failures,
+            ObjectType=object_type,
+            ObjectName=object_name,
+            ObjectQMgrName=manager,
+            ResolvedObjectName=resolved_name,
+            ResolvedQMgrName=resolved_manager,
+        )
+
+    def _call(self, verb: str, *arguments: Any) -> None:
+        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""
+        try:
+            call = getattr(ctypes.CDLL(self._calls.__file__), verb)
+        except (AttributeError, OSError) as error:
+            hint = "; hint: set asynchronous_puts: false" if verb == "MQSTAT" else ""
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
+        completion, reason = ctypes.c_int32(), ctypes.c_int32()
+        call(ctypes.c_int32(self._manager.get_handle()), *arguments, ctypes.byref(completion), ctypes.byref(reason))
+        if completion.value == cmqc.MQCC_FAILED:
+            raise MQError(reason.value, verb)
+
+
+def connect_ibm(library: Any, parameters: ConnectionParameters) -> IbmConnection:
+    """Connect through a package that `load_library` has imported. Raises MQError."""
+    return (PymqiConnection if library.__name__ == "pymqi" else IbmmqConnection)(library, parameters)
 
 
 def _named(od: MQOD) -> str:

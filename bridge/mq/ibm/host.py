@@ -14,16 +14,24 @@ import msgspec
 
 from bridge.config import Configuration, IbmQueueManagerConfig, LimitsConfig
 from bridge.mq.administration import Administration, CommandFailed
-from bridge.mq.host import Events, HostError, QueueManagerInquiry, QueueManagerStatus, QueueStatus
+from bridge.mq.host import (
+    Events,
+    HostError,
+    PcfTopicInquiry,
+    QueueManagerInquiry,
+    QueueManagerStatus,
+    QueueStatus,
+    TopicInquiry,
+)
 from bridge.mq.ibm.backend import IbmBackend
-from bridge.mq.ibm.connection import IbmConnection, LibraryMissing, load_library, parameters
+from bridge.mq.ibm.connection import connect_ibm
+from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
-from bridge.mq.topic_inquiry import PcfTopicInquiry, TopicInquiry
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
@@ -203,7 +211,7 @@ class IbmHost:
                 connection.disconnect()
 
     def connect(self, purpose: str) -> Connection:
-        return IbmConnection(self._library, self._parameters)
+        return connect_ibm(self._library, self._parameters)
 
     def inquiry(self) -> QueueManagerInquiry:
         return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
@@ -211,7 +219,7 @@ class IbmHost:
     def check_password(self, user: str, password: bytes) -> None:
         given = password.decode("utf-8", "replace")
         as_user = msgspec.structs.replace(self._parameters, user=user, password=given, token_file="")
-        IbmConnection(self._library, as_user).disconnect()
+        connect_ibm(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
         self.backend.on_crash = events.failed

@@ -12,8 +12,8 @@ import msgspec
 from bridge.mq.administration import Administration
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letter import OriginContext, dead_letter
+from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
-from bridge.mq.ibm.worker_order import BrowsePasses, SubscriptionBarrier
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.worker import LOST, Stopped, Worker
 from bridge.mqtt.topics import topic_string_error
@@ -113,13 +113,14 @@ class Publisher(Worker[Part]):
         connect: Callable[[], Connection],
         identifiers: Identifiers,
         *,
+        events: BackendEvents,
         limits: BatchLimits,
         asynchronous: bool,
         barrier: SubscriptionBarrier,
         passes: BrowsePasses,
         dead_letter_queue: str,
     ) -> None:
-        super().__init__(name, connect)
+        super().__init__(name, connect, events=events)
         self._assurance = barrier
         self._passes = passes
         self._dead_letter_queue = dead_letter_queue

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
+from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
 from bridge.mq.ibm.publisher import Records, check_unanswered
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
@@ -51,16 +52,16 @@ class Remover(Worker[Removal]):
         queue: str,
         identifiers: Identifiers,
         *,
-        removed: Callable[[Sequence[bytes]], None],
+        events: BackendEvents,
         dead_letter_queue: str,
         asynchronous: bool = False,
     ) -> None:
         """If `asynchronous`, put records with MQPMO_ASYNC_RESPONSE."""
-        super().__init__(name, connect)
+        super().__init__(name, connect, events=events)
+        self._events = events
         self._asynchronous = asynchronous
         self._queue = queue
         self._identifiers = identifiers
-        self._removed = removed
         self._dead_letter_queue = dead_letter_queue
         self.records = Records()
         self._batch: list[Removal] = []
@@ -156,7 +157,7 @@ class Remover(Worker[Removal]):
         self.records.accept(changes)
         self._old_receipt = receipt
         for removal in removals:
-            self._removed(removal.msg_ids)
+            self._events.removed(removal.msg_ids)
             removal.done(cmqc.MQRC_NONE)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
@@ -200,13 +201,10 @@ class FirstRemover(Remover):
         queue: str,
         identifiers: Identifiers,
         *,
-        removed: Callable[[Sequence[bytes]], None],
-        ready: Callable[[dict[StateKey, tuple[bytes, StateRecord]]], None],
-        refused: Callable[[MQError], None],
+        events: BackendEvents,
         dead_letter_queue: str,
         asynchronous: bool = False,
         workers: int = 1,
-        standing_by: Callable[[str], None] = lambda _why: None,
     ) -> None:
         """Initialize with the number of workers that write to the state queue, including this one."""
         super().__init__(
@@ -214,15 +212,12 @@ class FirstRemover(Remover):
             connect,
             queue,
             identifiers,
-            removed=removed,
+            events=events,
             dead_letter_queue=dead_letter_queue,
             asynchronous=asynchronous,
         )
         self.longest_pause = STANDBY_PAUSE
-        self._ready = ready
-        self._refused = refused
         self._workers = workers
-        self._tell_standing_by = standing_by
         #: The receipts for the first units of work of the other workers.
         self.receipts: list[bytes] = []
         self._active = False
@@ -242,10 +237,10 @@ class FirstRemover(Remover):
             else:
                 why = f"standing by: another bridge has {LOCK_QUEUE} or {self._queue} open for exclusive input"
                 log.warning("MQB4102W %s", why)
-                self._tell_standing_by(why)
+                self._events.standing_by(why)
         if self._active or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
             return True
-        self._refused(error)
+        self._events.refused(error)
         return False
 
     def is_told(self, error: MQError) -> bool:
@@ -268,7 +263,7 @@ class FirstRemover(Remover):
         if not self._active:
             records = self._take_over(connection)
             self._active = True
-            self._ready(records)
+            self._events.took_over(records)
 
     def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
         """Become the owner, prevent the previous bridge from committing, read the records, and remove obsolete messages.

@@ -10,8 +10,8 @@ import msgspec
 
 from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
+from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.transmission import REPLAY
-from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.mqtt.topics import topic_string_error
@@ -108,13 +108,17 @@ class Subscriber(Worker[Request]):
     """Runs subscription requests one by one, and creates subscriptions of clean sessions again after a reconnect."""
 
     def __init__(
-        self, connect: Callable[[], Connection], barrier: SubscriptionBarrier, *, max_connections: int = 50
+        self,
+        connect: Callable[[], Connection],
+        barrier: SubscriptionBarrier,
+        events: BackendEvents,
+        *,
+        max_connections: int = 50,
     ) -> None:
-        super().__init__("subscriptions", connect)
+        super().__init__("subscriptions", connect, events=events)
+        self._events = events
         self._max_connections = max_connections
         self._assurance = barrier
-        #: called on the subscriber's thread with client identifier, filter and reason code when a subscription is lost
-        self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: time.monotonic() of the next attempt to create the subscriptions in `_to_make`
         self._make_at = 0.0
         #: time.monotonic() since when `_to_make` is not empty; 0.0 if it is empty
@@ -187,7 +191,7 @@ class Subscriber(Worker[Request]):
                     cmqc.reason_name(reason),
                     reason,
                 )
-                self.on_dropped(one.request.client_id, one.wanted.topic_filter, reason)
+                self._events.dropped(one.request.client_id, one.wanted.topic_filter, reason)
         if self._to_make:
             self._make_at = time.monotonic() + MAKE_INTERVAL
 
@@ -223,7 +227,7 @@ class Subscriber(Worker[Request]):
             # Retry, because messages for unknown sessions would be treated as undeliverable.
             self._inquiries += 1
             if self._inquiries >= MOST_INQUIRIES:
-                self.on_crash(f"the queue manager does not list its subscriptions: {error}")
+                self._events.crashed(f"the queue manager does not list its subscriptions: {error}")
                 raise Stopped
             self.give_back([request])
             with self._changed:

@@ -47,8 +47,8 @@ from bridge.administration.requests import (
 )
 from bridge.config import Configuration, LinkConfig
 from bridge.config.values import endpoint
+from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQError
-from bridge.mq.topic_inquiry import TooMany
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log

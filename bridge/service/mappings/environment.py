@@ -11,7 +11,7 @@ from bridge.archive.mapping_observer import MappingObserver
 from bridge.config import LinkConfig
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.mq.host import Host
-from bridge.mq.mapping_subscription import mapping_subscriptions, remove_subscription
+from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.state import LinkSessions, MappingState
 from bridge.service.tracing.tracing import MappingTraces

@@ -14,7 +14,7 @@ from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_consumer import OPENED_ELSEWHERE
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.worker import LOST, Worker
+from bridge.mq.worker import LOST, Worker, WorkerEvents
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.status import State, Status, Tally
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
@@ -78,7 +78,7 @@ class MessageRefused(Exception):
         self.destination = destination
 
 
-class Runner(Worker[Never]):
+class Runner(Worker[Never], WorkerEvents):
     """The common part of all mapping threads: connection, status and waiting."""
 
     @property
@@ -87,12 +87,11 @@ class Runner(Worker[Never]):
         return None
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
-        super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"))
+        super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"), events=self)
         self.mapping = name
         self._config = config
         self._environment = environment
         self.status = status
-        self.on_crash = self._crashed
         #: dead-letter messages that the filter does not match
         self._only_taker = (
             isinstance(config, ToMqttMapping) and config.source.queue is not None and config.filter.others == "dead-letter"
@@ -201,7 +200,7 @@ class Runner(Worker[Never]):
         with self._changed:
             self._changed.wait_for(lambda: self._ending, seconds)
 
-    def _crashed(self, why: str) -> None:
+    def crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)
         log.critical("MQB5004S mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
 

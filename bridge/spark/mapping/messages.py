@@ -20,6 +20,7 @@ from bridge.mapping.payload import document_of, in_ccsid
 from bridge.mapping.rules.attributes import UsedFields, used_fields_of
 from bridge.mapping.rules.rendered import queue_name
 from bridge.mapping.rules.rule import ToMqRule
+from bridge.spark.columns import TEXT_MAP
 from bridge.spark.mapping.columns import (
     KEPT_REQUEST_TYPE,
     MAPPED_MD_TYPE,
@@ -31,7 +32,6 @@ from bridge.spark.mapping.columns import (
 from bridge.spark.mapping.publication_rows import Rows, widths_of
 from bridge.spark.mapping.standard import StandardToMq, ToMq
 from bridge.spark.mq.characters import characters
-from bridge.spark.schema import TEXT_MAP
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.rendered import user_identifier
 from bridge.mqtt.packets import PublishProperties
+from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mapping.row_groups import RowGroups
-from bridge.spark.schema import MQTT_SCHEMA, PROPERTY_COLUMNS
+from bridge.spark.schema import MQTT_SCHEMA
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 

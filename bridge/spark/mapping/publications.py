@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.mapping.rules.attributes import UsedFields, used_fields_of
 from bridge.mapping.rules.rule import ToMqttRule
+from bridge.spark.columns import MD_TYPE, PROPERTY_COLUMNS
 from bridge.spark.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
 from bridge.spark.mapping.row_groups import RowGroups
 from bridge.spark.mapping.standard import StandardToMqtt
 from bridge.spark.mq.rows import Row, rows_of
-from bridge.spark.schema import MD_TYPE, PROPERTY_COLUMNS
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire.mq import MalformedHeader, decode_chain

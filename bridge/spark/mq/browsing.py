@@ -1,17 +1,14 @@
-"""What the reader does at a queue: look what is there, and browse it.
+"""Browsing queues, and the queues of subscriptions.
 
-Properties come as MQRFH2 headers, whatever PROPCTL of the queue says, so that nothing is left out.
+Properties are returned as MQRFH2 headers, whatever PROPCTL of the queue is, so that nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
-from msgspec.structs import replace
-
-from bridge.mq.batch import Seen, get_many, look_many
+from bridge.mq.batch import get_many
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
 from bridge.spark.mq.envelope import MqMessage, record_batch
 from bridge.wire import cmqc
@@ -25,9 +22,6 @@ _BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESC
 GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 
 
-Found = TypeVar("Found")
-
-
 def open_for_browse(connection: Connection, queue: str, selector: str = "") -> int:
     """Return a handle to browse and inquire a queue; with a selector, those of its messages that it selects."""
     return connection.open(MQOD(ObjectName=queue, SelectionString=selector), _BROWSE)
@@ -38,31 +32,21 @@ def depth(connection: Connection, handle: int) -> int:
     return connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH])[0][0]
 
 
-def look(connection: Connection, handle: int) -> Iterator[Seen]:
-    """Return what can be got of a queue at present, in the order of gets."""
-    return _along(partial(look_many, connection, handle), GetOptions(Options=cmqc.MQGMO_FAIL_IF_QUIESCING))
-
-
 def browse_all(connection: Connection, handle: int) -> Iterator[MqMessage]:
-    """Yield all messages of a queue, without end where some are always put behind."""
-    for got in _along(partial(get_many, connection, handle), GetOptions(Options=GET)):
-        yield got.md, got.data
-
-
-def _along(many: Callable[[GetOptions], list[Found]], options: GetOptions) -> Iterator[Found]:
-    """Yield what browses find from the first message of a queue to the last."""
-    how = cmqc.MQGMO_BROWSE_FIRST
+    """Yield all messages of a queue. It does not end while applications keep putting messages."""
+    options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | GET)
     while True:
         try:
-            yield from many(replace(options, Options=how | options.Options))
+            for got in get_many(connection, handle, options):
+                yield got.md, got.data
         except MQError as error:
             if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
                 return
             raise
-        how = cmqc.MQGMO_BROWSE_NEXT
+        options = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT | GET)
 
 
-def record_batches(queue: str, messages: Iterable[MqMessage]) -> Iterator[Any]:
+def record_batches(queue: str, messages: Iterable[MqMessage], schema: Any) -> Iterator[Any]:
     """Yield envelopes of messages of one queue, in record batches of a bounded size."""
     part: list[MqMessage] = []
     size = 0
@@ -70,10 +54,10 @@ def record_batches(queue: str, messages: Iterable[MqMessage]) -> Iterator[Any]:
         part.append(message)
         size += len(message[1])
         if len(part) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield record_batch(queue, part)
+            yield record_batch(queue, part, schema)
             part, size = [], 0
     if part:
-        yield record_batch(queue, part)
+        yield record_batch(queue, part, schema)
 
 
 def managed_queue(connection: Connection, subscription: str, topic: str | None) -> str:

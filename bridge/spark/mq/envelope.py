@@ -13,15 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.payload import text_of
+from bridge.spark.columns import MD_TYPE, MD_VERSION_1_TYPE, MQ_ARROW_SCHEMA, MQDLH_TYPE, TIMESTAMP
 from bridge.spark.mq.characters import characters
-from bridge.spark.schema import (
-    MD_TYPE,
-    MD_VERSION_1_TYPE,
-    MQ_ARROW_SCHEMA,
-    MQDLH_TYPE,
-    MQXQH_TYPE,
-    TIMESTAMP,
-)
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
@@ -48,6 +41,8 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
 
 _BODY_COLUMNS: Final = Body.__struct_fields__
+#: The columns that `text` is computed from.
+_TEXT_COLUMNS: Final = ("body", "format", "ccsid", "encoding")
 
 
 @lru_cache(maxsize=65_536)
@@ -65,45 +60,58 @@ def put_time(date: bytes, time: bytes) -> datetime | None:
         return None
 
 
-def record_batch(queue: str, messages: Sequence[MqMessage]) -> Any:
-    """Return the envelopes of messages of one queue, as a pyarrow.RecordBatch of MQ_ARROW_SCHEMA, in their order."""
+def record_batch(queue: str, messages: Sequence[MqMessage], schema: Any = MQ_ARROW_SCHEMA) -> Any:
+    """Return the envelopes of messages of one queue, in their order, as a record batch.
+
+    `schema` is MQ_ARROW_SCHEMA or a subset of it. Only its columns are computed.
+    """
     count = len(messages)
     mds = [md for md, _ in messages]
-    columns: dict[str, Any] = {
-        "queue": pa.repeat(queue, count),
-        "md": md_array(mds),
-        "put_time": pa.array([put_time(md.PutDate, md.PutTime) for md in mds], TIMESTAMP),
-    }
-    if any(md.Format in HEADER_FORMATS for md in mds):
-        bodies = [body_of(md, data) for md, data in messages]
-        for name in _BODY_COLUMNS:
-            columns[name] = pa.array(list(map(attrgetter(name), bodies)), MQ_ARROW_SCHEMA.field(name).type)
-    else:
-        columns |= _without_headers(columns["md"], [data for _, data in messages])
-    columns["text"] = text_array(*(columns[name] for name in ("body", "format", "ccsid", "encoding")))
-    return pa.RecordBatch.from_arrays([columns[name] for name in MQ_ARROW_SCHEMA.names], schema=MQ_ARROW_SCHEMA)
+    wanted = set(schema.names)
+    columns: dict[str, Any] = {}
+    if "queue" in wanted:
+        columns["queue"] = pa.repeat(queue, count)
+    if "md" in wanted:
+        columns["md"] = md_array(mds, schema.field("md").type)
+    if "put_time" in wanted:
+        columns["put_time"] = pa.array([put_time(md.PutDate, md.PutTime) for md in mds], TIMESTAMP)
+    if "text" in wanted:
+        wanted.update(_TEXT_COLUMNS)
+    if of_body := [name for name in _BODY_COLUMNS if name in wanted]:
+        if any(md.Format in HEADER_FORMATS for md in mds):
+            bodies = [body_of(md, data) for md, data in messages]
+            for name in of_body:
+                columns[name] = pa.array(list(map(attrgetter(name), bodies)), MQ_ARROW_SCHEMA.field(name).type)
+        else:
+            columns |= {name: _without_headers(name, messages, mds) for name in of_body}
+    if "text" in wanted:
+        columns["text"] = text_array(*(columns[name] for name in _TEXT_COLUMNS))
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _without_headers(md: Any, data: list[bytes]) -> dict[str, Any]:
-    """Return the columns of messages none of which has a header: the body is as the MQMD describes it."""
-    count = len(data)
-    no_folders = pa.MapArray.from_arrays(
-        pa.repeat(pa.scalar(0, pa.int32()), count + 1), pa.array([], pa.string()), pa.array([], _FOLDER_TYPE)
-    )
-    return {
-        "topic": pa.nulls(count, pa.string()),
-        "rfh2": no_folders,
-        "mqxqh": pa.nulls(count, MQXQH_TYPE),
-        "mqdlh": pa.nulls(count, MQDLH_TYPE),
-        "headers": pa.repeat(pa.scalar(b"", pa.binary()), count),
-        "body": pa.array(data, pa.binary()),
-        "format": md.field("Format"),
-        "ccsid": md.field("CodedCharSetId"),
-        "encoding": md.field("Encoding"),
-    }
+def _without_headers(name: str, messages: Sequence[MqMessage], mds: Sequence[MQMD]) -> Any:
+    """Return a column of messages none of which has a header: the MQMD describes the body."""
+    count = len(mds)
+    match name:
+        case "body":
+            return pa.array([data for _, data in messages], pa.binary())
+        case "headers":
+            return pa.repeat(pa.scalar(b"", pa.binary()), count)
+        case "rfh2":
+            offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
+            return pa.MapArray.from_arrays(offsets, pa.array([], pa.string()), pa.array([], _FOLDER_TYPE))
+        case "format" | "ccsid" | "encoding":
+            return _field_array(mds, *_DESCRIPTION[name])
+    return pa.nulls(count, MQ_ARROW_SCHEMA.field(name).type)
 
 
 _FOLDER_TYPE: Final = MQ_ARROW_SCHEMA.field("rfh2").type.item_type
+#: Columns that describe the body: the MQMD field and type of each.
+_DESCRIPTION: Final = {
+    "format": ("Format", pa.string()),
+    "ccsid": ("CodedCharSetId", pa.int32()),
+    "encoding": ("Encoding", pa.int32()),
+}
 
 
 def text_array(body: Any, format_: Any, ccsid: Any, encoding: Any) -> Any:
@@ -131,20 +139,21 @@ _TEXT: Final = characters(cmqc.MQFMT_STRING)
 
 # The MQMD ------------------------------------------------------------------------------------------------------------
 
-_MD_NAMES: Final = tuple(field.name for field in MD_TYPE)
-_MD_ROW: Final = attrgetter(*_MD_NAMES)
+
+def md_array(mds: Sequence[MQMD], type_: Any = MD_TYPE) -> Any:
+    """Return MQMDs as an Arrow array of MD_TYPE, or of a structure with some of its fields."""
+    arrays = [_field_array(mds, field.name, field.type) for field in type_]
+    return pa.StructArray.from_arrays(arrays, fields=list(type_))
 
 
-def md_array(mds: Sequence[MQMD]) -> Any:
-    """Return MQMDs as an Arrow array of MD_TYPE."""
-    if not mds:
-        return pa.array([], MD_TYPE)
-    columns = zip(*map(_MD_ROW, mds), strict=True)
-    arrays = [
-        pa.array(list(map(characters, values)) if field.type == pa.string() else values, field.type)
-        for field, values in zip(MD_TYPE, columns, strict=True)
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=list(MD_TYPE))
+def _field_array(mds: Sequence[MQMD], name: str, type_: Any) -> Any:
+    """Return a field of MQMDs as an Arrow array."""
+    values = list(map(attrgetter(name), mds))
+    is_text = type_ == pa.string()
+    if values and values.count(values[0]) == len(values):
+        value = characters(values[0]) if is_text else values[0]
+        return pa.repeat(pa.scalar(value, type_), len(values))
+    return pa.array(list(map(characters, values)) if is_text else values, type_)
 
 
 def _plain(type_: Any) -> Callable[[Any], dict[str, Any]]:

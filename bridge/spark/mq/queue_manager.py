@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.config.queue_manager import PASSWORD_VARIABLE, read_password
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import Connection, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.security.tls import tls_context
 from bridge.spark.errors import OptionError
 from bridge.spark.options import Options, checked
@@ -85,9 +85,10 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def connect(self) -> Connection:
         """Open a new connection. Raises MQError; OSError when a password file cannot be read."""
         if self.ibm is not None:
-            from bridge.mq.ibm.connection import IbmConnection, load_library, parameters
+            from bridge.mq.ibm.connection import connect_ibm
+            from bridge.mq.ibm.parameters import load_library, parameters
 
-            return IbmConnection(load_library(self.ibm.library), parameters(self.ibm, os.environ))
+            return connect_ibm(load_library(self.ibm.library), parameters(self.ibm, os.environ))
         return RemoteConnection(
             self.listener or Path(self.data_directory),
             application=APPLICATION_NAME,

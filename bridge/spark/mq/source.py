@@ -14,14 +14,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, check_part
 from bridge.spark.errors import OptionError
 from bridge.spark.foreign_options import MQ_READS
-from bridge.spark.mq.browse_stream import MqBrowseReader
 from bridge.spark.mq.reader import MqReader
-from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
+from bridge.spark.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.spark.mq.stream import MqStreamReader
 from bridge.spark.options import Options
-from bridge.spark.schema import MQ_SCHEMA
+from bridge.spark.schema import arrow_schema, spark_schema
 
 SOURCE: Final = "the data source mq"
 
@@ -43,22 +43,22 @@ class MqDataSource(DataSource):
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
     ======================================== ==========================================================================
 
-    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; made where it is not there, if
-    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp >
-    20`, and fields, `Root.MQMD.CorrelId = "0x…"`); `partitions`: parts that each queue is read in. The column `rfh2`
-    has message properties by folder: `rfh2.usr.site`. Streams also `maxMessagesPerTrigger` and `maxBytesPerTrigger`;
-    `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most); `failOnDataLoss` (false: go on
-    when somebody got messages of a batch while no query ran). A batch read takes nothing away; to drain a queue, stream
-    it with the trigger `availableNow`.
+    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; it is created if it does not exist and
+    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp > 20`,
+    and fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default:
+    all). The column `rfh2` has message properties by folder: `rfh2.usr.site`.
 
-    A streaming read has its queues open for exclusive input: a second one is refused, and told whose they are. A small
-    message for each queue stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKL…`), which says so, and how far it is.
+    A batch read browses: it takes nothing away. It reads each queue in one partition.
 
-    With `browse` (true) a streaming read takes nothing away, and looks beside an application that gets the messages. A
-    trigger looks at all that is on the queues (0.8 s of a core for 100,000 messages): where many stay, choose one of
-    seconds. What lies there when it looks comes once, also after a restart; what came and went between two looks is not
-    seen, what is got or expires before its batch read it is left out, and what is got and backed out may come again. It
-    needs no exclusive input and nothing on the state queue, but a checkpoint of its own.
+    A streaming read takes the messages off the queue, into the directory (or URL) `spool`, which needs the same care as the
+    checkpoint. All workers must reach it, or `embed` is true. Messages are deleted from the spool after the commit of their
+    batch.
+    `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
+    `partitions` (of each queue), `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most). With
+    the trigger `availableNow` the query ends when the queue is empty.
+
+    The queue is open for exclusive input: a second reader is rejected with the name of the first. A small message per spool
+    stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKQ…`) and tells how far the spool is.
 
     Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
     `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
@@ -84,22 +84,20 @@ class MqDataSource(DataSource):
         return "mq"
 
     def schema(self) -> StructType:
-        """Return the envelope of an MQ message. Raises OptionError: `load` asks for it, of reads only."""
-        source_options_of(self._options(MQ_SCHEMA))
-        return MQ_SCHEMA
+        """Return the envelope of an MQ message. Raises OptionError. `load` calls this for reads only."""
+        return spark_schema(self._read_options().schema, MQ_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read. Raises OptionError."""
-        return MqReader(source_options_of(self._options(schema)))
+        return MqReader(self._read_options(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
-        options = source_options_of(self._options(schema))
-        return MqBrowseReader(options) if options.browse else MqStreamReader(options)
+        return MqStreamReader(self._read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
-        # Here, lest whoever reads only imports it: a streaming read starts a process, and this is a third of its imports.
+        # Imported here, because a streaming read starts a process that does not need it.
         from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
         from bridge.spark.mq.writer import MqWriter
 
@@ -122,7 +120,6 @@ class MqDataSource(DataSource):
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
         return MqStreamWriter(sink_options_of(options, schema))
 
-    def _options(self, schema: StructType) -> Options:
-        if [field.name for field in schema] != MQ_SCHEMA.names:
-            raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
-        return Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS)
+    def _read_options(self, schema: StructType | None = None) -> SourceOptions:
+        part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQ_ARROW_SCHEMA)
+        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS), part)

@@ -23,10 +23,11 @@ from bridge.spark.column_type import (
     TEXT_MAP,
     ColumnType,
 )
+from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.errors import OptionError
 from bridge.spark.refusal import EXPECTED as REFUSAL_EXPECTED
 from bridge.spark.refusal import Refusal, is_refusal
-from bridge.spark.schema import MQTT_SCHEMA, PROPERTY_COLUMNS
+from bridge.spark.schema import MQTT_SCHEMA
 from bridge.telemetry.message import Publication, Unmappable
 
 #: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.

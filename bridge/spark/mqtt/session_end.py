@@ -7,7 +7,7 @@ from typing import Final
 
 from bridge.files import Locked, lock
 from bridge.spark.mqtt.broker import Broker
-from bridge.spark.mqtt.spool import LOCK, SessionAtBroker, forget_session
+from bridge.spark.spool import LOCK, SessionAtBroker, forget_session
 
 #: Seconds that connecting, and saying goodbye, may take.
 WAIT: Final = 10.0

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from bridge.spark.columns import MQTT_ARROW_SCHEMA, MQTT_COLUMNS, check_part
 from bridge.spark.errors import OptionError
 from bridge.spark.foreign_options import MQTT_READS
 from bridge.spark.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
@@ -21,7 +22,7 @@ from bridge.spark.mqtt.source_options import READ_OPTIONS, SourceOptions, source
 from bridge.spark.mqtt.stream import MqttStreamReader
 from bridge.spark.mqtt.writer import MqttStreamWriter, MqttWriter
 from bridge.spark.options import Options
-from bridge.spark.schema import MQTT_SCHEMA
+from bridge.spark.schema import arrow_schema, spark_schema
 
 SOURCE: Final = "the data source mqtt"
 
@@ -35,12 +36,12 @@ class MqttDataSource(DataSource):
     both: `clientId` (`{mapping}` in it is another word for each session), and for reads `session`.
 
     Reads: `topic` (a filter, or several with commas that do not overlap, each with a session of its own), `qos` (2: as it
-    was published), `spool` (a directory of the driver, kept as the checkpoint is), `spoolLimit` (1 GiB: more waits at the
-    broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `embed` (true: executors need not
-    see the spool), `quietPeriod` (1 s: an availableNow run ends when nothing came for so long, or after a minute). While the
-    broker has the session, what is published with QoS 1 or 2 is a row, whatever is killed when. With QoS 2 it is one row;
-    with QoS 1 too where the broker numbers in sequence, as mosquitto does, and has numbered more than `inFlight` for the
-    session with MQTT 5, or 65,535 with 3.1.1, without a gap; else it may be several.
+    was published), `columns` (only these are computed; default: all), `spool` (a directory of the driver that is kept as the
+    checkpoint is, and that all workers reach, or `embed` is true), `spoolLimit` (1 GiB: more waits at the broker),
+    `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `minMessages`, `maxDelay`, `quietPeriod`
+    (1 s: an availableNow run ends when nothing came for so long, or after a minute). While the broker has the session, every
+    publication of QoS 1 or 2 is a row, whatever is killed. With QoS 2 it is one row. With QoS 1 it may be several, if the
+    connection was lost before the broker had the acknowledgement.
 
     A shared subscription, `$share/NAME/filter` as `topic`, is spread by the broker over the queries that have it, each with a
     spool and a checkpoint of its own; what it gives to one that is away waits for that one. What was retained does not come.
@@ -59,21 +60,18 @@ class MqttDataSource(DataSource):
         return "mqtt"
 
     def schema(self) -> StructType:
-        """Return the envelope of an MQTT publication. Raises OptionError: `load` asks for it, of reads only."""
-        self._read_options()
-        return MQTT_SCHEMA
+        """Return the envelope of an MQTT publication. Raises OptionError. `load` calls this for reads only."""
+        return spark_schema(self._read_options().schema, MQTT_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Raise OptionError, because there is no batch read: a broker has no messages to look at, it sends them."""
+        """Raise OptionError, because there are streaming reads only."""
         raise OptionError(
             f"{SOURCE} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is read"
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
-        if [field.name for field in schema] != MQTT_SCHEMA.names:
-            raise OptionError(f"{SOURCE} has a schema of its own: leave schema() out, and select the columns you want")
-        return MqttStreamReader(self._read_options())
+        return MqttStreamReader(self._read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
@@ -89,5 +87,6 @@ class MqttDataSource(DataSource):
             raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
         return MqttStreamWriter(sink_options_of(options, schema))
 
-    def _read_options(self) -> SourceOptions:
-        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS))
+    def _read_options(self, schema: StructType | None = None) -> SourceOptions:
+        part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQTT_ARROW_SCHEMA)
+        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS), part)

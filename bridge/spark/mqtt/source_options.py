@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
@@ -13,26 +13,12 @@ from bridge.config.link import LOCAL
 from bridge.mapping.rules.template import PatternError
 from bridge.mapping.rules.topic_pattern import overlaps, shared_prefix
 from bridge.mqtt.topics import topic_filter_error
+from bridge.spark.columns import MQTT_ARROW_SCHEMA
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import Options
+from bridge.spark.spool_options import STREAM_OPTIONS, StreamOptions, columns_of, require_spool, stream_options_of
 
-READ_OPTIONS: Final = (
-    *BROKER_OPTIONS,
-    "topic",
-    "qos",
-    "spool",
-    "spoolLimit",
-    "embed",
-    "partitions",
-    "quietPeriod",
-    "maxMessagesPerTrigger",
-    "maxBytesPerTrigger",
-)
-#: Messages, and bytes of payload, of a micro-batch at most.
-MOST_MESSAGES: Final = 100_000
-MOST_BYTES: Final = 256 * 1024 * 1024
-#: Bytes of payload that wait in the spool at most, about.
-SPOOL_LIMIT: Final = 1024**3
+READ_OPTIONS: Final = (*BROKER_OPTIONS, "topic", "qos", "quietPeriod", *STREAM_OPTIONS)
 #: Seconds without a message after which an availableNow run takes it that all is there.
 QUIET_PERIOD: Final = 1.0
 
@@ -46,21 +32,15 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: each with a session of its own
     topic_filters: tuple[str, ...]
     qos: int = 2
-    #: directory
-    spool: str
-    spool_limit: int = SPOOL_LIMIT
-    #: whether messages always travel with the plan of a batch, and not as the names of files
-    embed: bool = False
-    #: parts that the messages of each filter are read in
-    partitions: int = 1
     #: seconds
     quiet_period: float = QUIET_PERIOD
-    max_messages: int = MOST_MESSAGES
-    max_bytes: int = MOST_BYTES
+    stream: StreamOptions = StreamOptions()
+    #: Arrow schema of the columns
+    schema: Any = MQTT_ARROW_SCHEMA
 
 
-def source_options_of(options: Options) -> SourceOptions:
-    """Return the options of a reader, checked. Raises OptionError."""
+def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
+    """Return the options of a reader, checked. `schema` replaces the option `columns`. Raises OptionError."""
     broker = broker_of(options)
     filters = tuple(options.names("topic"))
     if not filters:
@@ -73,24 +53,17 @@ def source_options_of(options: Options) -> SourceOptions:
         raise options.wrong(
             "clientId", "a client identifier with {mapping} in it, because each topic filter has a session of its own"
         )
-    spool = options.path("spool")
-    if spool is None:
-        raise options.wrong(
-            "spool",
-            "a directory on the driver's machine that is kept as the checkpoint is (spool in the checkpoint's directory will"
-            " do), where messages wait until their batch is committed",
-        )
+    # The lock of a directory is what keeps two processes from one session.
+    options.path("spool")
+    stream = stream_options_of(options)
+    require_spool(options.source, stream)
     return SourceOptions(
         broker=broker,
         topic_filters=filters,
         qos=options.number("qos", 2, 0, 2),
-        spool=str(spool),
-        spool_limit=options.size("spoolLimit", SPOOL_LIMIT),
-        embed=options.truth("embed", False),
-        partitions=options.number("partitions", 1, 1, 1000),
         quiet_period=_quiet_period(options),
-        max_messages=options.number("maxMessagesPerTrigger", MOST_MESSAGES),
-        max_bytes=options.size("maxBytesPerTrigger", MOST_BYTES),
+        stream=stream,
+        schema=columns_of(options, MQTT_ARROW_SCHEMA) if schema is None else schema,
     )
 
 

@@ -1,17 +1,9 @@
 """A session at a broker whose publications go to a spool: acknowledged when they are on disk, and not before.
 
-QoS 2: the message ids that are in the spool and not released stand beside the rows, in the same frame, so that a
-publication which the broker repeats is known (method B of MQTT 3.1.1, figure 4.3), whatever was killed when.
+QoS 2: the packet identifiers of publications that are in the spool and not released are in the metadata of the newest
+segment, so a publication that the broker sends again is known after any crash (method B of MQTT 3.1.1, figure 4.3).
 
-QoS 1: PUBACK after the fsync; a publication whose PUBACK is lost comes again, with DUP. It is known, and acknowledged
-without a second row, where that is certain (`bridge.spark.mqtt.repeated_publications`): the broker has numbered more
-publications of this session in sequence, without a gap, than it may have unacknowledged (with MQTT 5 `in_flight`, at least
-20; with MQTT 3.1.1, where nothing limits it, 65,535), the message id is one of so many last, and the content is that of the
-row.
-Else it is a second row: with a broker that numbers otherwise, at the beginning of a session, after a gap, which a full
-queue leaves at mosquitto, and where more is unacknowledged than it may be: mosquitto sends on what it has to a client that
-came back without counting what it repeats. A broker that falls back to an earlier state of its own (killed, with a session
-that it wrote to disk a while ago) loses publications, and may number others as it did before.
+QoS 1: PUBACK follows the fsync. A publication whose PUBACK is lost comes again, and is a second row.
 """
 
 from __future__ import annotations
@@ -20,88 +12,122 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from bridge.link.state import LinkPhase, LinkState
-from bridge.spark.mqtt.broker import Broker
+import msgspec
+
+from bridge.link.state import LinkPhase
 from bridge.spark.mqtt.envelope import record_batch
-from bridge.spark.mqtt.repeated_publications import LAST_ID, digests_of
-from bridge.spark.mqtt.spool import SessionAtBroker, Spool, sessions_in
+from bridge.spark.mqtt.source_options import SourceOptions
+from bridge.spark.spool import SessionAtBroker, Spool
 from bridge.telemetry.message import Received
 
 log = logging.getLogger(__name__)
 
-#: Bytes of payload that are taken, and brought to disk, at once.
-TAKE_BYTES: Final = 1024 * 1024
+#: Publications and bytes of payload that are taken, and brought to disk, at once.
+TAKE_ROWS: Final = 8_000
+TAKE_BYTES: Final = 8 * 1024 * 1024
 #: Seconds that a round waits for a publication, or for the spool to get smaller.
 WAIT: Final = 0.5
+#: Seconds that the first connection may take.
+CONNECT_WAIT: Final = 20.0
 #: Seconds that a link has to say goodbye.
 FAREWELL: Final = 5.0
+#: Seconds after which a run with what is available ends, although publications still come.
+LONGEST_RUN: Final = 60.0
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
+
+
+class NotConnected(Exception):
+    """The broker cannot be reached, or rejects the session."""
 
 
 class Subscriber:
-    """Fills a spool from a topic filter, on a thread of its own. Raises OptionError where there is no password."""
+    """Fills a spool from a topic filter, on a thread of its own."""
 
-    def __init__(self, broker: Broker, spool: Spool, topic_filter: str, qos: int, limit: int) -> None:
+    #: The broker does not report how many publications wait.
+    depth = 0
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        topic_filter: str,
+    ) -> None:
         """Make a session for a topic filter, not yet connected.
 
-        `limit`: bytes of payload not yet committed from which nothing more is taken; the broker keeps it.
+        Raises OptionError without a password, SpoolBusy, SpoolDamaged, OSError.
         """
+        stream, broker = options.stream, options.broker
+        spool = Spool(stream.spool, topic_filter)
+        spool.recover()
         session = f"spark-{spool.id}"
+        self.spool = spool
         self.topic_filter = topic_filter
         self._broker = broker
-        self._spool = spool
-        self._limit = limit
+        #: publications, and bytes of payload, of a segment
+        self._rows, self._bytes = min(stream.max_messages, TAKE_ROWS), min(stream.max_bytes, TAKE_BYTES)
+        self._limit = stream.spool_limit
+        self._schema = options.schema
+        self._quiet_period = options.quiet_period
         self._client_id = broker.client_id(session)
-        #: the spool has never been filled
-        self._fresh = not spool.end and not sessions_in(spool.directory)
         spool.note_session(SessionAtBroker(broker.place, self._client_id))
+        #: the broker may have the session from before the spool
+        self._fresh = spool.new
+        state = spool.state()
+        #: packet identifiers of QoS 2 that are in the spool and not released
+        self._received: frozenset[int] = frozenset(msgspec.msgpack.decode(state, type=list[int]) if state else ())
         #: number of the connection since which the broker has had the session; and as the spool knows it
         self._session = self._recorded_session = 0
         #: what the spool knew of the session before that
         self._earlier: frozenset[int] = frozenset()
-        self._link = broker.connection(
-            session, topic_filter=topic_filter, qos=qos, on_session=self._note_session
-        )
-        # Receive Maximum, of which MQTT 3.1.1 knows nothing.
-        spool.repeated_publications.allow(broker.link.in_flight if broker.link.version == "5" else LAST_ID)
+        self._link = broker.connection(session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session)
         self._stopping = False
-        #: something is on its way to the spool
-        self.busy = False
+        #: publications are on their way to the spool
+        self._busy = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"spool-{topic_filter}", daemon=True)
+        #: when a run with what is available ends at the latest; None: it is no such run
+        self._deadline: float | None = None
+        self._quiet_at = 0.0
+        self._seen = -1
 
     def start(self) -> None:
-        """Begin to connect, and to take."""
+        """Connect, and start to take. Raises NotConnected."""
         self._link.start()
         self._thread.start()
+        if not self._link.wait_connected(CONNECT_WAIT):
+            raise NotConnected(
+                f"no session at {self._broker.place} for {self.topic_filter} within {CONNECT_WAIT:g} s:"
+                f" {self._link.state.error}"
+            )
 
     def stop(self) -> None:
-        """End; what is taken and not on disk is not acknowledged."""
+        """Stop. Publications that are not on disk are not acknowledged."""
         self._stopping = True
         self._link.interrupt()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self._link.stop(FAREWELL)
 
-    @property
-    def state(self) -> LinkState:
-        """Return the state of the connection."""
-        return self._link.state
+    def finish(self) -> None:
+        """End with what comes until nothing came for the quiet period."""
+        self._deadline = time.monotonic() + LONGEST_RUN
 
     @property
-    def received(self) -> int:
-        """Return how many publications have come from the broker since the start."""
-        return self._link.counters.received
-
-    def wait_connected(self, wait: float) -> bool:
-        """Wait until the session is connected, for so many seconds at most; return whether it is."""
-        return self._link.wait_connected(wait)
+    def finished(self) -> bool:
+        """Whether nothing came for the quiet period, or the longest run is over."""
+        now = time.monotonic()
+        received = self._link.counters.received
+        if received != self._seen or self._busy:
+            self._seen, self._quiet_at = received, now + self._quiet_period
+        return now >= self._quiet_at or (self._deadline is not None and now >= self._deadline)
 
     def check(self) -> None:
-        """Raise RuntimeError where the thread has ended by an error, which is its cause."""
+        """Raise the error that the thread ended with, if any."""
         if self._error is not None:
             raise RuntimeError(
-                f"spool {self._spool.directory} of topic filter {self.topic_filter} takes no more: {self._error}"
+                f"spool {self.spool.place.path} of topic filter {self.topic_filter} takes no more: {self._error}"
             ) from self._error
 
     def _note_session(self, present: bool) -> None:
@@ -114,34 +140,31 @@ class Subscriber:
                 " batch are in another spool, and lost if that is lost",
                 self._broker.place,
                 self._client_id,
-                self._spool.directory,
+                self.spool.place.path,
             )
         self._fresh = False
 
     def _run(self) -> None:
         try:
             while not self._stopping:
-                if self._spool.wait_smaller(self._limit, WAIT):
+                if self.spool.wait_below(self._limit, WAIT):
                     self._round()
         except Exception as error:
-            # Told to Spark by the next call that it makes.
-            log.exception("MQB8002E spool %s", self._spool.directory)
+            log.exception("MQB8002E spool %s", self.spool.place.path)
             self._error = error
 
     def _round(self) -> None:
-        link, spool = self._link, self._spool
-        items = link.take(self._broker.link.in_flight, TAKE_BYTES, WAIT)
-        self.busy = bool(items)
+        link = self._link
+        items = link.take(self._rows, self._bytes, WAIT)
+        self._busy = bool(items)
         released = link.released()
         if link.state.phase is LinkPhase.STOPPED and not self._stopping:
             raise RuntimeError(f"the connection to {link.name} has ended: {link.state.error}")
         session = self._session
-        received = before = spool.received
-        forgotten = False
+        received = before = self._received
         if session != self._recorded_session:
             self._recorded_session, self._earlier, received = session, before, frozenset()
-            forgotten = spool.repeated_publications.forget()
-            if spool.end:
+            if self.spool.last:
                 log.warning(
                     "MQB8003W the broker %s had no session of client %s: what came for it meanwhile is lost, and what "
                     "was not"
@@ -152,40 +175,35 @@ class Subscriber:
         new = self._new(items, received)
         received |= {one.mid for one in items if one.qos == 2 and one.generation >= session}
         received = received.difference(released)
-        if new or received != before or forgotten:
+        if new or received != before:
             self._append(new, received)
+            self._received = received
         link.acknowledge(items)
         link.complete(released)
-        self.busy = False
+        self._busy = False
 
     def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
-        """Return the publications that become rows; then they are counted."""
-        repeated, session, new = self._spool.repeated_publications, self._recorded_session, []
+        """Return the publications that become rows."""
+        session, seen, new = self._recorded_session, set(received), []
         for one in items:
             publication = one.publication
-            qos, message_id = publication.qos, publication.message_id
-            if one.generation < session:
-                # Of a session that is lost: its publications may still wait here to be taken.
-                if qos == 2 and message_id in self._earlier:
+            if publication.qos == 2:
+                # A publication of a session that was lost may still wait here to be taken.
+                current = one.generation >= session
+                if publication.message_id in (seen if current else self._earlier):
                     continue
-            elif qos:
-                if message_id in received if qos == 2 else one.dup and self._is_row(one):
-                    continue
-                repeated.add(message_id)
+                if current:
+                    seen.add(publication.message_id)
             new.append(one)
         return new
 
-    def _is_row(self, item: Received) -> bool:
-        behind = self._spool.repeated_publications.find(item.publication.message_id)
-        if behind is None:
-            return False
-        return digests_of(self._rows([item])) == [self._spool.digest(behind)]
-
-    def _rows(self, items: Sequence[Received]) -> Any:
-        return record_batch(items, self._client_id, self._link.name, time.time_ns() // 1000)
-
     def _append(self, items: Sequence[Received], received: frozenset[int]) -> None:
-        if not items:
-            self._spool.append(None, 0, received)
-            return
-        self._spool.append(self._rows(items), sum(len(one.publication.payload) for one in items), received)
+        now = time.time_ns() // 1000
+        rows = record_batch(items, self._client_id, self._link.name, now, self._schema)
+        size = sum(len(one.publication.payload) for one in items)
+        self.spool.publish(self.spool.append(rows, size, now // 1000, _ENCODER.encode(sorted(received))))
+
+
+def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
+    """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
+    return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}

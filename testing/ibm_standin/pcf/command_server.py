@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bridge.mq.embedded.authority import AuthorizationService
+from bridge.mq.embedded.command_server import CommandServer, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
-from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.pcf.request import Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from testing.ibm_standin.pcf.objects import NamelistCommands, QueueCommands, SubscriptionCommands, TopicCommands

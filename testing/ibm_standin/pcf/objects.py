@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from bridge.mq.embedded.attributes import QUEUE_TYPES, Value, selector
+from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.definitions import UNALTERABLE
 from bridge.mq.embedded.mqsc.display import Display, subscription_id
-from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, string_list

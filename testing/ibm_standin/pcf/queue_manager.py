@@ -9,10 +9,10 @@ from functools import partial
 from bridge.mq.embedded.attributes import Value, stamps
 from bridge.mq.embedded.authority import ENTITY_TYPES, OBJECT_TYPES, Identity, is_about, spread
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.mqsc.channels import ChannelDisplay
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import Display, is_named
-from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.wire import cmqc, cmqcfc

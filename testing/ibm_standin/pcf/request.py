@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from bridge.mq.embedded.attributes import SELECTORS, AttributeRefused, Selector, Value, selector, values
+from bridge.mq.embedded.command_server import Filter, PCFRefused, Reply, Request, decoded, wrong
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import is_named
-from bridge.mq.embedded.pcf.request import Filter, PCFRefused, Reply, Request, decoded, wrong
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQError
 from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, Position

@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
+from bridge.mq.embedded.handles import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.mqsc.display import Display, is_named
-from bridge.mq.embedded.pcf.request import PCFRefused, Reply, Request
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.verbs.handle import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter

@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from bridge.mq import batch
-from bridge.mq.embedded.verbs import batches
+from bridge.mq.embedded.verbs import pipeline
+from bridge.mq.ibm.connection import IbmConnection
 from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -27,7 +28,7 @@ BODIES = [b"%d" % number * 10 for number in range(7)]
 @pytest.fixture(autouse=True)
 def _at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the embedded queue manager would end batches early, as it may."""
-    monkeypatch.setattr(batches, "_SECONDS", 60)
+    monkeypatch.setattr(pipeline, "MAX_SECONDS", 60)
 
 
 def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, attributes: str = "") -> str:
@@ -138,7 +139,7 @@ def test_only_the_first_is_waited_for(mq: Workplace, app: Application, other: Ap
     def get() -> None:
         found.extend(many(app, handle, waits, WaitInterval=30_000))
 
-    if app.connection.__class__.__name__ != "IbmConnection":  # belongs to the thread that made it
+    if not isinstance(app.connection, IbmConnection):  # belongs to the thread that made it
         waiting = threading.Thread(target=get)
         waiting.start()
         other.put(queue, b"1")

@@ -7,8 +7,7 @@ import uuid
 
 import pytest
 
-from bridge.mq.mapping_subscription import remove_subscription
-from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer
+from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer, remove_subscription
 from bridge.mq.mqi import MQOD, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

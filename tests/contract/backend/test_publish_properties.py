@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mapping.message_view import MessageView
-from bridge.mq.mapping_subscription import remove_subscription
-from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, remove_subscription
 from bridge.mq.mqi import Connection, Got
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, publication_of, publisher_of, to_mq

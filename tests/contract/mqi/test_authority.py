@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.conversation import Conversation
+from bridge.mq.embedded.server import Conversation
 from bridge.wire import cmqc
 from tests.helpers.client_programs import Manager
 

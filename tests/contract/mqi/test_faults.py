@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQError
+from bridge.mq.remote import RemoteConnection
 from tests.helpers.client_programs import Manager
 from tests.helpers.patience import until
 

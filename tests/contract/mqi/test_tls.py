@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.ibm.connection import ConnectionParameters, IbmConnection, Tls
+from bridge.mq.embedded.connection import EmbeddedConnection
+from bridge.mq.ibm.connection import IbmConnection, connect_ibm
+from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -109,7 +110,7 @@ def connect(package: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     connections: list[IbmConnection] = []
 
     def new(parameters: ConnectionParameters) -> IbmConnection:
-        connections.append(IbmConnection(library, parameters))
+        connections.append(connect_ibm(library, parameters))
         return connections[-1]
 
     yield new

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bridge.wire import cmqc
-from tests.helpers.patience import PATIENCE
+from tests.helpers.patience import PATIENCE, until
 from tests.spark.flow.conftest import Bench
 
 ROWS = 3_000
@@ -58,10 +58,22 @@ pipelines:
 """
 
 
-def start(file: Path, *words: str) -> subprocess.Popen[str]:
-    """Start pipelines in a process group of their own."""
-    command = [sys.executable, "-m", "bridge.cli", "pipeline", "run", "--config", str(file), *words]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+class Run:
+    """Pipelines that run in a process group of their own, and their lines in a file."""
+
+    def __init__(self, file: Path, lines: Path, *words: str) -> None:
+        self.lines = lines
+        command = [sys.executable, "-m", "bridge.cli", "pipeline", "run", "--config", str(file), *words]
+        with lines.open("wb") as sink:
+            self.process = subprocess.Popen(command, stderr=sink, start_new_session=True)
+
+    def kill_after_a_batch(self) -> None:
+        """Kill all processes at some moment after the first batch."""
+        until(lambda: self.process.poll() is not None or ": batch " in self.lines.read_text(), self.lines.read_text)
+        time.sleep(random.uniform(0.0, 3.0))
+        assert self.process.poll() is None, self.lines.read_text()
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def event(number: int) -> bytes:
@@ -84,17 +96,10 @@ def test_nothing_is_lost_or_duplicated_when_all_processes_are_killed(bench: Benc
         queues.put(names[name], *events, Format=b"MQSTR   ")
     bad = [b"no JSON %d" % number for number in range(BAD)]
     queues.put(names["b"], *(body for pair in zip(events[:BAD], bad, strict=True) for body in pair), *events[BAD:])
-    for _ in range(KILLS):
-        process = start(file)
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if ": batch " in line)
-        time.sleep(random.uniform(0.0, 3.0))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert "given up" not in line
-    last = start(file, "--once")
-    _, told = last.communicate(timeout=20 * PATIENCE)
-    assert last.returncode == 0, told
+    for number in range(KILLS):
+        Run(file, bench.directory / f"lines-{number}").kill_after_a_batch()
+    last = Run(file, bench.directory / "lines", "--once")
+    assert last.process.wait(20 * PATIENCE) == 0, last.lines.read_text()
     files = Counter(row.text.encode() for row in bench.spark.read.parquet(str(places["files"])).collect())
     assert files == Counter(events)
     assert sorted(json.loads(body)["n"] for body in queues.bodies(names["out"])) == list(range(ROWS))

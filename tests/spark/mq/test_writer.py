@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.spark.columns import TEXT_MAP
 from bridge.spark.mapping.columns import KEPT_REQUEST_TYPE
 from bridge.spark.mq import writer
 from bridge.spark.mq import writer_state as markers
@@ -23,7 +24,6 @@ from bridge.spark.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.spark.mq.sink_options import SinkOptions
 from bridge.spark.mq.writer_state import WriterState
 from bridge.spark.refusal import REFUSAL_TYPE
-from bridge.spark.schema import TEXT_MAP
 from bridge.spark.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh

@@ -11,31 +11,35 @@ from typing import Final
 
 from bridge.config.link import LinkConfig
 from bridge.spark.mqtt.broker import Broker
-from bridge.spark.mqtt.spool import Spool
+from bridge.spark.mqtt.source_options import SourceOptions
 from bridge.spark.mqtt.subscriber import Subscriber
-from tests.helpers.patience import PATIENCE
+from bridge.spark.spool import Spool, read_segments
+from bridge.spark.spool_options import StreamOptions
 
-#: Publications that the broker has unacknowledged at once: after so many it is seen how it numbers them.
+#: Publications that the broker has unacknowledged at once.
 IN_FLIGHT: Final = 20
 
 
-def subscribed(port: int, directory: Path, topic_filter: str) -> tuple[Spool, Subscriber]:
-    """A spool that is being filled, not yet connected. Files are small, so that a crash meets a new one too."""
-    spool = Spool(directory, topic_filter, segment_bytes=4096)
-    broker = Broker(link=LinkConfig(host="127.0.0.1", port=port, in_flight=IN_FLIGHT))
-    subscriber = Subscriber(broker, spool, topic_filter, 2, 1 << 30)
-    subscriber.start()
-    return spool, subscriber
+def subscriber_of(port: int, directory: Path, topic_filter: str, **stream: int) -> Subscriber:
+    """A subscriber that is not started."""
+    return Subscriber(
+        SourceOptions(
+            broker=Broker(link=LinkConfig(host="127.0.0.1", port=port, in_flight=IN_FLIGHT)),
+            topic_filters=(topic_filter,),
+            stream=StreamOptions(spool=str(directory), **stream),
+        ),
+        topic_filter,
+    )
 
 
 @contextmanager
 def spooling(port: int, directory: Path, topic_filter: str) -> Iterator[Spool]:
     """A spool that is being filled, connected."""
-    spool, subscriber = subscribed(port, directory, topic_filter)
-    assert subscriber.wait_connected(PATIENCE)
-    yield spool
+    subscriber = subscriber_of(port, directory, topic_filter)
+    subscriber.start()
+    yield subscriber.spool
     subscriber.stop()
-    spool.close()
+    subscriber.spool.close()
 
 
 def session_made(port: int, directory: Path, *topic_filters: str) -> None:
@@ -45,6 +49,14 @@ def session_made(port: int, directory: Path, *topic_filters: str) -> None:
             pass
 
 
+def payloads(subscriber: Subscriber) -> list[bytes]:
+    """The payloads in a spool."""
+    spool = subscriber.spool
+    names = [one.name for one in spool.between(spool.first - 1, spool.last)]
+    batches = read_segments(spool.place.path, names, subscriber._schema)
+    return [bytes(payload) for batch in batches for payload in batch.column("payload").to_pylist()]
+
+
 if __name__ == "__main__":
-    subscribed(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    subscriber_of(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).start()
     threading.Event().wait()

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
 from tests.helpers.known_secrets import assert_no_secret
 from tests.helpers.patience import until
 from tests.helpers.served_queue_manager import ServedQueueManager

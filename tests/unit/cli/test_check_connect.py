@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.ibm.connection import ConnectionParameters
+from bridge.mq.ibm.parameters import ConnectionParameters
+from bridge.mq.remote import RemoteConnection
 
 XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
 IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414), user: ours}\n"
@@ -184,7 +184,7 @@ class FakeIbm:
 @pytest.fixture
 def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> FakeIbm:
     fake = FakeIbm(queue_manager.directory)
-    monkeypatch.setattr("bridge.mq.ibm.connection.IbmConnection", fake)
+    monkeypatch.setattr("bridge.mq.ibm.connection.connect_ibm", fake)
     monkeypatch.setitem(sys.modules, "ibmmq", types.ModuleType("ibmmq"))
     monkeypatch.setenv("MQBRIDGE_PASSWORD", "hunter2")
     return fake

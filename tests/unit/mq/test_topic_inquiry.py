@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bridge.mq import topic_inquiry
+from bridge.mq import host as topic_inquiry
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.host import LOOKS_AT_A_TURN, EmbeddedTopicInquiry
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.host import PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TopicInquiry
 from bridge.mq.mqi import MQOD
-from bridge.mq.topic_inquiry import PAYLOAD_SHOWN, PcfTopicInquiry, TooMany, TopicInquiry
 from bridge.mqtt.topics import overlap
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

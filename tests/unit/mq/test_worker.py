@@ -6,12 +6,13 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from bridge.mq import worker as worker_module
 from bridge.mq.mqi import Connection, MQError
-from bridge.mq.worker import Worker
+from bridge.mq.worker import Worker, WorkerEvents
 from bridge.wire import cmqc
 from tests.helpers.patience import PATIENCE, until
 
@@ -132,7 +133,12 @@ def idle() -> Iterator[Callable[..., Idle]]:
 def test_an_idle_worker_finds_out_by_itself_that_its_connection_is_lost(idle: Callable[..., Idle]) -> None:
     worker = idle(probe_interval=0.01)
     told = threading.Event()
-    worker.on_lost = told.set
+
+    class Events(WorkerEvents):
+        def connection_lost(self, worker: Worker[Any]) -> None:
+            told.set()
+
+    worker.events = Events()
     connection = worker.connections.get(timeout=PATIENCE)
     connection.reason = cmqc.MQRC_CONNECTION_BROKEN
     worker.connections.get(timeout=PATIENCE)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.config import AuditLogConfig, ListenerConfig
-from bridge.mq.embedded.server.admission import Admission
+from bridge.mq.embedded.admission import Admission
 from bridge.security import audit_log
 from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
 from bridge.transport.peer import Peer

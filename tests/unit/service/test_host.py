@@ -9,8 +9,8 @@ import pytest
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, ListenerConfig
 from bridge.mq.host import Host
+from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQOD, GetOptions
-from bridge.service.host import host_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

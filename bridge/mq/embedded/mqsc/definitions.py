@@ -28,7 +28,7 @@ from bridge.mq.embedded.attributes import (
     stamps,
 )
 from bridge.mq.embedded.authority import OBJECT_TYPES
-from bridge.mq.embedded.open_handles import OpenHandle, affected, invalidate, open_for, rerouted
+from bridge.mq.embedded.handles import Handle, affected, invalidate, open_for, rerouted
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.restoration import RETAINED_QUEUE
@@ -378,7 +378,7 @@ class Definitions:
         queue_manager = self._queue_manager
         forced = forces(command)
         given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
-        handles: list[OpenHandle] = []
+        handles: list[Handle] = []
         if "DEFXMITQ" in given:
             handles = rerouted(queue_manager, queue_manager.attributes, "DEFXMITQ", given["DEFXMITQ"])
         if handles and not forced:

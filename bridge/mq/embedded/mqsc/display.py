@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Number, Value, stamps
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
-from bridge.mq.embedded.open_handles import OpenHandle
+from bridge.mq.embedded.handles import Handle
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
@@ -382,7 +382,7 @@ def connection_name(application: Any) -> str:
     return connection_id[-8:].hex().upper()
 
 
-def _opened(handle: OpenHandle) -> Shown:
+def _opened(handle: Handle) -> Shown:
     options = getattr(handle, "options", 0)
     return {
         "INPUT": ("EXCL" if getattr(handle, "exclusive", False) else "SHARED") if handle.gets else "NO",

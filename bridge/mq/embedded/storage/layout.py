@@ -1,101 +1,19 @@
-"""The data directory of the embedded queue manager, and the layout of its database file.
+"""The layout of the database of an embedded queue manager: how it is created, opened, checked and upgraded.
 
-The directory is locked while a queue manager uses it. The database is created, opened, checked and upgraded here. It is
-SQLite in WAL mode with synchronous=FULL. Source: SQLite documentation, "Write-Ahead Logging", "WAL-mode File Format".
+It is SQLite in WAL mode with synchronous=FULL. Source: SQLite documentation, "Write-Ahead Logging", "WAL-mode File Format".
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import pwd
 import sqlite3
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import IO
 from zlib import crc32
 
-from bridge.files import Locked, lock, sync
-
-_LOCK = "lock"
-_LOCK_MODE = 0o640
-
-
-class DataDirectoryInUse(Exception):
-    """Another process runs a queue manager in the data directory."""
-
-
-def is_data_directory(directory: Path) -> bool:
-    """Return whether a directory is, or was, the data directory of a queue manager."""
-    return (directory / _LOCK).exists()
-
-
-def hold(data_directory: Path) -> IO[str]:
-    """Lock a data directory until the returned file is closed or the process ends.
-
-    Raises DataDirectoryInUse, or OSError.
-    """
-    try:
-        held = lock(data_directory / _LOCK, _LOCK_MODE)
-    except Locked as error:
-        raise DataDirectoryInUse(
-            f"{data_directory} is in use by another bridge (process {error.process}); stop it, or take another data directory"
-        ) from error
-    with contextlib.suppress(OSError):
-        os.fchmod(held.fileno(), _LOCK_MODE)
-    return held
-
-
-@contextlib.contextmanager
-def acting_as_owner(directory: Path) -> Iterator[None]:
-    """Run the block with the rights of a directory's owner if root runs the process; otherwise change nothing.
-
-    The owner may have placed links in the directory, and may exchange files while root works there. With the owner's
-    rights, root can change no file that the owner cannot change, and the files that it creates are the owner's. If the
-    directory does not exist, the nearest existing parent counts. Raises OSError.
-    """
-    if os.geteuid() != 0 or not (owner := _owner(directory)).st_uid:
-        yield
-        return
-    try:
-        account = pwd.getpwuid(owner.st_uid)
-        group, groups = account.pw_gid, os.getgrouplist(account.pw_name, account.pw_gid)
-    except KeyError:  # a container has no accounts for the owners of its volumes
-        group, groups = owner.st_gid, [owner.st_gid]
-    before = os.getegid(), os.getgroups()
-    try:
-        _become(owner.st_uid, group, groups)
-    except OSError as error:
-        _become(0, *before)
-        reason = f"cannot act as user {owner.st_uid}, who owns it: {error.strerror}; run the command as that user"
-        raise OSError(error.errno, reason, str(directory)) from error
-    try:
-        yield
-    finally:
-        _become(0, *before)
-
-
-def _become(user: int, group: int, groups: list[int]) -> None:
-    os.seteuid(0)
-    os.setgroups(groups)
-    os.setegid(group)
-    os.seteuid(user)
-
-
-def _owner(directory: Path) -> os.stat_result:
-    """Return the status of a directory or of its nearest existing parent; of a link to it, unless the link is root's."""
-    path = directory.absolute()
-    while True:
-        try:
-            link, target = path.lstat(), path.stat()
-        except FileNotFoundError:
-            path = path.parent
-            continue
-        return link if link.st_uid else target
-
+from bridge.files import sync
 
 log = logging.getLogger(__name__)
 

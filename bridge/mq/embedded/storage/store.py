@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from bridge.mq.data_directory import StoreError
 from bridge.mq.embedded.queue import Row
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
@@ -103,10 +104,6 @@ COMPACTION_FLOOR = 16 * 1024 * 1024
 LARGE_BATCH = layout.LOG_BYTES // 4
 #: Seconds between attempts to remove the traces of a commit that failed.
 RETRY_INTERVAL = 0.5
-
-
-class StoreError(Exception):
-    """The database cannot be used. The message contains the cause and a remedy."""
 
 
 class OutOfRoom(sqlite3.OperationalError):

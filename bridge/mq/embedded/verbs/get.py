@@ -6,19 +6,19 @@ Source: IBM MQ documentation, "MQGET - Get message". `mqget` does not wait. Its 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.handles import INPUT, Place, QueueHandle, available, behind, joined, segments
 from bridge.mq.embedded.property import COMPATIBLE_FOLDERS, leading, split
 from bridge.mq.embedded.queue import StoredMessage
-from bridge.mq.embedded.report import report
+from bridge.mq.embedded.queuemanager import report
 from bridge.mq.embedded.selector import Selection
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import INPUT, Place, QueueHandle, available, behind, joined, segments
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import GetOptions, Got, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
@@ -262,8 +262,13 @@ def matching(appearance: Appearance, options: GetOptions) -> Selection | None:
     rest = match & (cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmqc.MQMO_MATCH_OFFSET | cmqc.MQMO_MATCH_MSG_TOKEN)
     if not rest and group_id == cmqc.MQGI_NONE and msg_id == cmqc.MQMI_NONE and correl_id == cmqc.MQCI_NONE:
         return None
-    if match & ~cmqc.MQMO_MATCH_CORREL_ID == cmqc.MQMO_MATCH_MSG_ID and correl_id == cmqc.MQCI_NONE:
-        return appearance.has_msg_id(msg_id)
+    if correl_id == cmqc.MQCI_NONE and msg_id != cmqc.MQMI_NONE:
+        others = match & ~cmqc.MQMO_MATCH_CORREL_ID & ~cmqc.MQMO_MATCH_MSG_ID
+        if not others:
+            return appearance.has_msg_id(msg_id)
+        if others == cmqc.MQMO_MATCH_MSG_TOKEN:
+            has_msg_id, number = appearance.has_msg_id(msg_id), int.from_bytes(options.MsgToken, "big")
+            return lambda stored: stored.msg_number == number and has_msg_id(stored)
 
     def is_matched(stored: StoredMessage) -> bool:
         md = stored.message.md
@@ -523,7 +528,9 @@ def manner_of(handle: QueueHandle, options: GetOptions) -> str:
     return manner(options.Options, str(attributes["PROPCTL"]), bool(options.MsgHandle))
 
 
-def get_result(hconn: Hconn, handle: QueueHandle, parts: list[StoredMessage], options: GetOptions, how: str) -> Got:
+def get_result(
+    hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], options: GetOptions, how: str
+) -> Got:
     """Return the result for a message or its segments. Raises TruncatedMessage."""
     flags = options.Options
     stored, *rest = parts
@@ -581,8 +588,13 @@ def _segment_status(md: MQMD) -> bytes:
     return cmqc.MQSS_SEGMENT if md.MsgFlags & cmqc.MQMF_SEGMENT else cmqc.MQSS_NOT_A_SEGMENT
 
 
-def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
-    """Get a message, without waiting. Raises MQError, with MQRC_NO_MSG_AVAILABLE if there is none."""
+def mqget(
+    hconn: Hconn, hobj: int, options: GetOptions, result: Callable[..., Any] = get_result
+) -> tuple[Any, Unit | None]:
+    """Get a message, without waiting. Return it, and the unit of work to submit. `result` converts it, like `get_result`.
+
+    Raises MQError, with MQRC_NO_MSG_AVAILABLE if there is no message.
+    """
     handle = ready_handle(hconn, hobj, options)
     flags = options.Options
     if flags & cmqc.MQGMO_UNLOCK:
@@ -590,6 +602,14 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
     how = manner_of(handle, options)
     if flags & UNMARKS and not flags & BROWSES:
         return unmark(handle, options), None
+    return get_ready(hconn, handle, options, how, result)
+
+
+def get_ready(
+    hconn: Hconn, handle: QueueHandle, options: GetOptions, how: str, result: Callable[..., Any]
+) -> tuple[Any, Unit | None]:
+    """Get a message like `mqget`, after `ready_handle` and `manner_of` have checked the options."""
+    flags = options.Options
     stored = first_candidate(hconn, handle, options)
     browse = bool(flags & BROWSES)
     syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
@@ -600,19 +620,59 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
         place.check(syncpoint)
     unit = hconn.unit_of_work() if syncpoint else Unit()
     parts = segments(handle.queue, stored) if flags & cmqc.MQGMO_COMPLETE_MSG else [stored]
-    got = get_result(hconn, handle, parts, options, how)
+    got = result(hconn, handle, parts, options, how)
     if in_order:
         handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
         handle.got_place.syncpoint = None if browse else syncpoint
     elif place.unfinished:
-        handle.got_place, got.Reason = Place(), got.Reason or place.unfinished
+        handle.got_place = Place()
+        if isinstance(got, Got):
+            got.Reason = got.Reason or place.unfinished
     if browse:
         browsed(hconn, handle, stored, flags)
         return got, None
     if handle.options & cmqc.MQOO_SAVE_ALL_CONTEXT:
-        handle.context = got.md
+        whole = got if isinstance(got, Got) else get_result(hconn, handle, parts, options, how)
+        handle.context = whole.md
     take(hconn, handle, parts, unit)
     return got, None if syncpoint else unit
+
+
+Result = TypeVar("Result")
+
+
+class WaitingGet(Generic[Result]):
+    """A get that is repeated when messages arrive. Call the methods with the queue manager's lock held."""
+
+    def __init__(
+        self, hconn: Hconn, hobj: int, options: GetOptions, get: Callable[[], Result], arrived: Callable[[], None]
+    ) -> None:
+        """`get` calls `mqget`. `arrived` is called on any thread to request another attempt."""
+        self._hconn = hconn
+        self._hobj = hobj
+        self._waits = bool(options.Options & cmqc.MQGMO_WAIT)
+        self._get = get
+        self._arrived = arrived
+        self._waiters: list[Callable[[], None]] = []
+
+    def attempt(self, *, last: bool = False) -> Result | None:
+        """Return a message, or None if there is none yet. Raises MQError; MQRC_NO_MSG_AVAILABLE if it does not wait."""
+        try:
+            return self._get()
+        except MQError as error:
+            if last or not self._waits or error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+        self.cancel()
+        self._waiters = self._hconn.find_queue(self._hobj).queue.waiters
+        self._waiters.append(self._arrived)
+        return None
+
+    def cancel(self) -> bool:
+        """Stop waiting. Return False if a message has arrived, or if the get did not wait."""
+        if self._arrived not in self._waiters:
+            return False
+        self._waiters.remove(self._arrived)
+        return True
 
 
 def ready_handle(hconn: Hconn, hobj: int, options: GetOptions) -> QueueHandle:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from bridge.mq.embedded.handles import Handle, QueueHandle, SubscriptionHandle
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.report import REQUESTED, check_report
+from bridge.mq.embedded.queuemanager import REQUESTED, QueueManager, check_report
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import Handle, QueueHandle, SubscriptionHandle
 from bridge.mq.mqi import MQOD, MQSTS, MQError, check_md
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

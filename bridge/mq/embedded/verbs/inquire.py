@@ -8,10 +8,10 @@ import msgspec
 
 from bridge.mq.embedded.attributes import AttributeRefused, Value, read
 from bridge.mq.embedded.attributes import selector as attribute
+from bridge.mq.embedded.handles import DefinitionHandle, QueueHandle
 from bridge.mq.embedded.mqsc.definitions import Definitions
 from bridge.mq.embedded.mqsc.display import Display
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import DefinitionHandle, QueueHandle
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import MQSTS, MQError
 from bridge.wire import cmqc

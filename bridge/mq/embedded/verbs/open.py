@@ -6,12 +6,7 @@ import msgspec
 
 from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults, invalid_name_character
 from bridge.mq.embedded.authority import ALL, Identity
-from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.queue import Queue
-from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.selector import selection_of
-from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import (
+from bridge.mq.embedded.handles import (
     INPUT,
     DefinitionHandle,
     Handle,
@@ -22,6 +17,11 @@ from bridge.mq.embedded.verbs.handle import (
     open_queue,
     release_queue,
 )
+from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.selector import selection_of
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import MQOD, MQError, check_od
 from bridge.wire import cmqc

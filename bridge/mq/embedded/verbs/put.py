@@ -13,12 +13,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from bridge.mq.embedded.authority import open_options
+from bridge.mq.embedded.handles import SEGMENT, Place, QueueHandle, TopicHandle, check_publishable, segmented
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.property import leading, merge
-from bridge.mq.embedded.report import report
+from bridge.mq.embedded.queuemanager import report
 from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs.handle import SEGMENT, Place, QueueHandle, TopicHandle, check_publishable, segmented
 from bridge.mq.embedded.verbs.hconn import (
     BYTE_FIELDS,
     IDENTITY,

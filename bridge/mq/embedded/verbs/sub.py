@@ -11,15 +11,13 @@ from typing import Any
 
 import msgspec
 
-from bridge.mq.embedded.dead_letter import dead_letter
-from bridge.mq.embedded.delivery import delivery
+from bridge.mq.embedded.handles import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.queuemanager import QueueManager, dead_letter, delivery
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
 from bridge.mq.embedded.unit import Unit, whole
-from bridge.mq.embedded.verbs.handle import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import MQSD, MQError, check_sd
 from bridge.wire import cmqc

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bridge.mq.embedded.authority import Identity, covers
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc, cmqcfc

@@ -8,10 +8,10 @@ import pytest
 
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.embedded.attributes import defaults
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.host import EmbeddedInquiry
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD
 from bridge.wire import cmqc
 

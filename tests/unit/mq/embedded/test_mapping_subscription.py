@@ -9,10 +9,9 @@ import pytest
 
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.pcf.command_server import CommandServer
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.mapping_subscription import mapping_subscriptions, remove_subscription
-from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
+from bridge.mq.embedded.command_server import CommandServer
+from bridge.mq.embedded.connection import EmbeddedConnection
+from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_subscriptions, remove_subscription
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.telemetry.message import Destination, MappedMessage, Message

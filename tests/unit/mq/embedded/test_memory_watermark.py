@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, GetOptions, MQError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.cmqc import MQCA_TOPIC_STRING

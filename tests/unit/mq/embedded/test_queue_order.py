@@ -16,7 +16,17 @@ NUMBERS = 40
 @given(st.permutations(range(NUMBERS)), st.lists(st.integers(0, NUMBERS - 1)))
 def test_messages_come_in_the_order_of_their_numbers(committed: list[int], touched: list[int]) -> None:
     queue = Queue("Q", defaults("QLOCAL"))
-    messages = [StoredMessage(queue, number, Message(MQMD(), b""), False, 0, 0.0) for number in range(NUMBERS)]
+    messages = [
+        StoredMessage(
+            queue=queue,
+            msg_number=number,
+            message=Message(MQMD(), b""),
+            persistent=False,
+            priority=0,
+            put_time=0.0,
+        )
+        for number in range(NUMBERS)
+    ]
     steps = iter(touched)
     expected: set[int] = set()
     # Units of work of four messages, each in the order of its puts; between them a message is taken, or restored.

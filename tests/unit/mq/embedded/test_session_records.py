@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bridge.config.queue_manager import STATE_QUEUE
+from bridge.mq.database import salvage
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queue import StoredMessage
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.storage.salvage import salvage
 from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import MARKS, ReceivedRecord

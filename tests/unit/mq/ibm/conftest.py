@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import worker
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import browser
 from bridge.mq.ibm.subscriber import Subscriber
 

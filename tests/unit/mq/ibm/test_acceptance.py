@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.acceptance import Acceptance, Outcome
 from bridge.mq.ibm.requirements import Requirements
 from bridge.mq.mqi import Connection, GetOptions, Got, MQError

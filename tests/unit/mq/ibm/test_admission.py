@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from bridge.mq.ibm.answer_watch import ANSWER_TIMEOUT, AnswerWatch
+from bridge.mq.ibm.coordination import ANSWER_TIMEOUT, AnswerWatch, BackendEvents
 
 
 class Waiting:
@@ -53,9 +53,13 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
 async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     browser, remover = Waiting("browser"), Waiting("remover")
     workers = cast(Any, [browser, remover])
-    watch = AnswerWatch(workers, asyncio.get_running_loop(), vital=workers, outage_timeout=10.0)
     outages: list[bool] = []
-    watch.on_outage = lambda: outages.append(watch.outage)
+
+    class Events(BackendEvents):
+        def unreachable(self) -> None:
+            outages.append(watch.outage)
+
+    watch = AnswerWatch(workers, asyncio.get_running_loop(), events=Events(), vital=workers, outage_timeout=10.0)
 
     def look() -> bool:
         watch.stop()

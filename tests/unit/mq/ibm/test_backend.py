@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import persistent_state
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, MQError

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import browser as browser_module
 from bridge.mq.ibm.browser import Browser
+from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
-from bridge.mq.ibm.worker_order import BrowsePasses
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import TRANSMIT, drain
+
+
+class Handler(BackendEvents):
+    """Passes messages on."""
+
+    def __init__(
+        self,
+        browsed: Callable[[Sequence[QueuedMessage]], None],
+        malformed: Callable[[Got, int], None] = lambda _got, _reason: None,
+    ) -> None:
+        self.browsed = browsed  # type: ignore[method-assign]
+        self.malformed = malformed  # type: ignore[method-assign]
 
 
 class RemovedMeanwhile(EmbeddedConnection):
@@ -48,7 +60,7 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(queue_m
     def hand_over(batch: Sequence[QueuedMessage]) -> None:
         handed_over.extend(one.message.data for one in batch)
 
-    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None)
+    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over))
     put(queue_manager, b"1")
     connection = EmbeddedConnection(queue_manager)
     browser.opened(connection)
@@ -84,7 +96,7 @@ def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_af
     def hand_over(batch: Sequence[QueuedMessage]) -> None:
         handed_over.extend(one.message.data for one in batch)
 
-    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None)
+    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over))
     for body in (b"1", bytes(70_000), b"2"):
         put(queue_manager, body)
     connection = ShortChannel(queue_manager)
@@ -113,8 +125,7 @@ def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     browser = Browser(
         lambda: EmbeddedConnection(queue_manager),
         TRANSMIT,
-        hand_over,
-        lambda got, reason: rejected.append((got.data[MQXQH_LENGTH:], reason)),
+        Handler(hand_over, lambda got, reason: rejected.append((got.data[MQXQH_LENGTH:], reason))),
     )
     for body in (b"1", b"bad", b"2"):
         put(queue_manager, body)
@@ -135,7 +146,7 @@ def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cu
 
     passes = BrowsePasses()
     browser = Browser(
-        lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None, passes=passes
+        lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=passes
     )
     connection = EmbeddedConnection(queue_manager)
     browser.opened(connection)
@@ -191,7 +202,7 @@ def test_a_message_removed_while_it_is_in_the_read_ahead_buffer_is_handed_over_o
         handed_over.extend(one.message.data for one in batch)
 
     browser = Browser(
-        lambda: EmbeddedConnection(queue_manager), TRANSMIT, hand_over, lambda _got, _reason: None, passes=BrowsePasses()
+        lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=BrowsePasses()
     )
     for body in (b"1", b"2", b"3"):
         put(queue_manager, body)

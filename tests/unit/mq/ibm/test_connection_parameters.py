@@ -11,7 +11,7 @@ import pytest
 
 from bridge.config import IbmQueueManagerConfig, TlsConfig
 from bridge.config.queue_manager import NoPassword
-from bridge.mq.ibm.connection import ConnectionParameters, LibraryMissing, Tls, load_library, parameters
+from bridge.mq.ibm.parameters import ConnectionParameters, LibraryMissing, Tls, load_library, parameters
 from bridge.wire import cmqc
 
 CLIENT: dict[str, Any] = {"name": "QM1", "channel": "C", "connections": ["a(1)", "b(2)"]}
@@ -136,7 +136,7 @@ def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
         ({"name": "QM1", "mode": "bindings"}, "queue manager QM1"),
         (
             {"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json"},
-            "queue manager QM1 by way of https://mq/ccdt.json",
+            "queue manager QM1 via https://mq/ccdt.json",
         ),
     ],
 )

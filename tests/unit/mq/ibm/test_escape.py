@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.pcf.command_server import CommandServer
+from bridge.mq.administration import run_mqsc
+from bridge.mq.embedded.command_server import CommandServer
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.ibm.connection import run_mqsc
 from bridge.mq.mqi import CommandResponse
 
 

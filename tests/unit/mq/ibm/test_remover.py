@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.remover import FirstRemover, Removal
 from bridge.mq.mqi import MQOD, GetOptions, MQError
@@ -29,9 +30,7 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_
         lambda: connection,
         TRANSMIT,
         Identifiers(),
-        removed=lambda _msg_ids: None,
-        ready=lambda _records: None,
-        refused=lambda _error: None,
+        events=BackendEvents(),
         dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
     )
     remover.opened(connection)

@@ -16,9 +16,9 @@ from bridge.config import (
     IbmQueueManagerConfig,
     default_configuration,
 )
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.mqsc_script import mqsc_script
 from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing

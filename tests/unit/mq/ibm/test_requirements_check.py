@@ -11,9 +11,9 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq import administration
 from bridge.mq.administration import MODEL_QUEUE
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm.requirements import MappingQueue, setmqaut
 from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, refused_connection
 from bridge.mq.mqi import MQOD, MQSD, MQError

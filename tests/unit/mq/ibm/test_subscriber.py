@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.ibm import subscriber as subscriber_module
+from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.subscriber import Subscribe, Subscriber, Unsubscribe
-from bridge.mq.ibm.worker_order import SubscriptionBarrier
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -54,7 +54,7 @@ def test_at_the_connection_limit_only_more_subscriptions_of_clean_sessions_are_r
     monkeypatch.setattr(subscriber_module, "CONNECTION_RETRY", 0.0)
     connect = Limited(queue_manager, 2)
     connection = connect()
-    subscriber = Subscriber(connect, SubscriptionBarrier())
+    subscriber = Subscriber(connect, SubscriptionBarrier(), BackendEvents())
     subscriber.opened(connection)
     reasons = [run(subscriber, connection, f"c{number}", "a") for number in range(6)]
     assert reasons == [0] * 4 + [cmqc.MQRC_MAX_CONNS_LIMIT_REACHED] * 2
@@ -69,7 +69,7 @@ def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_la
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = EmbeddedConnection(queue_manager)
-    subscriber = Subscriber(lambda: connection, SubscriptionBarrier())
+    subscriber = Subscriber(lambda: connection, SubscriptionBarrier(), BackendEvents())
     subscriber.opened(connection)
     answers: list[list[int]] = []
     subscriber.submit(Subscribe("c", requests(("a", 1)), True, "", answers.append))

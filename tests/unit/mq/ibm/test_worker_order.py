@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.wire import cmqc
 from tests.helpers.ibm_backends import NONE, BreakableConnection, backend_of, published, stop, subscribed
 from tests.helpers.patience import PATIENCE, happens

@@ -19,8 +19,8 @@ from bridge.administration.requests import Reload, ShowStatus
 from bridge.config import Configuration
 from bridge.config.document import load
 from bridge.mq.embedded import host as inquiry
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.service.administration import problems as module
 from bridge.service.administration.problems import not_serving, problems

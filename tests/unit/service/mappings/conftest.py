@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import message_consumer, worker
+from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.embedded.pcf.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.service.mappings import exactly_once, from_link, link_runner, runner, to_link, transfer
 from tests.helpers.mapping_scene import Scene

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase
-from bridge.mq.mapping_subscription import mapping_subscriptions
+from bridge.mq.message_consumer import mapping_subscriptions
 from bridge.mq.state import MappingState
 from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment

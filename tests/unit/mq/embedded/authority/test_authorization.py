@@ -15,8 +15,8 @@ import pytest
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.authority import AuthorizationService, specificity
 from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish
 from bridge.security.privileged import user_of_this_process

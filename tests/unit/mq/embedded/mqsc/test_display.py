@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.mq.mqsc import render
 from bridge.telemetry.message import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.mq.embedded.mqsc.commands import prepare
-from bridge.mq.embedded.wildcards import matches
+from bridge.mq.embedded.subscription import matches_characters
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire import cmqc
 from tests.helpers.embedded_manager import Manager
@@ -216,8 +216,8 @@ def test_a_subscription_outlives_its_queue(manager: Manager) -> None:
     ],
 )
 def test_character_based_wildcards(topic_filter: str, names: tuple[str, ...], not_those: tuple[str, ...]) -> None:
-    assert all(matches(topic_filter, topic) for topic in names)
-    assert not any(matches(topic_filter, topic) for topic in not_those)
+    assert all(matches_characters(topic_filter, topic) for topic in names)
+    assert not any(matches_characters(topic_filter, topic) for topic in not_those)
 
 
 def test_wildcard_schemes(manager: Manager) -> None:

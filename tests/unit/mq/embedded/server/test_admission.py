@@ -21,10 +21,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.config.tls import ClientTlsConfig
+from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.channels import ConnectionAuthentication
-from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.security.failed_connects import FailedConnects
 from bridge.security.tls import tls_context
 from bridge.wire import cmqc

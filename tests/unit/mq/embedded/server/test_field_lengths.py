@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.embedded.server import protocol
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq import remote as protocol
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

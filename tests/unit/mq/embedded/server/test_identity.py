@@ -11,8 +11,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from bridge.config.queue_manager import COMMAND_QUEUE, ListenerConfig
 from bridge.config.tls import ClientTlsConfig
-from bridge.mq.embedded.server.client import RemoteConnection
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.security.privileged import user_of_this_process
 from bridge.security.tls import tls_context
 from bridge.telemetry.message import Message

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server import client, protocol
-from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq import remote as client
+from bridge.mq import remote as protocol
 from bridge.mq.mqi import MQOD, MQSD, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.remote import RemoteConnection
 from tests.helpers.served_queue_manager import ServedQueueManager
 
 

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.embedded.server import protocol
-from bridge.mq.embedded.server.admission import Admission
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.request_stream import READ_AHEAD
+from bridge.mq import remote as protocol
+from bridge.mq.batch import GetCall
+from bridge.mq.embedded.admission import Admission
+from bridge.mq.embedded.server import READ_AHEAD
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mq.remote import RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -88,11 +89,11 @@ def test_connections_of_an_address(addresses: list[str], taken: int) -> None:
 KNOWN = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "user", b"right"))
 WRONG = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "user", b"wrong"))
 WAIT = protocol.frame(
-    protocol.Get(1, GetOptions(Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT, WaitInterval=cmqc.MQWI_UNLIMITED))
+    GetCall(1, GetOptions(Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT, WaitInterval=cmqc.MQWI_UNLIMITED))
 )
 OPEN = protocol.frame(protocol.Open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED))
 BROWSING = protocol.frame(protocol.Open(MQOD(ObjectName="Q"), cmqc.MQOO_BROWSE))
-BROWSE = protocol.frame(protocol.Get(1, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_NO_SYNCPOINT)))
+BROWSE = protocol.frame(GetCall(1, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_NO_SYNCPOINT)))
 
 
 def protocol_reply(connection: socket.socket) -> protocol.Reply:

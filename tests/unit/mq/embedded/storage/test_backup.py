@@ -20,11 +20,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
-from bridge.mq.embedded.storage import backup as module
-from bridge.mq.embedded.storage.backup import backup, restore
-from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, DataDirectoryInUse, acting_as_owner, hold
-from bridge.mq.embedded.storage.salvage import verify
-from bridge.mq.embedded.storage.store import StoreError
+from bridge.mq import database as module
+from bridge.mq.data_directory import DataDirectoryInUse, StoreError, acting_as_owner, hold
+from bridge.mq.database import backup, restore, verify
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.damaged_database import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
 from tests.helpers.patience import PATIENCE

@@ -17,12 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
+from bridge.mq import database as salvage
+from bridge.mq.data_directory import StoreError
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.storage import salvage
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
-from bridge.mq.embedded.storage.store import StoreError
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.data_directory import DataDirectoryInUse
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.client import RemoteConnection
-from bridge.mq.embedded.server.connection import EmbeddedConnection
-from bridge.mq.embedded.storage.layout import DataDirectoryInUse
 from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
+from bridge.mq.remote import RemoteConnection
 from bridge.wire import cmqc
 from tests.helpers.patience import PATIENCE
 from tests.helpers.storage_applications import define, drained, opened, publish, put
@@ -32,7 +32,7 @@ from pathlib import Path
 from bridge.telemetry.message import Message
 from bridge.mq.mqi import MQOD, MQSD, GetOptions
 from bridge.mq.embedded.storage import recovery_log
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -261,7 +261,7 @@ threading.Event().wait()
 
 SERVING = """
 import asyncio
-from bridge.mq.embedded.server.server import ApplicationServer
+from bridge.mq.embedded.server import ApplicationServer
 
 async def serve():
     manager = QueueManager("MQB1", directory)
@@ -275,7 +275,7 @@ asyncio.run(serve())
 
 
 APPLYING = """
-from bridge.mq.embedded.server.client import RemoteConnection
+from bridge.mq.remote import RemoteConnection
 connection = RemoteConnection(directory)
 handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_EXCLUSIVE)
 for number in range(3):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
 from bridge.mq.mqi import MQOD, MQSD, GetOptions, MQError
 from bridge.wire import cmqc

@@ -21,9 +21,9 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.restoration import RETAINED_QUEUE
-from bridge.mq.embedded.server.connection import EmbeddedConnection
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
 from bridge.mq.embedded.storage.store import Batch
 from bridge.mq.embedded.unit import Unit

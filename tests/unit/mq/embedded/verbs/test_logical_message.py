@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.verbs.handle import segmented
+from bridge.mq.embedded.handles import segmented
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

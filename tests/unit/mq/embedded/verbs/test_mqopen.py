@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bridge.mq.embedded.server.connection import EmbeddedConnection
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -1,0 +1,148 @@
+"""`mqbridge lake`: the messages of a queue or topic as Parquet files or a Delta table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bridge.cli import options
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.output import write
+from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, data_directory
+
+if TYPE_CHECKING:
+    from bridge.spark.spool import SpoolFiller
+
+
+class Format(StrEnum):
+    """Formats of a target."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+def lake(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Directory of the files, or place of the Delta table.")],
+    queue: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Take the messages of a queue.", show_default=False)
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Take the publications of a topic filter.", show_default=False)
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="Format of the target.")] = Format.PARQUET,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="Columns, such as put_time,text,md.MsgId. Default: all.", show_default=False),
+    ] = None,
+    spool: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory for messages that are not in the target yet. Default: .spool in TARGET.",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows of a file.")] = 100_000,
+    interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Longest time until rows are written.")] = 10.0,
+    once: Annotated[bool, typer.Option("--once", help="End when the queue is empty.")] = False,
+    link: Annotated[str, typer.Option(metavar="NAME", help="Link of the topic; local is the bridge itself.")] = "local",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of the Spark source mq or mqtt, such as selector or listener; any number of times.",
+            show_default=False,
+        ),
+    ] = None,
+    config: options.ConfigurationFile = None,
+    data_dir: options.DataDirectory = None,
+) -> None:
+    """Write the messages of a queue or topic to Parquet files or a Delta table, exactly once.
+
+    The messages are taken off the queue, into the spool, and from there into the target. Killing the command at any time
+    loses and duplicates nothing. It needs no Spark.
+    """
+    if (queue is None) == (topic is None):
+        raise Failure("expected --queue or --topic", WRONG_USAGE)
+    if spool is None and "://" in target:
+        raise Failure("--spool: required for a target that is not a directory", WRONG_USAGE)
+    given = dict(one.partition("=")[::2] for one in option or ())
+    given |= {"spool": str(spool or Path(target, ".spool"))} | ({"columns": columns} if columns else {})
+    file = config or (Path(named) if (named := os.environ.get(CONFIGURATION_VARIABLE)) and not data_dir else None)
+    if file is not None:
+        given["config"] = str(file)
+    elif queue is not None and "listener" not in given:
+        given["dataDirectory"] = str(data_directory(data_dir, None))
+    _write(target, given, queue, topic, link, format, rows, interval, once)
+
+
+def _write(
+    target: str,
+    given: Mapping[str, str],
+    queue: str | None,
+    topic: str | None,
+    link: str,
+    format: Format,
+    rows: int,
+    interval: float,
+    once: bool,
+) -> None:
+    from bridge.extras import install
+
+    try:
+        import pyarrow
+
+        if format is Format.DELTA:
+            import deltalake
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: `{install('lake')}` installs it", WRONG_USAGE) from error
+    del pyarrow
+    if format is Format.DELTA:
+        del deltalake
+    from bridge.lake.targets import TARGETS
+    from bridge.lake.writer import LakeWriter
+    from bridge.spark.errors import OptionError
+    from bridge.spark.spool import SpoolBusy, SpoolDamaged
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        fillers, schema = _of_queue(queue, given) if queue is not None else _of_topic(str(topic), link, given)
+        sink = TARGETS[format.value](target, schema, keeps_state=topic is not None)
+        writer = LakeWriter(fillers, sink, rows=rows, interval=interval)
+        writer.run(stop, once=once)
+    except OptionError as error:
+        raise Failure(str(error), WRONG_USAGE) from error
+    except (SpoolBusy, SpoolDamaged, RuntimeError) as error:
+        raise Failure(str(error), FAILED) from error
+    write(f"{writer.written} rows written to {target}")
+
+
+def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
+    from bridge.spark.foreign_options import MQ_READS
+    from bridge.spark.mq.queue_reader import queue_readers
+    from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
+    from bridge.spark.options import Options
+
+    found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
+    return queue_readers(found, "mqbridge lake"), found.schema
+
+
+def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
+    from bridge.spark.foreign_options import MQTT_READS
+    from bridge.spark.mqtt.source_options import READ_OPTIONS, source_options_of
+    from bridge.spark.mqtt.subscriber import subscribers
+    from bridge.spark.options import Options
+
+    named = {"link": link} if "config" in given else {}
+    found = source_options_of(Options("mqbridge lake", {**given, **named, "topic": topic}, READ_OPTIONS, MQTT_READS))
+    return subscribers(found), found.schema

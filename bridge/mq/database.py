@@ -1,0 +1,486 @@
+"""Backup, restore, verification and salvage of the database of an embedded queue manager.
+
+Source: SQLite documentation, "SQLite Backup API", "Write-Ahead Logging", "Isolation In SQLite".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bridge.files import sync
+from bridge.mq.data_directory import DATABASE, StoreError, acting_as_owner, hold, is_data_directory
+from bridge.mq.embedded.attributes import defaults
+from bridge.mq.embedded.storage import layout
+from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
+from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
+from bridge.mq.embedded.storage.store import DIGEST_MASK, Batch, decode, digest_of, encode, primary_code
+
+
+@dataclass
+class Findings:
+    """The damage and the undamaged contents of a database."""
+
+    #: a sentence for each damaged place
+    damage: list[str] = field(default_factory=list)
+    #: (kind, name, attributes as JSON) of undamaged definitions
+    objects: list[tuple[str, str, str]] = field(default_factory=list)
+    batches: int = 0
+    #: messages put by undamaged batches, and the number of these that no undamaged batch removes
+    messages: int = 0
+    left: int = 0
+
+
+def verify(directory: Path) -> Findings:
+    """Examine the database of a data directory, which a running bridge may have open. Raises StoreError."""
+    return examine(directory / DATABASE)
+
+
+def examine(path: Path, *, immutable: bool = False) -> Findings:
+    """Examine a database file. Raises StoreError.
+
+    For `immutable`, see `layout.connect_read_only`.
+    """
+    findings = Findings()
+    with closing(_opened(path, immutable=immutable)) as database:
+        for _ in _undamaged(database, findings):
+            pass
+    return findings
+
+
+def salvage(directory: Path, new: Path) -> Findings:
+    """Create a data directory from the undamaged contents of another, which stays as it is.
+
+    No queue manager may use the other directory. If root runs the process, the new directory belongs to the owner of its
+    parent. Raises StoreError, DataDirectoryInUse or OSError.
+    """
+    with closing(hold(directory)):
+        return _salvage(directory, new)
+
+
+def _salvage(directory: Path, new: Path) -> Findings:
+    if (new / DATABASE).exists():
+        raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
+    findings = Findings()
+    with closing(_opened(directory / DATABASE)) as database:
+        batches: dict[int, Batch] = {}
+        for row_id, batch in _undamaged(database, findings):
+            # A file with pages of two moments may contain a row twice.
+            if (other := batches.get(row_id)) is not None:
+                findings.damage.append(f"batch {row_id} of the log is there twice: the one with more messages is kept")
+                batch = max(batch, other, key=lambda one: len(one.puts))
+            batches[row_id] = batch
+        facts = _facts(database)
+    kept = {name for kind, name, _ in findings.objects if kind == "QLOCAL"}
+    for batch in batches.values():
+        for lane in batch.lanes:
+            if lane.queue not in kept:
+                kept.add(lane.queue)
+                usage = {"USAGE": "XMITQ"} if lane.client_id and lane.remote_queue else {}
+                attributes = msgspec.json.encode(defaults("QLOCAL") | usage).decode()
+                findings.objects.append(("QLOCAL", lane.queue, attributes))
+                findings.damage.append(
+                    f"queue {lane.queue} has lost its definition: it has the attributes of a new one"
+                )
+    with acting_as_owner(new):
+        new.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _write(new / DATABASE, facts, findings.objects, batches)
+    return findings
+
+
+def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]], batches: dict[int, Batch]) -> None:
+    """Create a database with these contents. Raises StoreError or OSError."""
+    layout.create(path)
+    database = layout.connect(path)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        for name, value in facts.items():
+            database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+        database.execute("INSERT OR REPLACE INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
+        for kind, name, attributes in objects:
+            checksum = object_checksum(kind, name, attributes)
+            database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+        for row_id, batch in batches.items():
+            batch.rows, batch.digest = -1, 0  # they counted the old rows, some of which may be missing
+            body = encode(batch)
+            database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
+        database.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+    finally:
+        database.close()
+
+
+def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no such file; name the data directory of an embedded queue manager")
+    if not path.stat().st_size:
+        raise StoreError(f"{path}: the file is empty, nothing of it is left")
+    try:
+        return layout.connect_read_only(path, immutable=immutable)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+
+
+def _facts(database: sqlite3.Connection) -> dict[str, int]:
+    """Return the facts that can be read. If none can, the number of starts is high, because it makes MsgIds unique."""
+    facts: dict[str, int] = {}
+    try:
+        facts = {name: int(value) for name, value in database.execute("SELECT name, value FROM fact")}
+    except (sqlite3.DatabaseError, ValueError):
+        # Numbers of messages begin with the number of starts: one that was never reached is safe.
+        facts["starts"] = 1 << 20
+    return facts
+
+
+def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[int, Batch]]:
+    """Yield the undamaged batches, and fill in `findings`. Only ordinary tables are read: reading a view may never end."""
+    damage = findings.damage
+    version, tables = SCHEMA_VERSION, {"fact", "object", "batch"}
+    try:
+        damage += layout.differences(database)
+        tables = layout.readable_tables(database)
+        structure = layout.damage(database)
+        if "fact" in tables:
+            version = _facts(database).get("schema", SCHEMA_VERSION)
+    except sqlite3.DatabaseError as error:
+        structure = str(error)
+    if structure:
+        damage.append(f"the structure of the file: {structure}")
+    summed = version >= SCHEMA_VERSION
+    if "object" in tables:
+        _read_objects(database, findings, summed=summed)
+    if "batch" not in tables:
+        return
+    alive: set[int] = set()
+    said: tuple[int, int] | None = None
+    rows = digest = 0
+    for row_id, body, checksum in _rows(database, damage, summed=summed):
+        if not isinstance(body, bytes) or (summed and checksum != batch_checksum(row_id, body)):
+            damage.append(f"batch {row_id} of the log is not as it was written")
+            continue
+        try:
+            batch = decode(body)
+        except msgspec.DecodeError as error:
+            damage.append(f"batch {row_id} of the log cannot be read: {error}")
+            continue
+        rows += 1
+        digest = (digest + digest_of(row_id)) & DIGEST_MASK
+        said = (batch.rows, batch.digest) if batch.rows >= 0 else None
+        findings.batches += 1
+        for put in batch.puts:
+            numbers = [delivery.msg_number for delivery in put.deliveries]
+            findings.messages += len(set(numbers) - alive)
+            alive.update(numbers)
+        alive.difference_update(batch.removed)
+        yield row_id, batch
+    if said is not None and said != (rows, digest):
+        damage.append(f"the log has {rows} whole batches where it had {said[0]}")
+    findings.left = len(alive)
+
+
+def _read_objects(database: sqlite3.Connection, findings: Findings, *, summed: bool) -> None:
+    checksum_column = "checksum" if summed else "NULL"
+    # As blobs: text that is not UTF-8 would end the query, and the definitions after it would be lost too.
+    columns = f"CAST(kind AS BLOB), CAST(name AS BLOB), CAST(attributes AS BLOB), {checksum_column}"
+    try:
+        for kind, name, attributes, checksum in database.execute(f"SELECT {columns} FROM object"):
+            try:
+                texts = kind.decode(), name.decode(), attributes.decode()
+                whole = not summed or checksum == object_checksum(*texts)
+            except (UnicodeError, AttributeError, TypeError):
+                whole = False
+            if whole:
+                findings.objects.append(texts)
+            else:
+                shown = b" ".join(one for one in (kind, name) if isinstance(one, bytes)).decode("utf-8", "replace")
+                findings.damage.append(f"the definition of {shown} is not as it was written")
+    except sqlite3.DatabaseError as error:
+        findings.damage.append(f"definitions cannot be read: {error}")
+
+
+def _rows(database: sqlite3.Connection, damage: list[str], *, summed: bool) -> Iterator[tuple[int, bytes, int | None]]:
+    """Yield the rows of the log in order. After a row that cannot be read, look for the next readable one by its id."""
+    columns = f"id, body, {'checksum' if summed else 'NULL'}"
+    last = 0
+    try:
+        for row in database.execute(f"SELECT {columns} FROM batch ORDER BY id"):
+            yield row
+            last = row[0]
+        return
+    except sqlite3.DatabaseError as error:
+        damage.append(f"the log cannot be read after batch {last}: {error}")
+    for _ in range(_MAX_FAILURES):
+        # Ids are read without the bodies, so this skips gaps of any length. A damaged page may return any id.
+        try:
+            for (row_id,) in database.execute("SELECT id FROM batch WHERE id > ? ORDER BY id", (last,)):
+                if row_id <= last:
+                    break
+                last = row_id
+                try:
+                    row = database.execute(f"SELECT {columns} FROM batch WHERE id = ?", (row_id,)).fetchone()
+                except sqlite3.DatabaseError:
+                    damage.append(f"batch {row_id} of the log cannot be read")
+                    continue
+                if row is not None:
+                    yield row
+            else:
+                return
+        except sqlite3.DatabaseError:
+            pass
+        last += 1
+    damage.append(f"the log was not searched for rows after batch {last}")
+
+
+#: The maximum number of attempts to continue after unreadable rows.
+_MAX_FAILURES = 100_000
+
+
+#: Mode of a backup, which contains all messages.
+MODE: Final = 0o600
+#: Pages that are copied at a time, 8 MiB. Other processes use the disk between these steps, and a signal is handled there.
+_PAGES: Final = 256
+#: Starts that a restored queue manager skips: the lost one may have had so many since the backup.
+_STARTS_SKIPPED: Final = 1_000
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of a backup."""
+
+    #: seconds since the epoch when the backup was started; it contains everything committed by then
+    taken: int
+    #: layout of the database, and its size in bytes
+    version: int
+    size: int
+    queues: int
+    #: durable ones: of MQTT sessions, mappings and applications
+    subscriptions: int
+    #: other definitions: topics, records of authorities, channel authentication …
+    definitions: int
+    #: persistent messages, retained publications and records of sessions among them
+    messages: int
+
+
+def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
+    """Copy the database of a data directory to a file and check the copy. A queue manager may be using the database.
+
+    One read transaction reads the database, so the copy has what was committed at one moment. Commits continue meanwhile and
+    stay in the write-ahead log until the copy is complete. The file gets its name when it is on disk and was checked. If
+    root runs the process, the file belongs to the owner of its directory. Raises StoreError, or OSError; an existing file
+    is then unchanged.
+    """
+    source = directory / DATABASE
+    if not source.is_file() or not source.stat().st_size:
+        raise StoreError(f"{source}: there is no such database; name the data directory of an embedded queue manager")
+    _check_replaceable(file, replace=replace)
+    _check_room(source, file)
+    taken = int(time.time())
+    with closing(_in_transaction(source)) as database, acting_as_owner(file.absolute().parent), _new(file) as new:
+        with _translated(file):
+            _copy(database, new)
+            with closing(sqlite3.connect(new, isolation_level=None)) as copy:
+                copy.execute("PRAGMA journal_mode=DELETE")  # one file, which needs no other next to it
+        contents = _checked(new, f"the copy of {source} (see `mqbridge mq verify {directory}`)")
+        with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
+            copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
+        sync(new)
+    return msgspec.structs.replace(contents, taken=taken)
+
+
+def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Contents, Path | None]:
+    """Create a data directory from a backup. Return the backup's contents, and where a previous queue manager is kept.
+
+    `force` keeps a previous queue manager in a directory below; without it there must be none. The next start upgrades an
+    older layout. If root runs the process, everything in the directory is done with the rights of the directory's owner.
+    Raises StoreError, DataDirectoryInUse or OSError; the directory is then unchanged.
+    """
+    if not file.is_file():
+        raise StoreError(f"{file}: there is no such file; name a backup")
+    contents = _checked(file, str(file))
+    with file.open("rb") as source, acting_as_owner(directory):
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path = directory / DATABASE
+        with closing(hold(directory)):
+            there = path.exists() or layout.write_ahead_log(path).exists()
+            if there and not force:
+                raise StoreError(
+                    f"{directory} has a queue manager already; name another directory, or --force, which keeps that one aside"
+                )
+            with _new(path, mode=layout.MODE) as new:
+                with _translated(path), new.open("wb") as target:
+                    shutil.copyfileobj(source, target, _PAGES * layout.PAGE_SIZE)
+                _checked(new, f"the copy of {file}")  # before anything is written to it, which could fire a trigger
+                with _translated(path), closing(layout.connect(new)) as restored:
+                    _skip_starts(restored, path if path.exists() else None)
+                sync(new)
+                kept = _kept_aside(directory) if there else None
+    return contents, kept
+
+
+def _in_transaction(source: Path) -> sqlite3.Connection:
+    """Open a database in a read transaction: without one, each commit of the queue manager would restart the backup."""
+    try:
+        database = layout.connect_read_only(source)
+        database.execute("BEGIN")
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        raise StoreError(f"{source} cannot be read: {error}") from error
+    return database
+
+
+def _copy(database: sqlite3.Connection, new: Path) -> None:
+    """Copy a database by SQLite's online backup, in steps. Raises sqlite3.Error."""
+    with closing(sqlite3.connect(new)) as copy:
+        database.backup(copy, pages=_PAGES)
+
+
+def _checked(path: Path, name: str) -> Contents:
+    """Return the contents of a backup. Raises StoreError if the file is no backup, damaged, or of a newer layout."""
+    try:
+        # Nothing next to the file belongs to a backup.
+        with closing(layout.connect_read_only(path, immutable=True)) as database:
+            strange = layout.differences(database)
+            if strange:
+                raise StoreError(f"{name} is not a backup that the bridge has made: {'; '.join(strange)}")
+            facts = {str(fact): int(value) for fact, value in database.execute("SELECT name, value FROM fact")}
+            version = facts.get("schema", 0)
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{name} was written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); use that one"
+                )
+            if not version:
+                raise StoreError(f"{name} is no database of a queue manager")
+            structure = layout.damage(database)
+    except (sqlite3.DatabaseError, ValueError) as error:
+        raise StoreError(f"{name} is no backup of a queue manager, or damaged: {error}") from error
+    if structure:
+        raise StoreError(f"{name} is damaged: {structure}")
+    findings = examine(path, immutable=True)
+    if findings.damage:
+        more = f"; and {len(findings.damage) - 1} more" if len(findings.damage) > 1 else ""
+        raise StoreError(f"{name} is damaged: {findings.damage[0]}{more}")
+    return _contents(findings, facts, path.stat().st_size)
+
+
+def _contents(findings: Findings, facts: dict[str, int], size: int) -> Contents:
+    kinds = [kind for kind, _, _ in findings.objects]
+    queues, subscriptions = kinds.count("QLOCAL"), kinds.count("SUB")
+    return Contents(
+        taken=facts.get("backup", 0),
+        version=facts["schema"],
+        size=size,
+        queues=queues,
+        subscriptions=subscriptions,
+        definitions=len(kinds) - queues - subscriptions,
+        messages=findings.left,
+    )
+
+
+def _skip_starts(made: sqlite3.Connection, before: Path | None) -> None:
+    """Raise the number of starts above any that the queue manager may have reached since the backup.
+
+    Message identifiers begin with this number, and the restored queue manager must not reuse those assigned since.
+    """
+    starts, taken = (_fact(made, name) for name in ("starts", "backup"))
+    minutes = max(0, int(time.time()) - taken) // 60 if taken else 0
+    reached = 0
+    if before is not None:
+        with contextlib.suppress(sqlite3.Error), closing(layout.connect_read_only(before)) as database:
+            reached = _fact(database, "starts")
+    starts = max(starts + minutes, reached) + _STARTS_SKIPPED
+    made.execute("INSERT OR REPLACE INTO fact VALUES ('starts', ?)", (starts,))
+    made.execute("DELETE FROM fact WHERE name = 'backup'")
+
+
+def _fact(database: sqlite3.Connection, name: str) -> int:
+    row = database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def _kept_aside(directory: Path) -> Path:
+    """Link the database of a directory, which no process uses, into a new directory below; return the new directory.
+
+    The write-ahead log is removed after a checkpoint, because SQLite would apply it to the restored database.
+    """
+    path = directory / DATABASE
+    kept = directory / time.strftime("before-restore-%Y%m%dT%H%M%S", time.gmtime())
+    kept.mkdir(mode=0o750)
+    if path.exists():
+        # If the checkpoint fails, the database is damaged, and kept as it is.
+        with contextlib.suppress(sqlite3.Error), closing(layout.connect(path)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    beside = [one for suffix in ("-wal", "-shm") if (one := Path(f"{path}{suffix}")).exists()]
+    for one in [path, *beside] if path.exists() else beside:
+        os.link(one, kept / one.name)
+    sync(kept)
+    sync(directory)
+    for one in beside:
+        one.unlink()
+    sync(directory)
+    return kept
+
+
+def _check_replaceable(file: Path, *, replace: bool) -> None:
+    """Raise StoreError if a backup must not replace a file."""
+    if file.is_dir():
+        raise StoreError(f"{file} is a directory; name a file in it")
+    # A running queue manager would continue to write to the file that was replaced, and lose everything in it.
+    if is_data_directory(file.resolve().parent):
+        raise StoreError(f"{file} is in the data directory of a queue manager; name a file elsewhere")
+    if not file.exists():
+        return
+    if not file.is_file():
+        raise StoreError(f"{file} is a device, a pipe or a socket; name a file")
+    if not replace:
+        raise StoreError(f"{file} is there already; --force replaces it")
+
+
+def _check_room(source: Path, file: Path) -> None:
+    """Raise StoreError if a backup would fill the disk."""
+    size = sum(one.stat().st_size for one in (source, layout.write_ahead_log(source)) if one.exists())
+    parent = file.absolute().parent
+    if not parent.is_dir():
+        raise StoreError(f"{parent}: there is no such directory")
+    disk = os.statvfs(parent)
+    spare = RESERVE_BYTES if parent.stat().st_dev == source.stat().st_dev else 0
+    if disk.f_bavail * disk.f_frsize < size + spare:
+        raise StoreError(f"{parent}: the disk has no room for {size} bytes; name a file on another one")
+
+
+@contextlib.contextmanager
+def _new(path: Path, *, mode: int = MODE) -> Iterator[Path]:
+    """Yield a new file, which is renamed to `path` at the end of the block, or removed if the block raises."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode))
+    try:
+        yield new
+        new.rename(path)
+    except BaseException:
+        for one in (new, *(Path(f"{new}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
+            one.unlink(missing_ok=True)
+        raise
+    sync(path.absolute().parent)
+
+
+@contextlib.contextmanager
+def _translated(file: Path) -> Iterator[None]:
+    """Raise StoreError for errors of SQLite and of the operating system in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{file} is not written: {error.strerror or error}") from error
+    except sqlite3.Error as error:
+        if primary_code(error) == sqlite3.SQLITE_FULL:
+            raise StoreError(f"{file} is not written: the disk is full") from error
+        raise StoreError(f"{file} is not written: {error}") from error

@@ -1,0 +1,453 @@
+"""Object handles, which MQOPEN and MQSUB return, and logical messages of groups and segments.
+
+IPPROCS and OPPROCS of a queue count a handle from `open_queue` to `release_queue`. A changed definition may invalidate
+handles: calls other than MQCLOSE then return MQRC_OBJECT_CHANGED. Source: IBM MQ documentation, "MQOPEN - Open object" (the
+attributes that affect handles), "Some cases where the put calls fail", "ALTER queues" and "ALTER QMGR" (FORCE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.property import leading
+from bridge.mq.embedded.queue import Queue, StoredMessage
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.selector import Selection
+from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.topics import check_topic_string
+from bridge.mq.mqi import MQError
+from bridge.mqtt.topics import is_wildcard
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+GROUPED = cmqc.MQMF_MSG_IN_GROUP | cmqc.MQMF_LAST_MSG_IN_GROUP
+SEGMENT = cmqc.MQMF_SEGMENT | cmqc.MQMF_LAST_SEGMENT
+#: The length of segments created by the queue manager is a multiple of this, so that two-byte characters are not split.
+_BOUNDARY = 16
+
+
+#: Resolves ObjectName and ObjectQMgrName. Raises MQError.
+Resolve = Callable[[str, str], Destination]
+
+
+class Place(msgspec.Struct):
+    """The position of a handle in a group or logical message that it puts or gets in logical order."""
+
+    group_id: bytes = cmqc.MQGI_NONE
+    #: MsgSeqNumber of the last message; 0 before the first
+    sequence: int = 0
+    #: the group has more messages
+    in_group: bool = False
+    #: Offset of the next segment; 0 at the end of the logical message
+    offset: int = 0
+    #: persistence of all messages and segments; None before the first, and for gets
+    persistent: bool | None = None
+    #: whether all are put or got under syncpoint; None before the first, and for browses
+    syncpoint: bool | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """MQRC_INCOMPLETE_MSG, MQRC_INCOMPLETE_GROUP, or MQRC_NONE if nothing is incomplete."""
+        if self.offset:
+            return cmqc.MQRC_INCOMPLETE_MSG
+        return cmqc.MQRC_INCOMPLETE_GROUP if self.in_group else cmqc.MQRC_NONE
+
+    def check(self, syncpoint: bool, persistent: bool | None = None) -> None:
+        """Check that syncpoint and persistence match the previous messages (IBM MQ, 2185 and 2245). Raises MQError."""
+        if not self.unfinished:
+            return
+        if self.syncpoint not in (None, syncpoint):
+            raise MQError(cmqc.MQRC_INCONSISTENT_UOW, "messages of one group are all in a unit of work, or none is")
+        if persistent is not None and self.persistent not in (None, persistent):
+            raise MQError(cmqc.MQRC_INCONSISTENT_PERSISTENCE, "messages of one group are all persistent, or none is")
+
+    def put(
+        self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
+    ) -> tuple[dict[str, Any], Place]:
+        """Return GroupId, MsgSeqNumber and Offset of the next message, of `length` bytes, and the position after it.
+
+        Raises MQError if the current group or logical message is incomplete.
+        """
+        grouped, segment = bool(flags & GROUPED), bool(flags & SEGMENT)
+        if self.in_group and not grouped:
+            raise MQError(cmqc.MQRC_INCOMPLETE_GROUP, "the group that was begun has no last message yet")
+        if self.offset and not segment:
+            raise MQError(cmqc.MQRC_INCOMPLETE_MSG, "the logical message that was begun has no last segment yet")
+        if not grouped and not segment:
+            return {}, Place()
+        if not self.in_group and not self.offset:
+            own, sequence = group_id if group_id != cmqc.MQGI_NONE else generated(), 1
+        else:
+            own, sequence = self.group_id, self.sequence if self.offset else self.sequence + 1
+        changes = {"GroupId": own, "MsgSeqNumber": sequence, "Offset": self.offset}
+        return changes, _behind(flags, own, sequence, self.offset + length)
+
+    def is_next(self, md: MQMD) -> bool:
+        """Return whether a message is next in logical order.
+
+        At the start, that is any first message of a group, or a message without a group.
+        """
+        if not self.in_group and not self.offset:
+            return md.MsgSeqNumber == 1 and md.Offset == 0
+        sequence = self.sequence if self.offset else self.sequence + 1
+        return (md.GroupId, md.MsgSeqNumber, md.Offset) == (self.group_id, sequence, self.offset)
+
+
+def behind(stored: StoredMessage, *, whole: bool) -> Place:
+    """Return the position after a message, or after the complete logical message that begins with it."""
+    md = stored.message.md
+    flags = md.MsgFlags | cmqc.MQMF_LAST_SEGMENT if whole else md.MsgFlags
+    return _behind(flags, md.GroupId, md.MsgSeqNumber, md.Offset + _length(stored))
+
+
+def _behind(flags: int, group_id: bytes, sequence: int, offset: int) -> Place:
+    unfinished = bool(flags & SEGMENT) and not flags & cmqc.MQMF_LAST_SEGMENT
+    in_group = bool(flags & GROUPED) and (unfinished or not flags & cmqc.MQMF_LAST_MSG_IN_GROUP)
+    return Place(group_id, sequence, in_group, offset if unfinished else 0) if unfinished or in_group else Place()
+
+
+def _length(stored: StoredMessage) -> int:
+    """Return the length of the application data in bytes, without the properties before the first segment."""
+    message = stored.message
+    own = leading(message.md, message.data) if isinstance(message, Message) and message.made_rfh2 else None
+    return message.length if own is None else len(own[1])
+
+
+def segments(queue: Queue, first: StoredMessage) -> list[StoredMessage]:
+    """Return the available segments of a logical message, from Offset 0 to the first gap."""
+    md = first.message.md
+    if not md.MsgFlags & SEGMENT:
+        return [first]
+    parts = [one for one in queue.messages() if _key(one) == _key(first) and one.message.md.MsgFlags & SEGMENT]
+    return _joining(parts)
+
+
+def _key(stored: StoredMessage) -> tuple[bytes, int]:
+    return stored.message.md.GroupId, stored.message.md.MsgSeqNumber
+
+
+def _joining(parts: Iterable[StoredMessage]) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    offset = 0
+    for one in sorted(parts, key=lambda part: part.message.md.Offset):
+        if one.message.md.Offset == offset:
+            found.append(one)
+            offset += _length(one)
+    return found
+
+
+def is_whole(parts: list[StoredMessage]) -> bool:
+    """Return whether consecutive segments form a complete logical message."""
+    flags = parts[-1].message.md.MsgFlags if parts else cmqc.MQMF_SEGMENT
+    return not flags & SEGMENT or bool(flags & cmqc.MQMF_LAST_SEGMENT)
+
+
+def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
+    """Return the predicate of MQGMO_ALL_SEGMENTS_AVAILABLE, and with `groups` of MQGMO_ALL_MSGS_AVAILABLE.
+
+    A logical message or group whose beginning is on the queue must be complete. If the beginning is missing, an earlier get
+    got it, and the group was complete then.
+    """
+    logical: dict[tuple[bytes, int], list[StoredMessage]] = {}
+    for stored in queue.messages():
+        if stored.message.md.MsgFlags & (GROUPED | SEGMENT):
+            logical.setdefault(_key(stored), []).append(stored)
+    whole = {key for key, parts in logical.items() if is_whole(_joining(parts))}
+    lasts = {
+        key[0]: key[1]
+        for key, parts in logical.items()
+        if any(one.message.md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP for one in parts)
+    }
+
+    begins = {key for key, parts in logical.items() if any(not one.message.md.Offset for one in parts)}
+
+    def is_available(stored: StoredMessage) -> bool:
+        md = stored.message.md
+        if groups and md.MsgFlags & GROUPED and (md.GroupId, 1) in begins:
+            last = lasts.get(md.GroupId, 0)
+            return bool(last) and all((md.GroupId, number) in whole for number in range(1, last + 1))
+        return not md.MsgFlags & SEGMENT or _key(stored) not in begins or _key(stored) in whole
+
+    return is_available
+
+
+def joined(md: MQMD, data: bytes, rest: Iterable[bytes]) -> tuple[MQMD, bytes]:
+    """Return MQMD and data of a logical message, from its first segment and the data of the others (MQGMO_COMPLETE_MSG)."""
+    grouped = md.MsgFlags & GROUPED
+    return (
+        msgspec.structs.replace(
+            md, MsgFlags=md.MsgFlags & ~SEGMENT, GroupId=md.GroupId if grouped else cmqc.MQGI_NONE, Offset=0
+        ),
+        b"".join((data, *rest)),
+    )
+
+
+def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> list[Message]:
+    """Split a message into segments of at most `limit` bytes (MQMF_SEGMENTATION_ALLOWED)."""
+    md, data = message.md, message.data
+    size = limit - limit % _BOUNDARY or limit
+    group_id = md.GroupId if md.GroupId != cmqc.MQGI_NONE else generated()
+    made = []
+    for offset in range(0, len(data), size):
+        last = cmqc.MQMF_LAST_SEGMENT if offset + size >= len(data) else 0
+        flags = md.MsgFlags | cmqc.MQMF_SEGMENT | last
+        own = msgspec.structs.replace(md, GroupId=group_id, Offset=offset, MsgFlags=flags, OriginalLength=len(data))
+        made.append(Message(own, data[offset : offset + size]))
+    return made
+
+
+#: The MQOPEN options for input.
+INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
+
+
+class QueueHandle(msgspec.Struct, eq=False):
+    """An open queue."""
+
+    destination: Destination
+    options: int
+    #: kind and attributes of the opened object: QLOCAL, QALIAS or QREMOTE
+    kind: str = "QLOCAL"
+    attributes: dict[str, Value] = {}
+    #: the object whose authorities were checked
+    profile: str = ""
+    #: ObjectName and ObjectQMgrName of MQOPEN
+    opened: tuple[str, ...] = ()
+    #: a definition has changed: only MQCLOSE is allowed
+    changed: bool = False
+    #: the browse cursor
+    cursor: StoredMessage | None = None
+    #: the message before the cursor, if the handle has got the one under it: browsing continues there
+    before: StoredMessage | None = None
+    exclusive: bool = False
+    #: MQOPEN created the temporary dynamic queue, which is deleted with the handle
+    creator: bool = False
+    selection: Selection | None = None
+    #: message numbers that this handle has marked (MQGMO_MARK_BROWSE_HANDLE)
+    marked: set[int] = msgspec.field(default_factory=set)
+    #: MQGMO_LOCK: the locked message
+    locked: StoredMessage | None = None
+    #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the last message got
+    context: MQMD | None = None
+    #: MQPMO_LOGICAL_ORDER: the position after the last message put
+    put_place: Place = msgspec.field(default_factory=Place)
+    #: MQGMO_LOGICAL_ORDER: the position after the last message got or browsed
+    got_place: Place = msgspec.field(default_factory=Place)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "QUEUE", self.opened[0] if self.opened and self.opened[0] else self.queue.name
+
+    @property
+    def queue(self) -> Queue:
+        queue = self.destination.queue
+        assert queue is not None
+        return queue
+
+    @property
+    def gets(self) -> bool:
+        return bool(self.options & INPUT)
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
+        return self.queue is queue if kind == "QLOCAL" else name in self.opened
+
+    def inquires(self, kind: str, name: str) -> bool:
+        """Return whether it is open only for the definition of an object."""
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        """Return whether its name now resolves to a different destination."""
+        own, found = self.destination, _resolved(resolve, self.opened)
+        if found is None:
+            return bool(self.opened)
+        return (found.queue, found.remote_queue, found.client_id) != (own.queue, own.remote_queue, own.client_id)
+
+    def invalidate(self) -> None:
+        """Allow only MQCLOSE from now on. A waiting get ends."""
+        self.changed = True
+        self.queue.announce()
+
+
+class TopicHandle(msgspec.Struct, eq=False):
+    """An open topic."""
+
+    topic: str
+    options: int
+    #: ObjectName and ObjectQMgrName of an alias of the topic
+    opened: tuple[str, ...] = ()
+    changed: bool = False
+    gets: ClassVar = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "TOPIC", self.topic
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return kind != "QLOCAL" and name in self.opened
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        found = _resolved(resolve, self.opened)
+        return bool(self.opened) if found is None else found.topic != self.topic
+
+    def invalidate(self) -> None:
+        self.changed = True
+
+
+class SubscriptionHandle(msgspec.Struct, eq=False):
+    """An open subscription."""
+
+    subscription: Subscription
+    gets: ClassVar = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "SUB", self.subscription.name
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return False
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        return False
+
+    def invalidate(self) -> None:
+        """Do nothing: changed definitions do not affect subscriptions."""
+
+
+class DefinitionHandle(msgspec.Struct, eq=False):
+    """An object open only for inquire or set: the queue manager, a namelist, or a queue definition."""
+
+    kind: str
+    name: str
+    options: int
+    attributes: dict[str, Value]
+    changed: bool = False
+    gets: ClassVar = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        return "QUEUE" if self.kind.startswith("Q") and self.kind != "QMGR" else self.kind, self.name
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        return self.inquires(kind, name)
+
+    def inquires(self, kind: str, name: str) -> bool:
+        return (self.kind, self.name) == (kind, name)
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        return False
+
+    def invalidate(self) -> None:
+        self.changed = True
+
+
+Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle
+
+
+def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:
+    """Return the destination to which the names of MQOPEN resolve now, or None."""
+    if not opened:
+        return None
+    try:
+        return resolve(opened[0], opened[1])
+    except MQError:
+        return None
+
+
+def open_queue(destination: Destination, options: int) -> QueueHandle:
+    """Create a handle for a queue, and count it. Raises MQError."""
+    handle = QueueHandle(destination, options)
+    queue = handle.queue
+    handle.attributes = queue.attributes
+    if options & INPUT:
+        exclusive = bool(options & cmqc.MQOO_INPUT_EXCLUSIVE) or queue.attributes["SHARE"] == "NO"
+        if options & cmqc.MQOO_INPUT_AS_Q_DEF and queue.attributes["DEFSOPT"] == "EXCL":
+            exclusive = True
+        if queue.exclusive or (exclusive and queue.inputs):
+            raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
+        queue.inputs += 1
+        queue.exclusive = handle.exclusive = exclusive
+    if options & cmqc.MQOO_BROWSE:
+        queue.browsers += 1
+    if options & cmqc.MQOO_OUTPUT:
+        queue.outputs += 1
+    return handle
+
+
+def release_queue(handle: QueueHandle) -> None:
+    """Undo the counting of `open_queue`."""
+    queue = handle.queue
+    if handle.options & INPUT:
+        queue.inputs -= 1
+        queue.exclusive = queue.exclusive and not handle.exclusive
+    queue.browsers -= bool(handle.options & cmqc.MQOO_BROWSE)
+    queue.outputs -= bool(handle.options & cmqc.MQOO_OUTPUT)
+    if handle.locked is not None:
+        queue.locks.pop(handle.locked.msg_number, None)
+
+
+def check_publishable(topic: str) -> str:
+    """Return a topic string after checking that it can be published to. Raises MQError."""
+    check_topic_string(topic)
+    if not topic or is_wildcard(topic):
+        raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, f"cannot publish to topic string {topic[:60]!r}")
+    return topic
+
+
+def open_handles(queue_manager: QueueManager) -> Iterator[Handle]:
+    """Yield the handles of all applications."""
+    for hconn in list(queue_manager.applications):
+        yield from hconn.handles.values()
+
+
+def invalidate(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        handle.invalidate()
+
+
+def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
+    """Return the handles that are open for a queue, or whose names resolve via its definition."""
+    queue = queue_manager.queues.get(name) if kind == "QLOCAL" else None
+    return [one for one in open_handles(queue_manager) if one.is_for(kind, name, queue)]
+
+
+def affected(
+    queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]
+) -> list[Handle]:
+    """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
+    if kind == "QLOCAL":
+        handles = open_for(queue_manager, kind, name)
+        unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(one.gets for one in handles) > 1
+        return handles if unshared or old["USAGE"] != new["USAGE"] else []
+    if kind not in ("QALIAS", "QREMOTE"):
+        return []
+    resolving = ("TARGET", "TARGTYPE") if kind == "QALIAS" else ("RNAME", "RQMNAME", "XMITQ")
+    if all(old[keyword] == new[keyword] for keyword in resolving):
+        return []
+    inquiring = [one for one in open_handles(queue_manager) if one.inquires(kind, name)]
+    return inquiring + rerouted(queue_manager, queue_manager.held(kind), name, new)
+
+
+def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[Handle]:
+    """Return the handles whose names resolve to a different destination if `held[key]` is `value`."""
+    before = held[key]
+    held[key] = value
+    try:
+        return [one for one in open_handles(queue_manager) if one.leads_elsewhere(queue_manager.resolve)]
+    finally:
+        held[key] = before

@@ -1,1 +1,0 @@
-"""PCF commands of the embedded queue manager: those that the bridge itself sends."""

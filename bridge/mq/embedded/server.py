@@ -1,0 +1,691 @@
+"""MQ connections of other processes to the embedded queue manager.
+
+`RequestStream` frames the requests and bounds what is read ahead: one request is processed at a time, and the size of the
+requests that follow it is limited. `Conversation` replies after the request's unit of work has ended, runs waiting gets
+without blocking other connections, and backs out when the connection ends. Its
+subclasses decode requests and encode replies: `ApplicationProtocol` for this package (`bridge.mq.remote`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import msgspec
+
+import bridge
+from bridge.mq import remote
+from bridge.mq.batch import GetCall, Pipeline, PutCall
+from bridge.mq.embedded.admission import (
+    FIRST_TIMEOUT,
+    Admission,
+    Place,
+    TcpListener,
+    User,
+    client_of,
+    mapped,
+    process_of,
+    user_of,
+    user_of_process,
+)
+from bridge.mq.embedded.mqsc.commands import Commands
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs import pipeline
+from bridge.mq.embedded.verbs.get import WaitingGet, mqget
+from bridge.mq.embedded.verbs.hconn import Hconn
+from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
+from bridge.mq.embedded.verbs.put import mqput, mqput1
+from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
+from bridge.mq.mqi import GetOptions, MQError, TruncatedMessage
+from bridge.mq.remote import LENGTH, SOCKET_NAME, keep_alive
+from bridge.security import audit_log
+from bridge.security.privileged import NOBODY
+from bridge.security.tls import certificate_of
+from bridge.security.unix_socket import bound_socket
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: The maximum size of a frame in bytes: the longest message of MQ, and headers.
+MAX_FRAME = 104_857_600 + 1_048_576
+#: The maximum size of a frame before MQCONN, in bytes.
+FIRST_FRAME = 65_536
+#: The maximum number of bytes to read after the current request. Reading pauses above it.
+READ_AHEAD = 262_144
+#: Send buffer of a Unix socket in bytes, enough for most batches of messages. (Over TCP, the kernel adapts it.)
+SEND_BUFFER = 1_048_576
+
+
+class Malformed(Exception):
+    """The bytes are not a valid request."""
+
+
+class RequestStream(asyncio.Protocol, ABC):
+    """The byte stream of one connection. Subclasses process the requests."""
+
+    #: the length before a frame, which does not include itself
+    LENGTH: ClassVar[struct.Struct]
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+        #: a request is being processed
+        self._working = False
+        #: reading is paused because too much data follows the current request
+        self._unread = False
+        #: the write buffer is full because the peer reads replies too slowly
+        self._full = False
+        #: timeout for MQCONN
+        self._first: asyncio.TimerHandle | None = None
+
+    @abstractmethod
+    def _take(self, request: bytes) -> None:
+        """Process a request, which ends with `_reply`. Raises Malformed."""
+
+    @property
+    @abstractmethod
+    def _is_connected(self) -> bool:
+        """Whether MQCONN has succeeded."""
+
+    @property
+    @abstractmethod
+    def _waits(self) -> bool:
+        """Whether the current request waits for a message, possibly indefinitely."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == socket.AF_UNIX:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        elif connection is not None:
+            keep_alive(connection)
+        self._expect_mqconn()
+
+    def _expect_mqconn(self) -> None:
+        """Start the timeout for MQCONN, initially and after a failed MQCONN."""
+        if self._first is not None:
+            self._first.cancel()
+        self._first = self._loop.call_later(FIRST_TIMEOUT, self._silent)
+
+    def _silent(self) -> None:
+        if not self._is_connected and self._working:
+            self._expect_mqconn()
+        elif not self._is_connected:
+            self._fail(f"no MQCONN within {FIRST_TIMEOUT:g} s")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._first is not None:
+            self._first.cancel()
+
+    def abort(self) -> None:
+        """Abort the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._next()
+
+    @property
+    def _may_work(self) -> bool:
+        """Whether the next request may be processed: not while the peer does not read replies.
+
+        Requests of a closed connection are not processed, because nothing would clean up after them.
+        """
+        return not self._working and not self._full and self._transport is not None
+
+    def _pace(self) -> None:
+        """Pause or resume reading. The size of a request is not limited here, only the data that follows it."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        waits = len(self._buffer) if not self._may_work else 0
+        if not self._is_connected and waits > FIRST_FRAME:
+            self._fail(f"{waits} bytes behind an MQCONN that is not answered")
+        elif self._waits and waits > READ_AHEAD:
+            # Reading must not pause, because a disconnect would not be detected during an indefinite wait.
+            self._fail(f"{waits} bytes behind a get that waits")
+        elif self._unread != (waits > READ_AHEAD):
+            self._unread = not self._unread
+            transport.pause_reading() if self._unread else transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Process the next complete request."""
+        self._work_on()
+        self._pace()
+
+    def _work_on(self) -> None:
+        buffer = self._buffer
+        size = self.LENGTH.size
+        while self._may_work and len(buffer) >= size:
+            (length,) = self.LENGTH.unpack_from(buffer)
+            if length > (FIRST_FRAME if not self._is_connected else MAX_FRAME):
+                self._fail(f"a request of {length} bytes")
+                return
+            if len(buffer) < size + length:
+                return
+            request = bytes(memoryview(buffer)[size : size + length])
+            del buffer[: size + length]
+            self._working = True
+            try:
+                self._take(request)
+            except Malformed as error:
+                self._fail(str(error))
+                return
+
+    def _fail(self, what: str) -> None:
+        log.warning("MQB3307W an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
+        self.abort()
+
+    def _reply(self, frame: bytes | bytearray) -> None:
+        self._working = False
+        if self._transport is None:
+            return
+        self._transport.write(frame)
+        if self._buffer or self._unread:
+            self._loop.call_soon(self._next)
+
+
+class Conversation(RequestStream):
+    """One MQ connection of another process."""
+
+    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
+        super().__init__()
+        self._server = server
+        #: the slot of a connection over TCP
+        self.place = place
+        self._queue_manager = server.queue_manager
+        self._hconn: Hconn | None = None
+        #: IP address of the peer; "" on a Unix socket
+        self.address = "" if place is None else place.address
+        #: the server-connection channel of a subclass; "" if there is none
+        self._channel = ""
+        #: the process at the other end of a Unix socket; 0 over TCP
+        self._process_id = 0
+        #: the user that has connected
+        self._user = ""
+        #: authenticates the application
+        self._identification: asyncio.Task[None] | None = None
+        #: runs until the credentials expire
+        self._expiry: asyncio.TimerHandle | None = None
+        #: a unit of work of a request is about to end
+        self._ending = False
+        #: the application has been told that the queue manager is quiescing
+        self._told = False
+        #: the waiting get, and the end of its wait interval
+        self._waiting: WaitingGet[Any] | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+
+    # To be implemented by protocols ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _work(self, request: bytes) -> None:
+        """Execute a request and reply, with the queue manager's lock held. Raises MQError or Malformed."""
+
+    @abstractmethod
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        """Reply to a successful request, possibly with a warning."""
+
+    @abstractmethod
+    def _refuse(self, error: MQError) -> None:
+        """Reply to a failed request."""
+
+    # The connection --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        for end in (self._identification, self._expiry):
+            if end is not None:
+                end.cancel()
+        self._server.discard(self)
+        self._stop_waiting()
+        if not self._ending:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Clean up after the connection has ended."""
+        hconn, self._hconn = self._hconn, None
+        if hconn is not None:
+            with self._queue_manager.lock:
+                for unit in mqdisc(hconn, commit=False):
+                    self._queue_manager.recovery_log.submit(unit)
+
+    def _stop(self) -> None:
+        """Abort the connection, from any thread. Requests that follow are not processed."""
+        try:
+            same_thread = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            same_thread = False
+        if same_thread:
+            self.abort()
+        else:
+            self._loop.call_soon_threadsafe(self.abort)
+
+    def quiesce(self) -> None:
+        """Retry a waiting get, which fails now if it has MQGMO_FAIL_IF_QUIESCING."""
+        if self._waiting is not None:
+            if self._waiting.cancel():
+                self._loop.call_soon_threadsafe(self._try_again, self._waiting)
+            self._told = True
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the application may still have to commit or disconnect before the queue manager stops."""
+        return self._told or (self._hconn is not None and self._hconn.in_unit_of_work)
+
+    @property
+    def _is_connected(self) -> bool:
+        return self._hconn is not None
+
+    @property
+    def _waits(self) -> bool:
+        return self._waiting is not None
+
+    def _take(self, request: bytes) -> None:
+        try:
+            with self._queue_manager.lock:
+                self._work(request)
+        except Malformed:
+            raise
+        except MQError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._refuse(unexpected(error))
+
+    # Verbs -----------------------------------------------------------------------------------------------------------
+
+    def _connect(
+        self,
+        queue_manager: str,
+        application: str,
+        user: str,
+        password: bytes,
+        then: Callable[[], None],
+    ) -> None:
+        """Connect an application, and reply with `then`, immediately or after authentication."""
+        name = self._queue_manager.name
+        if queue_manager not in ("", name):
+            raise MQError(cmqc.MQRC_Q_MGR_NAME_ERROR, f"this is queue manager {name}, not {queue_manager}")
+        if self._hconn is not None:
+            raise MQError(cmqc.MQRC_ALREADY_CONNECTED, name)
+        if self._queue_manager.quiescing:
+            raise MQError(cmqc.MQRC_Q_MGR_QUIESCING, f"queue manager {name} is about to end")
+
+        if peer := self._peer():
+            self._let_in(application, user_of_process(self._queue_manager, user, peer))
+            then()
+        else:
+            identify = self._identify(application, user, password, then)
+            self._identification = self._loop.create_task(identify)
+
+    def _let_in(self, name: str, user: User) -> None:
+        """Connect an authenticated application. Raises MQError."""
+        self._hconn = hconn = mqconn(self._queue_manager, name, user.identifier, user.asked)
+        hconn.address, hconn.channel, hconn.process_id = self.address, self._channel, self._process_id
+        hconn.stop = self._stop
+        self._user = user.shown or user.identifier
+        audit_log.note("application connected", user=self._user, address=self.address, application=name)
+
+    async def _identify(self, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
+        """Authenticate an application that connects over TCP, and reply to it."""
+        assert self._transport is not None
+        stream = self._transport.get_extra_info("ssl_object")
+        certificate = certificate_of(stream) if stream is not None else None
+        try:
+            admission = self._server.admission
+            found = await admission.admit(user, password, self.address, certificate)
+            shown = found.user_name if admission.asks else None
+            client = client_of(self._channel, self.address, user if shown is None else shown, certificate)
+            mcauser = mapped(self._queue_manager, client, shown)
+            if (authorization := self._queue_manager.authorization) is not None:
+                # Looking up groups in the operating system may block.
+                await self._loop.run_in_executor(None, authorization.groups, mcauser or shown or NOBODY)
+            with self._queue_manager.lock:
+                self._let_in(application, user_of(self._queue_manager, user, shown if mcauser is None else mcauser))
+                then()
+        except MQError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._refuse(unexpected(error))
+        else:
+            if found.expires is not None:
+                self._expiry = self._loop.call_later(found.expires - time.time(), self._expire, found.user_name)
+
+    def _expire(self, user: str | None) -> None:
+        log.info("MQB3308I the MQ connection of user %r ends, as what it has shown of itself does", user)
+        self.abort()
+
+    def _connected(self) -> Hconn:
+        if self._hconn is None:
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "MQCONN comes first")
+        return self._hconn
+
+    def _peer(self) -> str:
+        """Return the user name of the process at the other end of a Unix socket, blank over TCP."""
+        assert self._transport is not None
+        connection = self._transport.get_extra_info("socket")
+        if connection is None or connection.family != socket.AF_UNIX:
+            return ""
+        self._process_id, user = process_of(connection)
+        return user
+
+    def _disconnect(self) -> None:
+        hconn = self._connected()
+        self._hconn = None
+        self._expect_mqconn()
+        units = mqdisc(hconn, commit=True) or [Unit()]
+        for unit in units[:-1]:
+            self._queue_manager.recovery_log.submit(unit)
+        self._end(units[-1])
+
+    def _end(self, unit: Unit | None, result: Any = None, warning: MQError | None = None) -> None:
+        """Reply after a unit of work has ended."""
+        if unit is None:
+            self._answer(result, warning)
+            return
+
+        def done(reason: int) -> None:
+            self._ending = False
+            if reason:
+                self._refuse(MQError(reason, "the unit of work was backed out"))
+            else:
+                self._answer(result, warning)
+            if self._transport is None:
+                self._leave()
+
+        unit.done = done
+        self._ending = True
+        self._queue_manager.recovery_log.submit(unit)
+
+    # Waiting gets ----------------------------------------------------------------------------------------------------
+
+    def _get(
+        self,
+        hobj: int,
+        options: GetOptions,
+        form: Callable[[Any], Any] = lambda got: got,
+        get: Callable[[], tuple[Any, Unit | None]] | None = None,
+    ) -> None:
+        """Execute MQGET and reply, now or when the wait ends.
+
+        `form` converts the message to the result of the reply. `get`, if given, replaces MQGET.
+        """
+        hconn = self._connected()
+
+        def attempt() -> tuple[Any, Unit | None, MQError | None]:
+            try:
+                got, unit = mqget(hconn, hobj, options) if get is None else get()
+            except TruncatedMessage as error:
+                return form(error.got), None, error
+            return form(got), unit, None
+
+        def arrived() -> None:
+            # Units of work in this process may end on any thread.
+            self._loop.call_soon_threadsafe(self._try_again, waiting)
+
+        def late() -> None:
+            self._stop_waiting()
+            self._refuse(MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"no message arrived in {interval} ms"))
+
+        waiting = WaitingGet(hconn, hobj, options, attempt, arrived)
+        found = waiting.attempt()
+        if found is not None:
+            result, unit, warning = found
+            self._end(unit, result, warning)
+            return
+        interval = options.WaitInterval
+        self._waiting = waiting
+        self._timeout = self._loop.call_later(interval / 1000, late) if interval >= 0 else None
+
+    def _try_again(self, waiting: WaitingGet[tuple[Any, Unit | None, MQError | None]]) -> None:
+        if self._waiting is not waiting:
+            return
+        try:
+            with self._queue_manager.lock:
+                found = waiting.attempt()
+                if found is None:
+                    return
+                self._stop_waiting()
+                result, unit, warning = found
+                self._end(unit, result, warning)
+        except MQError as error:
+            self._stop_waiting()
+            self._refuse(error)
+        except Exception as error:
+            self._stop_waiting()
+            self._refuse(unexpected(error))
+
+    def _stop_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+
+def unexpected(error: Exception) -> MQError:
+    """Log an unexpected error, and return the error for the application, which must get a reply."""
+    log.exception("MQB3309E a request of an MQ application failed", exc_info=error)
+    return MQError(cmqc.MQRC_UNEXPECTED_ERROR, "the log of the bridge says more")
+
+
+#: Time that applications have to end when the queue manager stops, in seconds.
+QUIESCE_TIME = 2.0
+
+
+class ApplicationServer:
+    """Accepts MQ connections from other processes that use this package."""
+
+    def __init__(self, queue_manager: QueueManager, admission: Admission | None = None) -> None:
+        self.queue_manager = queue_manager
+        self.admission = admission or Admission()
+        self._tcp: TcpListener | None = None
+        self.connections: set[Conversation] = set()
+        #: set when a connection has ended
+        self._gone = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
+        self._paths: list[Path] = []
+        #: the TCP port, 0 if it does not listen on TCP
+        self.port = 0
+
+    async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
+        """Listen in the data directory and on a TCP address. Return a line for each. Raises OSError or TlsError."""
+        place = await self.listen_at(SOCKET_NAME, lambda: ApplicationProtocol(self))
+        lines = [f"MQ applications connect at {place}"]
+        if address is not None:
+            self._tcp = TcpListener(self.admission, self.conversation, self._blocked)
+            host, self.port = await self._tcp.listen(*address)
+            by = " by TLS" if self.admission.config.tls is not None else ""
+            lines.append(f"MQ applications connect at {host}:{self.port}{by}")
+        return lines
+
+    async def listen_at(self, name: str, conversation: Callable[[], Conversation]) -> str:
+        """Listen on a Unix socket in the data directory, and return its path. Raises OSError."""
+        path = self.queue_manager.data_directory / name
+        # This process has locked the data directory, so an existing socket is from a process that died.
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._paths.append(path)
+        self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
+        return str(path)
+
+    def conversation(self, place: Place) -> asyncio.Protocol:
+        """Return the protocol for a connection over TCP. The tests' stand-in for IBM MQ overrides it."""
+        return ApplicationProtocol(self, place)
+
+    def _blocked(self, address: str) -> str:
+        return self.queue_manager.channel_authentication.at_work.blocked_address(address)
+
+    def discard(self, connection: Conversation) -> None:
+        """Remove a connection that has ended."""
+        self.connections.discard(connection)
+        if connection.place is not None:
+            connection.place.give_back()
+        self._gone.set()
+
+    async def close(self) -> None:
+        """Stop accepting connections and quiesce. Then close the remaining connections and back out their units of work.
+
+        Applications that wait for a message or have a unit of work get QUIESCE_TIME to end (IBM MQ, "Stopping a queue
+        manager").
+        """
+        for server in self._servers:
+            server.close()
+        if self._tcp is not None:
+            self._tcp.close()
+        with self.queue_manager.lock:
+            self.queue_manager.quiescing = True
+            for connection in self.connections:
+                connection.quiesce()
+        leaving = {connection for connection in self.connections if connection.is_leaving}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(QUIESCE_TIME):
+                while leaving & self.connections:
+                    self._gone.clear()
+                    await self._gone.wait()
+        for connection in list(self.connections):
+            connection.abort()
+        self.admission.close()
+        for path in self._paths:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+
+class ApplicationProtocol(Conversation):
+    """An MQ connection that uses the MessagePack protocol (`bridge.mq.remote`)."""
+
+    LENGTH = LENGTH
+
+    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
+        super().__init__(server, place)
+        self._decoder = msgspec.msgpack.Decoder(remote.Request)
+
+    def _refuse(self, error: MQError) -> None:
+        self._reply(remote.reply(error.comp_code, error.reason, error.detail))
+
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        if warning is None:
+            self._reply(remote.reply(cmqc.MQCC_OK, cmqc.MQRC_NONE, "", result))
+        else:
+            self._reply(remote.reply(warning.comp_code, warning.reason, warning.detail, result))
+
+    def _work(self, request: bytes) -> None:
+        try:
+            verb = self._decoder.decode(request)
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            if not self._is_connected:
+                raise Malformed(str(error)) from error
+            # The request is complete, and the requests after it can be read: only this one is rejected.
+            raise MQError(cmqc.MQRC_UNEXPECTED_ERROR, f"the request has an invalid field: {error}") from error
+        except msgspec.DecodeError as error:
+            raise Malformed(str(error)) from error
+        if isinstance(verb, remote.Connect):
+            if verb.version != remote.PROTOCOL_VERSION:
+                raise MQError(
+                    cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
+                )
+            connected = remote.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
+            answer = partial(self._answer, connected)
+            self._connect(verb.queue_manager, verb.application, verb.user, verb.password, answer)
+            return
+        hconn = self._connected()
+        match verb:
+            case GetCall(hobj, options):
+                self._get(hobj, options)
+            case PutCall(hobj, message, pmo, properties):
+                md, unit = mqput(hconn, hobj, message, pmo, properties)
+                self._end(unit, (md, pmo))
+            case remote.Put1(od, message, pmo, properties):
+                md, unit = mqput1(hconn, od, message, pmo, properties)
+                self._end(unit, (md, od, pmo))
+            case Pipeline():
+                self._run(hconn, verb)
+            case remote.Open(od, options):
+                self._answer((mqopen(hconn, od, options), od))
+            case remote.Close(hobj, options):
+                self._end(mqclose(hconn, hobj, options))
+            case remote.Subscribe(sd, hobj):
+                hobjs, unit = mqsub(hconn, sd, hobj)
+                self._end(unit, (hobjs, sd))
+            case remote.SubscriptionRequest(hobj, action, options):
+                count, unit = mqsubrq(hconn, hobj, action, options)
+                self._end(unit, count)
+            case remote.Inquire(hobj, selectors):
+                self._answer(mqinq(hconn, hobj, selectors))
+            case remote.Set(hobj, selectors, ints, chars):
+                self._end(mqset(hconn, hobj, selectors, ints, chars))
+            case remote.Statistics(kind):
+                self._answer(mqstat(hconn, kind))
+            case remote.Commit():
+                self._end(mqcmit(hconn))
+            case remote.Backout():
+                mqback(hconn)
+                self._answer()
+            case remote.Command(text):
+                self._commands(hconn, text)
+            case remote.Disconnect():
+                self._disconnect()
+
+    def _run(self, hconn: Hconn, requested: Pipeline) -> None:
+        """Run a pipeline, which waits if its first call does."""
+        if not requested.calls:
+            self._answer([])
+            return
+        call = requested.calls[0]
+        if isinstance(call, GetCall):
+            self._get(call.handle, call.options, get=partial(pipeline.run, hconn, requested))
+        else:
+            results, unit = pipeline.run(hconn, requested)
+            self._end(unit, results)
+
+    def _commands(self, hconn: Hconn, text: str) -> None:
+        commands = Commands(self._queue_manager)
+        waiting = commands.read(text)
+        for command in waiting:
+            hconn.check_administrator(command.text)
+        responses: list[Any] = []
+
+        def run(reason: int = cmqc.MQRC_NONE) -> None:
+            if reason:
+                self._refuse(MQError(reason, f"{responses[-1].command}: it was backed out"))
+                return
+            while waiting:
+                with self._queue_manager.lock:
+                    command = waiting.pop(0)
+                    response, unit = commands.run(command)
+                    responses.append(response)
+                    if command.verb != "DISPLAY":
+                        audit_log.note("command", user=self._user, command=command.text, ok=response.ok)
+                    if unit is not None:
+                        unit.done = run
+                        self._queue_manager.recovery_log.submit(unit)
+                        return
+            self._answer(responses)
+
+        run()

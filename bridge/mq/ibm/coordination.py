@@ -1,0 +1,251 @@
+"""Coordination of the workers: their order after a loss and between browse passes, and the watch over their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bridge.mq.ibm.transmission import QueuedMessage
+from bridge.mq.mqi import Got, MQError
+from bridge.mq.worker import Worker, WorkerEvents
+from bridge.telemetry.record import StateKey, StateRecord
+
+log = logging.getLogger(__name__)
+
+
+class BackendEvents(WorkerEvents):
+    """Events of the workers of `IbmBackend`, reported on their threads. The methods of this class do nothing."""
+
+    def standing_by(self, why: str) -> None:
+        """Handle that another bridge is active."""
+
+    def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
+        """Take the records, with the MsgIds of their messages, when this bridge has become active."""
+
+    def refused(self, error: MQError) -> None:
+        """Handle a permanent error because of which the bridge cannot become active."""
+
+    def browsed(self, batch: Sequence[QueuedMessage]) -> None:
+        """Deliver browsed messages. Each message is reported once."""
+
+    def malformed(self, got: Got, reason: int) -> None:
+        """Dead-letter a browsed message without valid headers."""
+
+    def caught_up(self) -> None:
+        """Note that all messages that were on the transmission queue at the start have been browsed."""
+
+    def removed(self, msg_ids: Sequence[bytes]) -> None:
+        """Forget messages whose removal from the transmission queue is committed."""
+
+    def dropped(self, client: str, topic_filter: str, reason: int) -> None:
+        """Handle the loss of a subscription of a client, given by its queue manager name."""
+
+    def unreachable(self) -> None:
+        """Handle an outage of the queue manager. Called on the event loop."""
+
+
+#: Seconds that publishers and the browser wait for each other. A pass takes so long only if the transmission queue fills
+#: faster than the bridge reads it, and a commit only if the queue manager hangs.
+LONGEST_WAIT = 60.0
+#: Seconds after the last commit of a publisher from which on the browser waits in MQGET; before, it polls.
+QUIET = 1.0
+#: Seconds between the passes of a browser that polls.
+LEAST_PAUSE, POLL_INTERVAL = 0.001, 0.005
+
+
+class SubscriptionBarrier:
+    """Delays publishers after a lost connection until the subscriptions exist again. Callable on any thread.
+
+    The subscriptions of clean sessions live as long as the connection that made them. After an outage of the queue manager,
+    a publisher that reconnected first would publish messages that no connected client receives.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._losses = 0
+        self._assured = 0
+
+    @property
+    def losses(self) -> int:
+        """The number of losses so far. Read it before the check whose success is reported with `assure`."""
+        with self._changed:
+            return self._losses
+
+    def lost(self) -> int:
+        """Count a loss and return its number."""
+        with self._changed:
+            self._losses += 1
+            return self._losses
+
+    def assure(self, number: int) -> None:
+        """Report that the subscriptions exist again as before the loss with this number."""
+        with self._changed:
+            self._assured = max(self._assured, number)
+            self._changed.notify_all()
+
+    def wait(self, number: int, is_given_up: Callable[[], bool]) -> bool:
+        """Wait until the subscriptions exist again after a loss. Return False if `is_given_up` returns True."""
+        with self._changed:
+            while self._assured < number:
+                if is_given_up():
+                    return False
+                self._changed.wait(0.25)
+            return True
+
+
+class BrowsePasses:
+    """Keeps publications in order while the browser reads from its cursor. Callable on any thread.
+
+    A pass of the browser begins at the front of the queue (MQGMO_BROWSE_FIRST) and goes on from the cursor
+    (MQGMO_BROWSE_NEXT) to the end. It does not see a message that is committed behind the cursor; the next pass does. If a
+    publisher committed during a pass, messages behind the cursor would be delivered after later ones of the same publisher.
+    So publishers commit between passes, and a pass waits for the commits under way. Both sides get their turn.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._under_way = False
+        #: The browser waits to begin a pass.
+        self._waiting = False
+        #: Publishers that wait to commit, those of them that go before the next pass, and those that are committing.
+        self._publishers, self._first, self._committing = 0, 0, 0
+        #: A publisher has committed since the present pass began.
+        self._wanted = False
+        #: time.monotonic() of the last commit
+        self._committed = 0.0
+
+    def begin(self) -> None:
+        """Begin a pass, when no commit is under way. Called before the MQGET that begins at the front."""
+        with self._changed:
+            self._waiting = True
+            self._changed.wait_for(lambda: not self._committing and not self._first, LONGEST_WAIT)
+            self._waiting, self._first = False, 0
+            self._under_way, self._wanted = True, False
+
+    def end(self) -> None:
+        """End a pass: the next MQGET begins another one."""
+        with self._changed:
+            self._under_way = False
+            self._first = self._publishers
+            self._changed.notify_all()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no publisher has committed for a while. Then the browser waits in MQGET."""
+        return time.monotonic() - self._committed >= QUIET
+
+    def rest(self) -> None:
+        """Wait until the next pass is wanted, between LEAST_PAUSE and POLL_INTERVAL."""
+        time.sleep(LEAST_PAUSE)
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted, POLL_INTERVAL - LEAST_PAUSE)
+
+    @contextmanager
+    def commit(self, is_given_up: Callable[[], bool]) -> Iterator[None]:
+        """Commit in this block. It begins when no pass is under way, or `is_given_up` returns True."""
+        until = time.monotonic() + LONGEST_WAIT
+        with self._changed:
+            self._publishers += 1
+            while (self._under_way or (self._waiting and not self._first)) and not is_given_up():
+                if time.monotonic() >= until:
+                    break
+                self._changed.wait(0.25)
+            self._publishers -= 1
+            self._first = max(self._first - 1, 0)
+            self._committing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._committing -= 1
+                self._committed = time.monotonic()
+                self._wanted = True
+                self._changed.notify_all()
+
+
+#: Seconds after which the log reports that the queue manager does not answer, and between looks.
+ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
+#: Seconds without an answer after which the connections of the other vital workers are probed.
+SUSPICION = 2.0
+
+
+class AnswerWatch:
+    """Looks at the workers on the event loop.
+
+    The queue manager is unreachable when one of the `vital` workers has had no answer for `outage_timeout` seconds, neither
+    over the connection that it had nor by connecting again, and the others have had none for half of that. One worker alone
+    proves nothing, because it may be busy with a long message.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker[Any]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        events: BackendEvents | None = None,
+        vital: Sequence[Worker[Any]] = (),
+        outage_timeout: float | None = None,
+    ) -> None:
+        self._workers = workers
+        self._loop = loop
+        self._vital = vital
+        self._outage_timeout = outage_timeout
+        #: Names of the workers that wait in vain.
+        self.silent: set[str] = set()
+        #: Whether the queue manager is unreachable.
+        self.outage = False
+        self._events = events or BackendEvents()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look at the workers now, and again at intervals."""
+        now = time.monotonic()
+        for worker in self._workers:
+            since = worker.busy_since
+            if since and now - since > ANSWER_TIMEOUT and worker.name not in self.silent:
+                self.silent.add(worker.name)
+                log.error(
+                    "MQB4006E %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
+                    "(HBINT) decides "
+                    "when the connection is given up",
+                    worker.name,
+                    now - since,
+                )
+            elif worker.name in self.silent and not (since and now - since > ANSWER_TIMEOUT):
+                self.silent.discard(worker.name)
+                log.warning("MQB4007W %s: the queue manager answers again", worker.name)
+        if self._outage_timeout is not None and self._vital:
+            self._look_for_outage(now, self._outage_timeout)
+        self._timer = self._loop.call_later(ANSWER_LOOK, self.start)
+
+    def _look_for_outage(self, now: float, timeout: float) -> None:
+        unanswered = [worker.unanswered_since for worker in self._vital]
+        waiting = [since for since in unanswered if since and now - since >= min(SUSPICION, timeout)]
+        if not waiting:
+            if self.outage:
+                self.outage = False
+                log.info("MQB4013I the queue manager is reachable again; clients can connect")
+            return
+        if len(waiting) < len(self._vital):
+            for worker, since in zip(self._vital, unanswered, strict=True):
+                if not since:
+                    worker.look()
+        # The probe of the others begins later than the call that made them suspect.
+        elif not self.outage and now - min(waiting) >= timeout and now - max(waiting) >= timeout / 2:
+            self.outage = True
+            log.error(
+                "MQB4012E the queue manager has been unreachable for %d s; closing the connections of all clients, so that "
+                "they can connect to a standby",
+                now - min(waiting),
+            )
+            self._events.unreachable()
+
+    def stop(self) -> None:
+        """Stop looking."""
+        if self._timer is not None:
+            self._timer.cancel()

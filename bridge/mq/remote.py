@@ -1,0 +1,371 @@
+"""MQ connections to an embedded queue manager that runs in another process, and their wire protocol.
+
+Requests and replies are MessagePack frames over a stream socket. A frame is a length (four bytes, big-endian) and one value:
+a request, tagged with its MQI call, or a reply. A socket is one MQ connection, with one request in flight. Closing it backs
+out the unit of work.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from bridge.mq.batch import GetCall, Pipeline, PutCall
+from bridge.mq.mqi import (
+    MQOD,
+    MQPMO,
+    MQSD,
+    MQSTS,
+    CommandResponse,
+    GetOptions,
+    Got,
+    MQError,
+    Property,
+    TruncatedMessage,
+)
+from bridge.security.unix_socket import socket_address
+from bridge.telemetry.message import Message
+from bridge.telemetry.transmission import AnyMessage
+from bridge.wire import cmqc
+from bridge.wire.mq import MQLONG, MQMD
+
+LENGTH = struct.Struct(">I")
+#: The socket of a queue manager, in its data directory.
+SOCKET_NAME = "mqbridge.sock"
+PROTOCOL_VERSION = 6
+
+#: TCP keep-alive: seconds of silence before the first probe, seconds between probes, and unanswered probes at most.
+_IDLE: Final = 30
+_INTERVAL: Final = 10
+_PROBES: Final = 3
+
+#: Socket options and their values; some systems lack some of them.
+_OPTIONS: Final = {
+    "TCP_KEEPIDLE": _IDLE,
+    "TCP_KEEPINTVL": _INTERVAL,
+    "TCP_KEEPCNT": _PROBES,
+    # TCP sends no probes while data is unacknowledged.
+    "TCP_USER_TIMEOUT": (_IDLE + _INTERVAL * _PROBES) * 1000,
+}
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Configure TCP keep-alive, so that the connection breaks a minute after the peer has disappeared."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS.items():
+        if (option := getattr(socket, name, None)) is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
+    version: int
+    application: str
+    #: blank for any queue manager
+    queue_manager: str = ""
+    user: str = ""
+    password: bytes = b""
+
+
+class Open(msgspec.Struct, tag="MQOPEN", array_like=True):
+    od: MQOD
+    options: MQLONG
+
+
+class Close(msgspec.Struct, tag="MQCLOSE", array_like=True):
+    handle: MQLONG
+    options: MQLONG
+
+
+class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
+    od: MQOD
+    message: Message
+    options: MQPMO
+    properties: list[Property]
+
+
+class Subscribe(msgspec.Struct, tag="MQSUB", array_like=True):
+    sd: MQSD
+    handle: MQLONG | None
+
+
+class SubscriptionRequest(msgspec.Struct, tag="MQSUBRQ", array_like=True):
+    handle: MQLONG
+    action: MQLONG
+    options: MQLONG
+
+
+class Inquire(msgspec.Struct, tag="MQINQ", array_like=True):
+    handle: MQLONG
+    selectors: list[MQLONG]
+
+
+class Set(msgspec.Struct, tag="MQSET", array_like=True):
+    handle: MQLONG
+    selectors: list[MQLONG]
+    ints: list[MQLONG]
+    chars: list[str]
+
+
+class Statistics(msgspec.Struct, tag="MQSTAT", array_like=True):
+    kind: MQLONG
+
+
+class Commit(msgspec.Struct, tag="MQCMIT", array_like=True):
+    pass
+
+
+class Backout(msgspec.Struct, tag="MQBACK", array_like=True):
+    pass
+
+
+class Disconnect(msgspec.Struct, tag="MQDISC", array_like=True):
+    pass
+
+
+class Command(msgspec.Struct, tag="MQSC", array_like=True):
+    text: str
+
+
+Request = (
+    Connect
+    | Open
+    | Close
+    | PutCall
+    | Put1
+    | GetCall
+    | Pipeline
+    | Subscribe
+    | SubscriptionRequest
+    | Inquire
+    | Set
+    | Statistics
+    | Commit
+    | Backout
+    | Disconnect
+    | Command
+)
+
+
+class Reply(msgspec.Struct, array_like=True):
+    """Completion code, reason code, a description, and the result, including descriptors and options that were updated."""
+
+    comp_code: int
+    reason: int
+    detail: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class Connected(msgspec.Struct, array_like=True):
+    """The result of MQCONN: the queue manager's name, process and version."""
+
+    queue_manager: str
+    process: int
+    version: str
+
+
+def frame(value: object) -> bytearray:
+    """Encode a value as a frame."""
+    written = bytearray()
+    _ENCODER.encode_into(value, written, LENGTH.size)
+    LENGTH.pack_into(written, 0, len(written) - LENGTH.size)
+    return written
+
+
+def reply(comp_code: int, reason: int, detail: str, result: object = None) -> bytearray:
+    """Encode a `Reply` as a frame, without copying its result, which may be long."""
+    return frame((comp_code, reason, detail, result))
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+Result = TypeVar("Result")
+
+#: The maximum time to connect in seconds, including authentication.
+CONNECT_TIMEOUT = 60.0
+
+
+class RemoteConnection:
+    """`bridge.mq.mqi.Connection` to the queue manager with a data directory or TCP address.
+
+    Raises MQError with MQRC_Q_MGR_NOT_AVAILABLE if no bridge is running there, MQRC_CONNECTION_BROKEN if it stops later.
+    """
+
+    def __init__(
+        self,
+        where: Path | tuple[str, int],
+        *,
+        application: str = "mqbridge",
+        queue_manager: str = "",
+        user: str = "",
+        password: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Connect, with `tls` if the listener uses TLS."""
+        try:
+            self._socket = _connected(where, tls)
+        except ssl.SSLError as error:
+            from bridge.security.tls import reason_of  # imports the configuration
+
+            raise MQError(
+                cmqc.MQRC_SSL_INITIALIZATION_ERROR, f"no TLS with the bridge at {where}: {reason_of(error)}"
+            ) from error
+        except OSError as error:
+            place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
+            raise MQError(
+                cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
+                f"no bridge answers at {place} ({error.strerror or error}); is it running?",
+            ) from error
+        request = Connect(PROTOCOL_VERSION, application, queue_manager, user, password.encode())
+        try:
+            connected = self._call(request, Connected)
+        except MQError as error:
+            self._socket.close()
+            if isinstance(error.__cause__, TimeoutError):
+                why = f"the bridge does not answer within {CONNECT_TIMEOUT:g} s: does it hang?"
+                raise MQError(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, why) from error
+            raise
+        # From now on, calls may wait indefinitely: MQGET with MQWI_UNLIMITED does.
+        self._socket.settimeout(None)
+        #: name of the queue manager
+        self.queue_manager = connected.queue_manager
+
+    def _call(self, request: Request, result: type[Result]) -> Result:
+        if self._socket.fileno() < 0:
+            raise MQError(cmqc.MQRC_HCONN_ERROR, "the connection has ended")
+        try:
+            self._socket.sendall(frame(request))
+            reply = msgspec.msgpack.decode(self._receive(), type=Reply)
+        except OSError as error:
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN, str(error)) from error
+        if reply.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+            raise TruncatedMessage(msgspec.msgpack.decode(reply.result, type=Got), reply.detail)
+        if reply.comp_code != cmqc.MQCC_OK:
+            raise MQError(reply.reason, reply.detail, reply.comp_code)
+        return msgspec.msgpack.decode(reply.result, type=result)
+
+    def _receive(self) -> bytearray:
+        header = self._read(LENGTH.size)
+        return self._read(LENGTH.unpack(header)[0])
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        left = memoryview(data)
+        while left:
+            count = self._socket.recv_into(left)
+            if not count:
+                raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "the queue manager closed the connection")
+            left = left[count:]
+        return data
+
+    def open(self, od: MQOD, options: int) -> int:
+        handle, filled = self._call(Open(od, options), tuple[int, MQOD])
+        _fill(od, filled)
+        return handle
+
+    def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
+        self._call(Close(handle, options), type(None))
+
+    def put(
+        self,
+        handle: int,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
+        pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
+        request = PutCall(handle, Message(message.md, message.data), pmo, list(properties))
+        md, filled = self._call(request, tuple[MQMD, MQPMO])
+        _fill(pmo, filled)
+        return md
+
+    def put1(
+        self,
+        od: MQOD,
+        message: AnyMessage,
+        options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
+        properties: Sequence[Property] = (),
+    ) -> MQMD:
+        pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
+        request = Put1(od, Message(message.md, message.data), pmo, list(properties))
+        md, filled_od, filled = self._call(request, tuple[MQMD, MQOD, MQPMO])
+        _fill(od, filled_od)
+        _fill(pmo, filled)
+        return md
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        return self._call(GetCall(handle, options), Got)
+
+    def run(self, pipeline: Pipeline, kind: type[Result]) -> list[Result | None]:
+        """Run a pipeline (`bridge.mq.batch.PipelinedConnection`)."""
+        return self._call(pipeline, list[kind | None])  # type: ignore[valid-type]
+
+    def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        return self._call(Inquire(handle, list(selectors)), tuple[list[int], list[str]])
+
+    def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
+        self._call(Set(handle, list(selectors), list(ints), list(chars)), type(None))
+
+    def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
+        handles, filled = self._call(Subscribe(sd, handle), tuple[tuple[int, int], MQSD])
+        _fill(sd, filled)
+        return handles
+
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        return self._call(SubscriptionRequest(handle, action, options), int)
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        return self._call(Statistics(type), MQSTS)
+
+    def commit(self) -> None:
+        self._call(Commit(), type(None))
+
+    def backout(self) -> None:
+        self._call(Backout(), type(None))
+
+    def command(self, text: str) -> list[CommandResponse]:
+        return self._call(Command(text), list[CommandResponse])
+
+    def abort(self) -> None:
+        """Close the socket. The queue manager backs out the unit of work and closes the handles."""
+        self._socket.close()
+
+    def disconnect(self) -> None:
+        try:
+            self._call(Disconnect(), type(None))
+        finally:
+            self._socket.close()
+
+
+def _connected(where: Path | tuple[str, int], tls: ssl.SSLContext | None) -> socket.socket:
+    """Return a socket that is connected to the queue manager. Raises OSError."""
+    if isinstance(where, Path):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        connection = socket.create_connection(where, timeout=CONNECT_TIMEOUT)
+    try:
+        if isinstance(where, Path):
+            connection.settimeout(CONNECT_TIMEOUT)
+            with socket_address(where / SOCKET_NAME) as address:
+                connection.connect(address)
+            return connection
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(connection)
+        return connection if tls is None else tls.wrap_socket(connection, server_hostname=where[0])
+    except OSError:
+        connection.close()
+        raise
+
+
+def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
+    """Copy the fields that the queue manager has filled in."""
+    for name in ours.__struct_fields__:
+        setattr(ours, name, getattr(theirs, name))

@@ -1,0 +1,180 @@
+"""The envelopes: the columns of an MQ message and of an MQTT publication, as Arrow schemas. This module needs no Spark.
+
+All columns are nullable. The comments are shown by Spark's `DESCRIBE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from bridge.spark.errors import OptionError
+from bridge.telemetry.headers import TEXT_PROPERTIES
+from bridge.wire.mq import MQDLH
+from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS, MQMD_LAYOUTS
+from bridge.wire.mq.structure import LONG, Layout
+
+#: A time, in microseconds, in UTC.
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
+
+
+class Column(NamedTuple):
+    """A column of an envelope."""
+
+    name: str
+    type: Any
+    comment: str
+
+
+def _field_type(code: str) -> Any:
+    """Return Arrow's type of a field of an MQ structure: MQLONG, MQCHARn or MQBYTEn."""
+    if code == LONG:
+        return pa.int32()
+    return pa.string() if code.endswith("s") else pa.binary()
+
+
+def _structure(layout: Layout, codes: dict[str, str]) -> Any:
+    return pa.struct([pa.field(name, _field_type(codes[name])) for name in layout.fields if name in codes])
+
+
+_CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
+
+#: An MQMD of version 2, by IBM's names.
+MD_TYPE: Final = _structure(MQMD_LAYOUTS[2], _CODES)
+#: The MQMD inside an MQXQH, which has version 1.
+MD_VERSION_1_TYPE: Final = _structure(MQMD_LAYOUTS[1], _CODES)
+MQXQH_TYPE: Final = pa.struct(
+    [
+        pa.field("RemoteQName", pa.string()),
+        pa.field("RemoteQMgrName", pa.string()),
+        pa.field("MsgDesc", MD_VERSION_1_TYPE),
+    ]
+)
+MQDLH_TYPE: Final = pa.struct(
+    [pa.field(field.name, pa.int32() if field.type is int else pa.string()) for field in msgspec.structs.fields(MQDLH)]
+)
+
+MQ_COLUMNS: Final = (
+    Column("queue", pa.string(), "queue that the message was on"),
+    Column("topic", pa.string(), "topic string that it was published to (mqps.Top of its RFH2); null where none is said"),
+    Column(
+        "md",
+        MD_TYPE,
+        "MQMD by IBM's names: MQLONG as int, MQCHAR without its padding as string (a byte 0xNN that is no UTF-8 as U+F7NN),"
+        " MQBYTE as binary; Expiry in tenths of a second",
+    ),
+    Column("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null where they say none"),
+    Column(
+        "rfh2",
+        pa.map_(pa.string(), TEXT_MAP),
+        "folders of its RFH2 headers, by name: path of an element (group.element) to its text. What is repeated has [2],"
+        " [3] behind its name; a folder that cannot be parsed is null, as is an element that is nil",
+    ),
+    Column("mqxqh", MQXQH_TYPE, "transmission-queue header, where there is one"),
+    Column("mqdlh", MQDLH_TYPE, "dead-letter header, where there is one"),
+    Column("headers", pa.binary(), "bytes of all headers; headers and body together are the message data"),
+    Column("body", pa.binary(), "bytes behind the headers"),
+    Column(
+        "text",
+        pa.string(),
+        "body of the Format MQSTR as text, from its CCSID; null for any other Format, and for bytes that are no text in it",
+    ),
+    Column("format", pa.string(), "Format of the body, as the last header (or the MQMD) says it"),
+    Column("ccsid", pa.int32(), "CodedCharSetId of the body"),
+    Column("encoding", pa.int32(), "Encoding of the body"),
+)
+MQTT_COLUMNS: Final = (
+    Column("topic", pa.string(), "topic name"),
+    Column("payload", pa.binary(), "application message"),
+    Column("qos", pa.int32(), "QoS, 0 to 2"),
+    Column("retain", pa.bool_(), "RETAIN of the PUBLISH"),
+    Column("dup", pa.bool_(), "DUP of the PUBLISH"),
+    Column("message_id", pa.int32(), "packet identifier; null at QoS 0"),
+    Column("client_id", pa.string(), "client identifier of the session that received it"),
+    Column("properties", TEXT_MAP, "user properties (MQTT 5); of several of one name the last"),
+    Column("response_topic", pa.string(), "Response Topic (MQTT 5)"),
+    Column("correlation_data", pa.binary(), "Correlation Data (MQTT 5)"),
+    Column("content_type", pa.string(), "Content Type (MQTT 5)"),
+    Column("payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 says that the payload is UTF-8"),
+    Column("expiry", pa.int64(), "Message Expiry Interval (MQTT 5), seconds that are left"),
+    Column("received", TIMESTAMP, "when it was received"),
+)
+
+
+def schema_of(columns: Sequence[Column]) -> Any:
+    """Return the Arrow schema of columns."""
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
+
+
+MQ_ARROW_SCHEMA: Final = schema_of(MQ_COLUMNS)
+MQTT_ARROW_SCHEMA: Final = schema_of(MQTT_COLUMNS)
+#: The columns that are properties of MQTT 5, each a field of PublishProperties.
+PROPERTY_COLUMNS: Final = tuple(field for field, *_ in TEXT_PROPERTIES)
+
+
+def subset(schema: Any, names: Sequence[str]) -> Any:
+    """Return the part of an Arrow schema with the named columns. `md.MsgId` is one field of a structure.
+
+    Raises OptionError for an unknown name.
+    """
+    fields: dict[str, list[str]] = {}
+    for name in names:
+        column, _, field = name.partition(".")
+        if column not in schema.names:
+            raise OptionError(f"unknown column {name}; the columns are {', '.join(schema.names)}")
+        type_ = schema.field(column).type
+        if field and (not pa.types.is_struct(type_) or type_.get_field_index(field) < 0):
+            raise OptionError(f"unknown column {name}: {column} has no field {field}")
+        fields.setdefault(column, []).append(field)
+    chosen = []
+    for column, wanted in fields.items():
+        type_ = schema.field(column).type
+        if "" not in wanted:
+            type_ = pa.struct([type_.field(field) for field in dict.fromkeys(wanted)])
+        chosen.append(pa.field(column, type_))
+    return pa.schema(chosen)
+
+
+def project(batch: Any, schema: Any) -> Any:
+    """Return the columns of `schema` from a record batch that has these and possibly more.
+
+    Raises KeyError with the name of a column or field that the batch does not have.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    arrays = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            raise KeyError(field.name)
+        array = batch.column(field.name)
+        if not array.type.equals(field.type):
+            if not pa.types.is_struct(field.type):
+                raise KeyError(field.name)
+            parts = []
+            for part in field.type:
+                if array.type.get_field_index(part.name) < 0:
+                    raise KeyError(f"{field.name}.{part.name}")
+                parts.append(array.field(part.name))
+            array = pa.StructArray.from_arrays(parts, fields=list(field.type))
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_part(source: str, schema: Any, whole: Any) -> Any:
+    """Return an Arrow schema that is a part of an envelope's schema. Raises OptionError if it is not."""
+    for field in schema:
+        expected = whole.field(field.name).type if field.name in whole.names else None
+        if expected is not None and pa.types.is_struct(field.type) and pa.types.is_struct(expected):
+            at = {part.name: expected.field(part.name).type for part in expected}
+            if all(at.get(part.name) == part.type for part in field.type):
+                continue
+        elif field.type == expected:
+            continue
+        if expected is None:
+            raise OptionError(f"{source}: unknown column {field.name}; the columns are {', '.join(whole.names)}")
+        raise OptionError(f"{source}: column {field.name}: expected {expected}, found {field.type}; hint: the option columns")
+    return schema

@@ -1,0 +1,391 @@
+"""The reader of a queue: a thread that takes messages off the queue and writes them to a spool, exactly once.
+
+Each unit of work gets messages, and replaces the state message of the spool on SYSTEM.MQTT.MAPPING.STATE by one with the
+number of the segment that has them. The segment is durable before the commit. So after any crash the state message tells
+which segments count: a segment with a higher number is deleted, and its messages are on the queue again.
+
+The queue is open for exclusive input, so one reader at a time takes its messages. Every unit of work also takes the state
+message and compares it with the one that it put last, so a reader that lost its connection cannot continue beside its
+successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+from bridge.mq.batch import get_many
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.state import StateQueue
+from bridge.mq.worker import FIRST_PAUSE, LONGEST_PAUSE, LOST
+from bridge.spark.mq.browsing import GET, depth
+from bridge.spark.mq.envelope import MqMessage, put_time, record_batch
+from bridge.spark.mq.queue_manager import QueueManagerOptions
+from bridge.spark.mq.source_options import SourceOptions
+from bridge.spark.spool import Segment, Spool, SpoolDamaged
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Messages, and bytes of their data, of one unit of work. MAXUMSGS is 10000 by default.
+UNIT_ROWS: Final = 8_000
+UNIT_BYTES: Final = 16 * 1024 * 1024
+#: Messages and bytes that one request to an embedded queue manager gets.
+_GET_ROWS: Final = 1_000
+_GET_BYTES: Final = 4 * 1024 * 1024
+#: Milliseconds that a get waits for a message.
+WAIT: Final = 500
+#: Seconds that a new reader waits for the queue, and for the state message: Spark does not wait for processes that it ended.
+TAKEOVER_WAIT: Final = 15.0
+_PAUSE: Final = 0.1
+#: Seconds between inquiries of the depth of the queue.
+_INQUIRY: Final = 1.0
+#: The first bytes of the CorrelId of a state message.
+STATE_MARK: Final = b"SPKQ"
+
+_OPEN: Final = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+_TAKE: Final = cmqc.MQGMO_SYNCPOINT | GET
+
+
+Result = TypeVar("Result")
+
+
+class SpoolState(msgspec.Struct, array_like=True, frozen=True):
+    """The state message of a spool."""
+
+    queue: str
+    #: process of the reader, for people
+    owner: str
+    spool: str
+    #: number of the last segment
+    last: int
+    #: readers of the segments: the number of the first segment, and the word of each
+    runs: list[tuple[int, str]]
+
+
+class Superseded(Exception):
+    """Another reader has continued the spool."""
+
+
+class QueueReader:
+    """Fills a spool from a queue, on a thread of its own."""
+
+    def __init__(
+        self,
+        queue_manager: QueueManagerOptions,
+        queue: str,
+        spool: Spool,
+        schema: Any,
+        *,
+        selector: str = "",
+        limit: int,
+        unit_rows: int = UNIT_ROWS,
+        unit_bytes: int = UNIT_BYTES,
+        on_behalf: str = "",
+    ) -> None:
+        """Make a reader. `limit` is the size of the spool, in bytes of data, from which on it takes nothing more."""
+        self.spool = spool
+        self._queue_manager = queue_manager
+        self._queue = queue
+        self._schema = schema
+        self._selector = selector
+        self._limit = limit
+        self._unit_rows = min(unit_rows, UNIT_ROWS)
+        self._unit_bytes = min(unit_bytes, UNIT_BYTES)
+        now = datetime.now(UTC).isoformat(" ", "seconds")
+        process = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
+        self._owner = f"{on_behalf}, {process}" if on_behalf else process
+        self._thread = threading.Thread(target=self._run, name=f"reader-{queue}", daemon=True)
+        self._changed = threading.Condition()
+        self._connected = False
+        self._error: Exception | None = None
+        self._stopping = False
+        self._until_empty = False
+        #: what is left to take of the messages that were on the queue when a run until it is empty began
+        self._left: int | None = None
+        #: the run until the queue is empty has ended
+        self._finished = False
+        #: CURDEPTH, at most _INQUIRY seconds old while messages come
+        self.depth = 0
+        self._inquired = 0.0
+        self._state: StateQueue | None = None
+        self._last_state: SpoolState | None = None
+        #: a segment whose unit of work has not been committed, or perhaps has
+        self._pending: tuple[Segment, SpoolState] | None = None
+        self._runs: list[tuple[int, str]] = []
+
+    # For the thread of the query -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start to take messages. Raises what the first connection fails with: MQError, SpoolDamaged, OSError."""
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._connected or self._error is not None)
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Stop to take messages when the queue is empty, or after as many as are on the queue now."""
+        self._until_empty = True
+
+    @property
+    def finished(self) -> bool:
+        """Whether a run that `finish` asked for has ended."""
+        return self._finished
+
+    def check(self) -> None:
+        """Raise the error that the thread ended with, if any."""
+        if self._error is not None:
+            raise RuntimeError(f"the reader of queue {self._queue} has ended: {self._error}") from self._error
+
+    def stop(self) -> None:
+        """Stop the thread, back out its unit of work and disconnect."""
+        self._stopping = True
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # The thread ------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        try:
+            while not (self._stopping or self._finished):
+                try:
+                    with self._queue_manager.connected() as connection:
+                        handle = self._begin(connection)
+                        pause = FIRST_PAUSE
+                        self._report(connected=True)
+                        while not (self._stopping or self._finished):
+                            self._round(connection, handle)
+                        connection.backout()
+                except MQError as error:
+                    if not self._connected or not (error.reason in LOST or isinstance(error, _InUse)):
+                        raise
+                    log.warning("MQB8004W connection of the reader of queue %s lost: %s", self._queue, error)
+                    time.sleep(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+        except Exception as error:
+            if self._connected:
+                log.error("MQB8005E the reader of queue %s has ended: %s", self._queue, error)
+            self._report(error=error)
+
+    def _report(self, *, connected: bool = False, error: Exception | None = None) -> None:
+        with self._changed:
+            self._connected = self._connected or connected
+            self._error = error
+            self._changed.notify_all()
+
+    def _begin(self, connection: Connection) -> int:
+        """Open the queue, and recover the spool by its state message. Return the handle of the queue."""
+        self._state = StateQueue(connection, MAPPING_STATE_QUEUE)
+        handle = _patiently(partial(self._opened, connection))
+        state = _patiently(self._found_state)
+        connection.commit()
+        spool = self.spool
+        if self._last_state is None:
+            spool.recover(state.last, state.runs)
+            first = spool.first
+            after = [number for number, _ in state.runs[1:]]
+            needed = [run for run, end in zip(state.runs, [*after, state.last + 1], strict=False) if end > first]
+            self._runs = [*needed, (state.last + 1, spool.run)]
+            self._last_state = state
+        elif self._pending is not None and state == self._pending[1]:
+            self._publish(*self._pending)
+        elif state == self._last_state:
+            if self._pending is not None:
+                spool.discard(self._pending[0])
+        else:
+            raise Superseded(f"another process has continued spool {spool.place.path} of queue {self._queue}")
+        self._pending = None
+        return handle
+
+    def _publish(self, segment: Segment, state: SpoolState) -> None:
+        self.spool.publish(segment)
+        self._last_state, self._pending = state, None
+        self.depth = max(self.depth - segment.rows, 0)
+        if self._left is not None:
+            self._left -= segment.rows
+            self._finished = self._left <= 0
+
+    def _opened(self, connection: Connection) -> int:
+        try:
+            return connection.open(MQOD(ObjectName=self._queue, SelectionString=self._selector), _OPEN)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_OBJECT_IN_USE:
+                raise
+            raise _InUse(error.reason, self._in_use()) from error
+
+    def _in_use(self) -> str:
+        assert self._state is not None
+        owners = [state.owner for state in _states(self._state) if state.queue == self._queue]
+        last = f"; last streaming reader: {owners[-1]}" if owners else ""
+        return (
+            f"queue {self._queue} is open for input elsewhere{last}; hint: a streaming query needs the queue for itself. Stop"
+            " the other reader, or give this query a queue of its own"
+        )
+
+    def _found_state(self) -> SpoolState:
+        """Return the state of the spool; put the first one for a new spool. Raises _NoState if a reader has it."""
+        assert self._state is not None
+        mark = state_mark(self.spool.id)
+        found = next(self._state.browse(mark), None)
+        if found is not None:
+            return msgspec.msgpack.decode(found.data, type=SpoolState)
+        if not self.spool.is_unused:
+            raise _NoState(
+                f"the state message of spool {self.spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: without it"
+                " nobody knows which segments were committed. If it was removed, start with a new spool and checkpoint"
+            )
+        state = SpoolState(self._queue, self._owner, self.spool.id, 0, [])
+        self._put_state(state)
+        return state
+
+    def _put_state(self, state: SpoolState) -> None:
+        assert self._state is not None
+        self._state.put(state_mark(self.spool.id), msgspec.msgpack.encode(state))
+
+    def _round(self, connection: Connection, handle: int) -> None:
+        """Take messages in one unit of work, or wait for some."""
+        self._inquire(connection, handle)
+        if not self.spool.wait_below(self._limit, WAIT / 1000):
+            return
+        try:
+            messages = self._take(connection, handle)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                raise
+            self._finished = self._until_empty
+            return
+        size = sum(len(data) for _, data in messages)
+        first = messages[0][0]
+        since = put_time(first.PutDate, first.PutTime)
+        milliseconds = int((time.time() if since is None else since.timestamp()) * 1000)
+        segment = self.spool.append(record_batch(self._queue, messages, self._schema), size, milliseconds)
+        state = SpoolState(self._queue, self._owner, self.spool.id, segment.number, self._runs)
+        self._pending = segment, state
+        try:
+            self._replace_state(state)
+        except MQError as error:
+            if error.reason != cmqc.MQRC_SYNCPOINT_LIMIT_REACHED or len(messages) == 1:
+                raise
+            connection.backout()
+            self.spool.discard(segment)
+            self._pending = None
+            self._unit_rows = max(len(messages) // 2, 1)
+            return
+        # If the connection is lost here, `_begin` finds out by the state message what became of the unit of work.
+        connection.commit()
+        self._publish(segment, state)
+
+    def _take(self, connection: Connection, handle: int) -> list[MqMessage]:
+        """Get messages under syncpoint until the queue is empty or the unit is full. Raises MQError if there is none."""
+        options = GetOptions(Options=_TAKE, MatchOptions=cmqc.MQMO_NONE)
+        if not self._until_empty:
+            options = msgspec.structs.replace(options, Options=_TAKE | cmqc.MQGMO_WAIT, WaitInterval=WAIT)
+        messages: list[MqMessage] = []
+        size = 0
+        while (rows := self._unit_rows - len(messages)) > 0 and (left := self._unit_bytes - size) > 0:
+            try:
+                found = get_many(connection, handle, options, min(rows, _GET_ROWS), min(left, _GET_BYTES))
+            except MQError as error:
+                if messages and error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
+                    break
+                raise
+            messages += [(got.md, got.data) for got in found]
+            size += sum(len(got.data) for got in found)
+            options = msgspec.structs.replace(options, Options=_TAKE)
+        return messages
+
+    def _replace_state(self, state: SpoolState) -> None:
+        assert self._state is not None
+        taken = self._state.take(state_mark(self.spool.id))
+        if taken is None or msgspec.msgpack.decode(taken, type=SpoolState) != self._last_state:
+            raise Superseded(f"another process has continued spool {self.spool.place.path} of queue {self._queue}")
+        self._put_state(state)
+
+    def _inquire(self, connection: Connection, handle: int) -> None:
+        now = time.monotonic()
+        if now - self._inquired >= _INQUIRY or (self._until_empty and self._left is None):
+            self._inquired = now
+            self.depth = depth(connection, handle)
+            if self._until_empty and self._left is None:
+                self._left = max(self.depth, 1)
+
+
+class _InUse(MQError):
+    """Another connection has the queue open for input."""
+
+
+class _NoState(SpoolDamaged):
+    """The state message of a spool is missing, or in the unit of work of a reader whose connection was lost."""
+
+
+def _patiently(attempt: Callable[[], Result]) -> Result:
+    """Return the result of an attempt that may fail for TAKEOVER_WAIT seconds with _InUse or _NoState."""
+    before = time.monotonic() + TAKEOVER_WAIT
+    while True:
+        try:
+            return attempt()
+        except (_InUse, _NoState):
+            if time.monotonic() > before:
+                raise
+        time.sleep(_PAUSE)
+
+
+def state_mark(spool: str) -> bytes:
+    """Return the CorrelId of the state message of a spool."""
+    return STATE_MARK + hashlib.sha256(spool.encode()).digest()[:20]
+
+
+def _states(queue: StateQueue) -> list[SpoolState]:
+    """Return all state messages of spools on a queue."""
+    found = []
+    for got in queue.browse():
+        if got.md.CorrelId[:4] == STATE_MARK:
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.msgpack.decode(got.data, type=SpoolState))
+    return found
+
+
+def forget_spool(connection: Connection, spool: str) -> bool:
+    """Remove the state message of a spool and commit. Return whether it existed. Raises MQError."""
+    queue = StateQueue(connection, MAPPING_STATE_QUEUE)
+    removed = queue.remove(state_mark(spool)) is not None
+    connection.commit()
+    queue.close()
+    return removed
+
+
+def queue_readers(options: SourceOptions, on_behalf: str = "") -> dict[str, QueueReader]:
+    """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
+    with options.queue_manager.connected() as connection:
+        queues = options.queue_names(connection)
+    # The spool of a subscription survives the deletion of the subscription and its queue.
+    sources = queues if options.subscription is None else (f"subscription {options.subscription}",)
+    stream = options.stream
+    return {
+        source: QueueReader(
+            options.queue_manager,
+            queue,
+            Spool(stream.spool, source),
+            options.schema,
+            selector=options.selector,
+            limit=stream.spool_limit,
+            unit_rows=stream.max_messages,
+            unit_bytes=stream.max_bytes,
+            on_behalf=on_behalf,
+        )
+        for source, queue in zip(sources, queues, strict=True)
+    }

@@ -1,0 +1,484 @@
+"""The spool: messages on disk, between the queue or broker that they were taken from and the batches of a query.
+
+A spool is a directory of segments. A segment is an Arrow IPC file with the rows of one unit of work (or of one round of
+acknowledgements). Segments are numbered. A reader appends them, a query reads them, and deletes them after its commit.
+
+A segment exists for others only when its reader has published it: a reader of a queue does so after the commit of the unit of
+work that also put the segment's number on the state queue. File names contain a word for the reader, so that a process that
+was given up and still writes cannot replace a segment of its successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from bridge.files import Locked, durable_file, lock, sync
+from bridge.spark.columns import project
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+SUFFIX: Final = ".arrow"
+#: The suffix of the last segment after its rows were committed: the file stays because its metadata has the session's state.
+_READ: Final = ".read"
+IDENTITY: Final = "spool.json"
+LOCK: Final = "lock"
+#: Seconds to wait for the process that has the spool: one that lost its Spark ends soon.
+LOCK_WAIT: Final = 30.0
+_PAUSE: Final = 0.05
+#: The key of a reader's state in the metadata of a segment.
+_STATE: Final = b"mqbridge.state"
+
+
+class SpoolDamaged(Exception):
+    """A file of a spool is missing, unreadable, or has an unknown format."""
+
+
+class SpoolBusy(Exception):
+    """Another process uses the spool."""
+
+
+class SessionAtBroker(msgspec.Struct, frozen=True):
+    """A session that fills a spool, as the broker knows it."""
+
+    #: host:port
+    broker: str
+    client_id: str
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The content of `spool.json`."""
+
+    id: str
+    #: queue, subscription or topic filter
+    source: str
+    #: sessions at brokers that have filled the spool, the newest last
+    sessions: list[SessionAtBroker] = []
+
+
+class Segment(msgspec.Struct, frozen=True, order=True):
+    """A segment. All fields are in the name of its file."""
+
+    number: int
+    rows: int
+    #: bytes of message data
+    size: int
+    #: when its first message was put or received, in milliseconds since the epoch
+    time: int
+    #: the word for the reader that wrote it
+    run: str
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.number:012d}-{self.rows}-{self.size}-{self.time}-{self.run}{SUFFIX}"
+
+    @classmethod
+    def of(cls, name: str) -> Segment | None:
+        """Return the segment with a file name. None: the file is not a segment."""
+        parts = name.removesuffix(SUFFIX).removesuffix(_READ).split("-")
+        if len(parts) != 5 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:4]):
+            return None
+        number, rows, size, milliseconds = map(int, parts[:4])
+        return cls(number, rows, size, milliseconds, parts[4])
+
+
+class Place:
+    """A directory on a local or mounted file system, or a URL of an object store or another remote file system."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._remote: fs.FileSystem | None = None
+        self._base = path
+        if "://" in path:
+            self._remote, self._base = _remote(path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory."""
+        return self._remote is None
+
+    def write(self, name: str, data: Any) -> None:
+        """Write a file durably. It appears with all of its content. Raises OSError."""
+        if self._remote is None:
+            with durable_file(Path(self._base, name)) as file:
+                file.write(data)
+            return
+        self._remote.create_dir(self._base)
+        with self._remote.open_output_stream(f"{self._base}/{name}") as stream:
+            stream.write(data)
+
+    def names(self) -> list[str]:
+        """Return the names of its files. Raises OSError."""
+        if self._remote is None:
+            return os.listdir(self._base) if os.path.isdir(self._base) else []
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self._base, allow_not_found=True)
+        return [one.base_name for one in self._remote.get_file_info(selector)]
+
+    def open(self, name: str) -> Any:
+        """Open a file, as a memory map if possible. Raises OSError."""
+        if self._remote is None:
+            return pa.memory_map(f"{self._base}/{name}")
+        return self._remote.open_input_file(f"{self._base}/{name}")
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it exists. Raises OSError."""
+        if self._remote is None:
+            Path(self._base, name).unlink(missing_ok=True)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self._remote.delete_file(f"{self._base}/{name}")
+
+
+def _remote(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it. Raises OSError."""
+    from pyarrow import fs
+
+    try:
+        file_system, path = fs.FileSystem.from_uri(url)
+        return file_system, path
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        try:
+            import fsspec
+        except ImportError:
+            raise OSError(f"{url}: {error}; hint: install fsspec and its package for this kind of URL") from error
+        found, path = fsspec.core.url_to_fs(url)
+        return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+
+
+class Spool:
+    """The spool of one queue or topic filter, below the directory or URL of a query.
+
+    `append`, `publish` and `discard` are for one thread; everything else may be called from any. Raises OSError, SpoolBusy,
+    SpoolDamaged.
+    """
+
+    def __init__(self, below: str, source: str) -> None:
+        self.place = Place(f"{below}/{hashlib.sha256(source.encode()).hexdigest()[:16]}")
+        self._lock: IO[str] | None = None
+        if self.place.is_local:
+            directory = Path(self.place.path)
+            if not directory.exists():
+                # Payloads are confidential, and the program may have any umask.
+                directory.mkdir(mode=0o750, parents=True)
+                for parent in (directory.parent, directory.parent.parent):
+                    sync(parent)
+            self._lock = _locked(directory)
+        names = self.place.names()
+        if old := [name for name in names if name.endswith(".spool")]:
+            raise SpoolDamaged(
+                f"spool {self.place.path} has a file of an earlier version of mqbridge ({old[0]}), which this version cannot"
+                " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
+            )
+        self.run = uuid.uuid4().hex[:12]
+        #: whether this process has made the spool
+        self.new = IDENTITY not in names
+        if self.new:
+            self._write_identity(Identity(uuid.uuid4().hex[:12], source))
+        self._identity = _identity_in(self.place)
+        self._changed = threading.Condition()
+        #: published, by number
+        self._segments: dict[int, Segment] = {}
+        #: the last segment, whose rows are committed
+        self._read: Segment | None = None
+        #: number of the last published segment, which may be deleted
+        self.last = 0
+        self._size = 0
+
+    @property
+    def id(self) -> str:
+        """The identifier of the spool, which no other spool has."""
+        return self._identity.id
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has no segment, published or not. Raises OSError."""
+        return not any(map(Segment.of, self.place.names()))
+
+    @property
+    def sessions(self) -> list[SessionAtBroker]:
+        """Sessions at brokers that have filled the spool, the newest last."""
+        return self._identity.sessions
+
+    def note_session(self, session: SessionAtBroker) -> None:
+        """Record the session that fills the spool from now on."""
+        if self.sessions[-1:] != [session]:
+            known = [*(one for one in self.sessions if one != session), session]
+            self._identity = msgspec.structs.replace(self._identity, sessions=known)
+            self._write_identity(self._identity)
+
+    def _write_identity(self, identity: Identity) -> None:
+        self.place.write(IDENTITY, msgspec.json.encode(identity))
+
+    # Recovery --------------------------------------------------------------------------------------------------------
+
+    def recover(self, last: int | None = None, runs: Sequence[tuple[int, str]] = ()) -> None:
+        """Find the published segments after a restart, and delete all others.
+
+        `last` is the number of the last published segment, and `runs` the readers of all: the number of the first segment and
+        the word of each. None: a file is published as soon as it exists.
+        """
+        found: dict[int, Segment] = {}
+        read: Segment | None = None
+        for name in self.place.names():
+            segment = Segment.of(name)
+            if segment is None:
+                if name.startswith(".") and f"{SUFFIX}." in name:
+                    self.place.delete(name)  # an incomplete file
+                continue
+            if last is not None and (segment.number > last or segment.run != _run_of(segment.number, runs)):
+                self.place.delete(name)
+            elif name.endswith(_READ):
+                read = segment if read is None else max(read, segment)
+            else:
+                found[segment.number] = segment
+        with self._changed:
+            self._segments = dict(sorted(found.items()))
+            self._read = read
+            newest = max((*found, 0 if read is None else read.number))
+            self.last = newest if last is None else last
+            self._size = sum(one.size for one in found.values())
+            self._changed.notify_all()
+        if read is not None and found:
+            self._forget_read()
+
+    @property
+    def first(self) -> int:
+        """The number of the first segment that is not deleted, or of the next one."""
+        with self._changed:
+            return next(iter(self._segments), self.last + 1)
+
+    def state(self) -> bytes | None:
+        """Return the state in the metadata of the last segment. None: there is no segment. Raises SpoolDamaged."""
+        if self.last in self._segments:
+            name = self._segments[self.last].name
+        elif self._read is not None:
+            name = _read_name(self._read)
+        else:
+            return None
+        with _opened(self.place, name) as reader:
+            found: bytes | None = (reader.schema.metadata or {}).get(_STATE)
+        return found
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Any, size: int, milliseconds: int, state: bytes | None = None) -> Segment:
+        """Write the next segment durably. It is invisible until `publish`. Raises OSError."""
+        segment = Segment(self.last + 1, batch.num_rows, size, milliseconds, self.run)
+        schema = batch.schema if state is None else batch.schema.with_metadata({_STATE: state})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            if batch.num_rows:
+                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        self.place.write(segment.name, sink.getvalue())
+        return segment
+
+    def publish(self, segment: Segment) -> None:
+        """Make an appended segment visible."""
+        with self._changed:
+            self._segments[segment.number] = segment
+            self.last = segment.number
+            self._size += segment.size
+            self._changed.notify_all()
+        if self._read is not None:
+            self._forget_read()
+
+    def discard(self, segment: Segment) -> None:
+        """Delete an appended segment whose unit of work was backed out. Raises OSError."""
+        self.place.delete(segment.name)
+
+    def wait_below(self, size: int, wait: float) -> bool:
+        """Wait until the segments have less than `size` bytes of data, up to `wait` seconds. Return whether they have."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._size < size, wait)
+
+    def wait_beyond(self, number: int, wait: float) -> bool:
+        """Wait until there is a segment after a number, up to `wait` seconds. Return whether there is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.last > number, wait)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def between(self, start: int, end: int) -> list[Segment]:
+        """Return the segments after `start`, up to `end`. Raises SpoolDamaged if one of them does not exist."""
+        with self._changed:
+            found = [self._segments.get(number) for number in range(start + 1, end + 1)]
+        segments = [one for one in found if one is not None]
+        if len(segments) != end - start:
+            raise SpoolDamaged(
+                f"spool {self.place.path} has {len(segments)} of the segments {start + 1} to {end}, which the checkpoint"
+                f" needs; hint: restore the spool of this query, or start with a new checkpoint"
+            )
+        return segments
+
+    def delete_through(self, number: int, *, keep_state: bool = False) -> None:
+        """Delete the segments up to a number. `keep_state`: keep the newest segment for its metadata. Raises OSError."""
+        with self._changed:
+            gone = [one for one in self._segments.values() if one.number <= number]
+            for one in gone:
+                del self._segments[one.number]
+            self._size -= sum(one.size for one in gone)
+            self._changed.notify_all()
+        for one in gone:
+            if keep_state and one.number == self.last:
+                os.rename(f"{self.place.path}/{one.name}", f"{self.place.path}/{_read_name(one)}")
+                self._read = one
+            else:
+                self.place.delete(one.name)
+
+    def _forget_read(self) -> None:
+        if self._read is not None:
+            self.place.delete(_read_name(self._read))
+            self._read = None
+
+    def close(self) -> None:
+        """Allow another process to use the spool."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _read_name(segment: Segment) -> str:
+    return segment.name.removesuffix(SUFFIX) + _READ
+
+
+def _run_of(number: int, runs: Sequence[tuple[int, str]]) -> str | None:
+    """Return the word of the reader that published a segment."""
+    return next((run for first, run in reversed(runs) if first <= number), None)
+
+
+def _locked(directory: Path) -> IO[str]:
+    before = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            return lock(directory / LOCK)
+        except Locked as error:
+            if time.monotonic() >= before:
+                raise SpoolBusy(
+                    f"spool {directory} is in use by process {error.process}; hint: give each streaming query its own spool"
+                ) from error
+        time.sleep(_PAUSE)
+
+
+def _identity_in(place: Place) -> Identity:
+    try:
+        with place.open(IDENTITY) as file:
+            return msgspec.json.decode(file.read(), type=Identity)
+    except msgspec.DecodeError as error:
+        raise SpoolDamaged(f"{place.path}/{IDENTITY} is damaged: {error}") from error
+
+
+@contextlib.contextmanager
+def _opened(place: Place, name: str) -> Iterator[Any]:
+    """Open a segment. Raises SpoolDamaged."""
+    try:
+        with place.open(name) as file:
+            yield pa.ipc.open_file(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SpoolDamaged(
+            f"segment {place.path}/{name} of the spool cannot be read: {error}; hint: every worker must reach the directory"
+            " or URL of the option spool under this name; otherwise set the option embed to true"
+        ) from error
+
+
+def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]:
+    """Yield the rows of segments as record batches of a schema. Raises SpoolDamaged."""
+    place = Place(path)
+    for name in names:
+        with _opened(place, name) as reader:
+            for number in range(reader.num_record_batches):
+                yield _projected(reader.get_batch(number), schema, name)
+
+
+def read_embedded(contents: Iterable[bytes], schema: Any) -> Iterator[Any]:
+    """Yield the rows of segments, given as the contents of their files, as record batches. Raises SpoolDamaged."""
+    for content in contents:
+        reader = pa.ipc.open_file(pa.py_buffer(content))
+        for number in range(reader.num_record_batches):
+            yield _projected(reader.get_batch(number), schema, "of the spool")
+
+
+def content_of(path: str, name: str) -> bytes:
+    """Return the content of a segment's file. Raises SpoolDamaged."""
+    try:
+        with Place(path).open(name) as file:
+            return bytes(file.read())
+    except OSError as error:
+        raise SpoolDamaged(f"segment {path}/{name} of the spool cannot be read: {error}") from error
+
+
+def _projected(batch: Any, schema: Any, name: str) -> Any:
+    try:
+        return project(batch.replace_schema_metadata(None), schema)
+    except KeyError as error:
+        raise SpoolDamaged(
+            f"segment {name} was written without the column {error.args[0]}: the query had other columns then; hint: let the"
+            " query finish with its former columns (trigger availableNow), then change them"
+        ) from error
+
+
+class SpoolFiller(Protocol):
+    """What fills a spool: the reader of a queue, or the subscriber of a topic filter."""
+
+    spool: Spool
+
+    def start(self) -> None:
+        """Start to fill the spool."""
+
+    def stop(self) -> None:
+        """Stop, and disconnect."""
+
+    def check(self) -> None:
+        """Raise the error that it ended with, if any."""
+
+    def finish(self) -> None:
+        """End with the messages that are available now."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all messages that were available at `finish` are in the spool."""
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait at the queue, as far as known."""
+
+
+class SpoolContents(msgspec.Struct, frozen=True):
+    """A spool on disk."""
+
+    directory: Path
+    id: str
+    #: queue, subscription or topic filter
+    source: str
+    #: messages in no committed batch; if the process of its reader was killed, it may count some that are on the queue too
+    waiting: int
+    sessions: list[SessionAtBroker]
+
+
+def spools_below(directory: Path) -> Iterator[SpoolContents]:
+    """Yield the spools in the directory that the option `spool` names. Raises OSError, SpoolDamaged."""
+    for path in sorted(directory.glob(f"*/{IDENTITY}")):
+        identity = _identity_in(Place(str(path.parent)))
+        segments = [Segment.of(one.name) for one in path.parent.glob(f"*{SUFFIX}")]
+        waiting = sum(one.rows for one in segments if one is not None)
+        yield SpoolContents(path.parent, identity.id, identity.source, waiting, identity.sessions)
+
+
+def forget_session(directory: Path, session: SessionAtBroker) -> None:
+    """Remove a session that has ended from those that have filled the spool in a directory. Raises OSError, SpoolDamaged."""
+    place = Place(str(directory))
+    identity = _identity_in(place)
+    left = [one for one in identity.sessions if one != session]
+    place.write(IDENTITY, msgspec.json.encode(msgspec.structs.replace(identity, sessions=left)))

@@ -1,0 +1,240 @@
+"""Streaming reads from spools: a reader per queue or topic filter fills each, and batches are ranges of segments.
+
+The offset of a batch has the number of the last segment of each spool, so a batch that is run again has the same rows. Spark
+asks for the offset after a batch only when the batch is in its commit log. Then the segments of the batch are deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from bridge.spark.spool import Segment, SpoolDamaged, SpoolFiller, content_of, read_embedded, read_segments
+from bridge.spark.spool_options import StreamOptions
+
+#: The version of the offsets. Versions 1 and 2 had MsgIds or row numbers.
+_VERSION: Final = 3
+#: Seconds between looks at the spools.
+_TURN: Final = 0.02
+
+Offset = dict[str, Any]
+
+
+class Segments(InputPartition):
+    """Segments of one spool."""
+
+    def __init__(self, path: str, names: list[str], embedded: list[bytes] | None) -> None:
+        super().__init__(None)
+        self.path = path
+        self.names = names
+        self.embedded = embedded
+
+
+class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads spools batch by batch."""
+
+    #: whether the last segment of a spool stays for the state in it
+    KEEPS_STATE = False
+
+    def __init__(self, options: StreamOptions, schema: Any) -> None:
+        self._stream = options
+        self._schema = schema
+        self._fillers: dict[str, SpoolFiller] = {}
+        self._available_now = False
+        #: number of the segment of each spool where an availableNow run ends
+        self._target: dict[str, int] | None = None
+        #: since when fewer than `minMessages` wait
+        self._few_since: float | None = None
+        #: segments of the batch that was planned last, by spool
+        self._batch: dict[str, list[Segment]] = {}
+
+    @abstractmethod
+    def _new_fillers(self) -> Mapping[str, SpoolFiller]:
+        """Return what fills the spools, by queue or topic filter, not started."""
+
+    # Offsets ---------------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:
+        """Return the offset before the first batch: everything that is in the spools follows."""
+        return {"version": _VERSION, "spools": {}}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return `maxMessagesPerTrigger`. `maxBytesPerTrigger` is applied too."""
+        return ReadMaxRows(self._stream.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """End the run with what is available now."""
+        self._available_now = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return the next batch, or `start` if there is none. The segments up to `start`, which is committed, are deleted."""
+        self.finish(start)
+        end = self._next(start, limit)
+        while end == start and self._available_now and self._target is None:
+            self._check()
+            if all(filler.finished for filler in self._fillers.values()):
+                self._target = {source: filler.spool.last for source, filler in self._fillers.items()}
+            else:
+                time.sleep(_TURN)
+            end = self._next(start, limit)
+        return end
+
+    def finish(self, committed: Offset) -> None:
+        """Delete the segments of a committed batch."""
+        self._start()
+        self._check()
+        for source, filler in self._fillers.items():
+            filler.spool.delete_through(self._position(committed, source), keep_state=self.KEEPS_STATE)
+
+    def commit(self, end: Offset) -> None:
+        """Delete the segments of a committed batch. Spark calls this late; `latestOffset` has usually done it."""
+        self.finish(end)
+
+    def _start(self) -> None:
+        if not self._fillers:
+            fillers = dict(self._new_fillers())
+            if self._available_now:
+                for filler in fillers.values():
+                    filler.finish()
+            try:
+                for filler in fillers.values():
+                    filler.start()
+            except BaseException:
+                _stop(fillers)
+                raise
+            self._fillers = fillers
+
+    def _check(self) -> None:
+        for filler in self._fillers.values():
+            filler.check()
+
+    def _position(self, offset: Offset, source: str) -> int:
+        """Return the number of the last segment of a spool before an offset. Raises SpoolDamaged, ValueError."""
+        if offset.get("version") != _VERSION:
+            raise ValueError(
+                "the checkpoint has an offset of another version of mqbridge; hint: let that version finish the query"
+                " (trigger availableNow), then start with a new checkpoint"
+            )
+        spool = self._fillers[source].spool
+        if source not in offset["spools"]:
+            return spool.first - 1
+        identity, number = offset["spools"][source]
+        if identity != spool.id or number > spool.last:
+            raise SpoolDamaged(
+                f"the checkpoint is at segment {number} of spool {identity} of {source}, but {spool.place.path} is spool"
+                f" {spool.id} with {spool.last} segments; hint: restore the spool of this query, or start with a new"
+                " checkpoint"
+            )
+        return int(number)
+
+    def _next(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return the next batch: segments of each spool in turn, within the limits, at least one."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 2**62
+        size = self._stream.max_bytes
+        waiting: dict[str, Iterator[Segment]] = {}
+        for source, filler in self._fillers.items():
+            end = filler.spool.last if self._target is None else self._target[source]
+            position = self._position(start, source)
+            waiting[source] = iter(filler.spool.between(position, max(end, position)))
+        batch: dict[str, list[Segment]] = {source: [] for source in waiting}
+        count = 0
+        while waiting:
+            for source, segments in list(waiting.items()):
+                segment = next(segments, None)
+                if segment is None or (count and (segment.rows > rows or segment.size > size)):
+                    del waiting[source]
+                    continue
+                batch[source].append(segment)
+                count += segment.rows
+                rows -= segment.rows
+                size -= segment.size
+        self._batch = batch
+        if not count or (not self._available_now and self._waits_for_more(count)):
+            self._batch = {source: [] for source in batch}
+            return start
+        spools = {}
+        for source, chosen in batch.items():
+            end = chosen[-1].number if chosen else self._position(start, source)
+            spools[source] = [self._fillers[source].spool.id, end]
+        return {"version": _VERSION, "spools": {**start["spools"], **spools}}
+
+    def _waits_for_more(self, count: int) -> bool:
+        """Return whether a batch of so many messages is postponed, for `minMessages` or until `maxDelay` is over."""
+        now = time.monotonic()
+        if count < self._stream.min_messages:
+            self._few_since = self._few_since or now
+            if now - self._few_since < self._stream.max_delay:
+                return True
+        self._few_since = None
+        return False
+
+    # Batches ---------------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the segments of a batch, those of each spool in as many partitions as the options specify."""
+        self._start()
+        found: list[InputPartition] = []
+        for source, filler in self._fillers.items():
+            if source not in end["spools"]:
+                continue
+            spool = filler.spool
+            segments = spool.between(self._position(start, source), self._position(end, source))
+            for part in _parts([one for one in segments if one.rows], self._stream.partitions):
+                names = [one.name for one in part]
+                embedded = [content_of(spool.place.path, name) for name in names] if self._stream.embed else None
+                found.append(Segments(spool.place.path, names, embedded))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return the envelopes of a partition, as record batches."""
+        assert isinstance(partition, Segments)
+        if partition.embedded is not None:
+            return read_embedded(partition.embedded, self._schema)
+        return read_segments(partition.path, partition.names, self._schema)
+
+    def stop(self) -> None:
+        """Disconnect. A process that is killed instead leaves everything to its successor."""
+        _stop(self._fillers)
+        self._fillers = {}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the backlog of each spool, for the progress of the query. This is not an offset to start from."""
+        backlog = {}
+        for source, filler in self._fillers.items():
+            batch = self._batch.get(source, [])
+            after = batch[-1].number if batch else filler.spool.first - 1
+            left = filler.spool.between(after, max(filler.spool.last, after))
+            oldest = next((one for one in left if one.rows), None)
+            since = None if oldest is None else datetime.fromtimestamp(oldest.time / 1000, UTC)
+            backlog[source] = {
+                "messages": sum(one.rows for one in batch),
+                "bytes": sum(one.size for one in batch),
+                "waiting": sum(one.rows for one in left) + filler.depth,
+                "oldest": None if since is None else since.isoformat(timespec="milliseconds"),
+            }
+        return backlog
+
+
+def _stop(fillers: Mapping[str, SpoolFiller]) -> None:
+    for filler in fillers.values():
+        filler.stop()
+        filler.spool.close()
+
+
+def _parts(segments: list[Segment], count: int) -> list[list[Segment]]:
+    """Return segments in at most `count` parts with about the same number of rows."""
+    total = sum(one.rows for one in segments)
+    parts: list[list[Segment]] = [[]]
+    done = 0
+    for segment in segments:
+        if parts[-1] and done >= total * len(parts) // count:
+            parts.append([])
+        parts[-1].append(segment)
+        done += segment.rows
+    return [part for part in parts if part]
