@@ -466,15 +466,13 @@ def _session(link: LinkConfig, client_id: str, user: str) -> tuple[str, int, str
 def _flow_clashes(configuration: Configuration) -> Iterator[Clash]:
     """Yield the clashes between pipelines that use the same queue or directory.
 
-    Only one enabled pipeline can read a queue, because reading removes messages, unless it browses. No pipeline can write to
-    its own source.
+    Only one enabled pipeline can read a queue, because reading removes messages. No pipeline can write to its own source.
     """
     readers: dict[str, str] = {}
     for name, pipeline in configuration.pipelines.items():
         source = pipeline.source
         queue = source.mq.queue if source.mq is not None else None
-        takes = queue is not None and pipeline.enabled and source.options.get("browse", "").lower() != "true"
-        if takes and queue is not None and readers.setdefault(queue, name) != name:
+        if queue is not None and pipeline.enabled and readers.setdefault(queue, name) != name:
             expected, again = "a queue that no other enabled pipeline reads", f"which pipeline {readers[queue]} reads"
             yield Clash(("pipelines", name, "from", "mq", "queue"), expected, f"{queue!r} again, {again}")
         yield from _circles(name, pipeline)

@@ -12,14 +12,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bridge.wire import cmqc
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.patience import until_at_last
 from tests.spark.flow.conftest import Bench
 
 ROWS = 3_000
-KILLS = 4
+KILLS = 3
 BAD = 30
 PIPELINES = """
 queue_manager: {data_directory: $data}
@@ -67,9 +68,17 @@ class Run:
         with lines.open("wb") as sink:
             self.process = subprocess.Popen(command, stderr=sink, start_new_session=True)
 
+    def cpu_time(self) -> float:
+        """Return the seconds of processor time of driver and JVM."""
+        try:
+            own = psutil.Process(self.process.pid)
+            return sum(sum(process.cpu_times()[:2]) for process in (own, *own.children(recursive=True)))
+        except psutil.NoSuchProcess:
+            return 0.0
+
     def kill_after_a_batch(self) -> None:
         """Kill all processes at some moment after the first batch."""
-        until(lambda: self.process.poll() is not None or ": batch " in self.lines.read_text(), self.lines.read_text)
+        until_at_last(lambda: self.process.poll() is not None or ": batch " in self.lines.read_text(), self.cpu_time)
         time.sleep(random.uniform(0.0, 3.0))
         assert self.process.poll() is None, self.lines.read_text()
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -83,6 +92,7 @@ def event(number: int) -> bytes:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_nothing_is_lost_or_duplicated_when_all_processes_are_killed(bench: Bench) -> None:
     queues, places = bench.queues, {name: bench.directory / name for name in ("files", "late", "state")}
     names = {name: queues.queue() for name in ("a", "b", "c", "d", "out", "dead", "sums")}
@@ -99,7 +109,8 @@ def test_nothing_is_lost_or_duplicated_when_all_processes_are_killed(bench: Benc
     for number in range(KILLS):
         Run(file, bench.directory / f"lines-{number}").kill_after_a_batch()
     last = Run(file, bench.directory / "lines", "--once")
-    assert last.process.wait(20 * PATIENCE) == 0, last.lines.read_text()
+    until_at_last(lambda: last.process.poll() is not None, last.cpu_time)
+    assert last.process.returncode == 0, last.lines.read_text()
     files = Counter(row.text.encode() for row in bench.spark.read.parquet(str(places["files"])).collect())
     assert files == Counter(events)
     assert sorted(json.loads(body)["n"] for body in queues.bodies(names["out"])) == list(range(ROWS))

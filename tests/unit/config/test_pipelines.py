@@ -123,9 +123,9 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
 
 
 def test_options_of_the_source(tmp_path: Path) -> None:
-    given = "{partitions: 2, failOnDataLoss: no, maxBytesPerTrigger: 1 MiB}"
+    given = "{partitions: 2, embed: no, maxBytesPerTrigger: 1 MiB}"
     options = pipeline(tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}").source.options
-    assert options == {"partitions": "2", "failOnDataLoss": "false", "maxBytesPerTrigger": "1 MiB"}
+    assert options == {"partitions": "2", "embed": "false", "maxBytesPerTrigger": "1 MiB"}
 
 
 def test_a_session_is_of_one_pipeline(tmp_path: Path) -> None:
@@ -213,8 +213,6 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
     assert "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in said
     assert said.endswith("found 'Q' again, which pipeline a reads")
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
-    browses = two.replace("mq: {queue: Q}", "mq: {queue: Q}, options: {browse: true}")
-    load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {browses}\n  c: {browses}"))
 
 
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
