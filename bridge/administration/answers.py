@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -79,6 +79,57 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     expires_at: float
 
 
+class ClientRow(ClientStatus, kw_only=True):
+    """A client in a page of clients."""
+
+    #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch; 0.0 for none
+    oldest: float
+    #: publications from the client and messages to it, per second; None if they are not measured yet
+    received_rate: float | None
+    sent_rate: float | None
+
+
+class ClientPage(msgspec.Struct, kw_only=True):
+    """One page of clients, and the totals of all clients that match."""
+
+    clients: list[ClientRow]
+    found: int
+    connected: int
+    waiting: int
+    in_flight: int
+    subscriptions: int
+
+
+class ClientEvent(msgspec.Struct, frozen=True):
+    """An event of a client."""
+
+    #: seconds since the epoch
+    time: float
+    text: str
+
+
+class ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message from or to a client."""
+
+    number: int
+    #: seconds since the epoch
+    time: float
+    direction: Literal["published", "delivered"]
+    topic: str
+    qos: int
+    size: int
+    #: the beginning of the payload; empty if not requested
+    payload: str
+
+
+class ClientTraffic(msgspec.Struct, kw_only=True):
+    """Recent messages of a client, the oldest first."""
+
+    messages: list[ClientMessage]
+    #: number of messages that are no longer kept
+    missed: int
+
+
 class ClientSubscriptionStatus(msgspec.Struct):
     """One of a client's subscriptions."""
 
@@ -112,6 +163,13 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     received: int
     #: the topics of the oldest messages in the backlog, or the queue of a direct message
     waiting: list[str]
+    #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch; 0.0 for none
+    oldest: float = 0.0
+    #: publications from the client and messages to it, per second; None if they are not measured
+    received_rate: float | None = None
+    sent_rate: float | None = None
+    #: the newest first; empty if the bridge does not keep events
+    events: list[ClientEvent] = []
 
 
 class LinkConnectionStatus(msgspec.Struct, kw_only=True):
@@ -253,3 +311,173 @@ class TopicDetails(msgspec.Struct, kw_only=True):
     subscriptions: list[TopicSubscription]
     #: the lists are not complete
     more: bool
+
+
+class SubscriptionPage(msgspec.Struct, kw_only=True):
+    """One page of subscriptions."""
+
+    subscriptions: list[TopicSubscription]
+    found: int
+    #: `found` is a minimum: only a part of the subscriptions was examined
+    more: bool
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A local queue."""
+
+    name: str
+    depth: int
+    max_depth: int
+    #: seconds since the oldest message was put; None if the queue is empty or the queue manager does not report it
+    oldest_age: int | None
+    input_handles: int
+    output_handles: int
+    #: USAGE(XMITQ)
+    transmission: bool
+    get_inhibited: bool
+    put_inhibited: bool
+    description: str
+    #: what the bridge uses the queue for; blank for other queues
+    role: str
+
+
+class QueueDetails(msgspec.Struct, kw_only=True):
+    """A local queue in detail."""
+
+    queue: QueueRow
+    attributes: dict[str, str | int]
+    #: the attributes of each open handle; None if the queue manager does not report them
+    handles: list[dict[str, str | int]] | None
+
+
+class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A message on a queue."""
+
+    #: MsgId in hexadecimal
+    message_id: str
+    #: number of messages with the same MsgId that precede it
+    repeat: int
+    #: seconds since the epoch; 0.0 if unknown
+    put_time: float
+    application: str
+    format: str
+    persistent: bool
+    size: int
+    #: the client identifier of a message on a transmission queue
+    client_id: str
+    #: the topic of a publication
+    topic: str
+    #: the beginning of the body; empty if not requested
+    body: str
+
+
+class MessagePage(msgspec.Struct, kw_only=True):
+    """Messages of a queue, in queue order."""
+
+    messages: list[MessageRow]
+    #: the queue has further messages
+    more: bool
+
+
+class MessageContent(msgspec.Struct, frozen=True, kw_only=True):
+    """The MQMD, headers and body of a message."""
+
+    #: the name of each header, and the names and values of its fields
+    parts: list[tuple[str, list[tuple[str, str]]]]
+    #: length of the message data and of the body, in bytes
+    size: int
+    body_size: int
+    #: the beginning of the body; None if not requested
+    body: str | None
+    truncated: bool
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead-lettered message."""
+
+    #: identifies the message in requests
+    name: str
+    has_header: bool
+    reason: int
+    reason_name: str
+    #: what the reason means, and what to do
+    what: str
+    advice: str
+    destination: str
+    destination_queue_manager: str
+    put_by: str
+    #: seconds since the epoch; 0.0 if unknown
+    dead_lettered: float
+    put_time: float
+    client_id: str
+    topic: str
+    qos: int | None
+    retained: bool
+    user: str
+    size: int
+
+
+class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead-lettered messages with the same reason and destination."""
+
+    #: 0 for messages without an MQDLH
+    reason: int
+    reason_name: str
+    what: str
+    destination: str
+    destination_queue_manager: str
+    count: int
+    #: when the first and the last message were dead-lettered, in seconds since the epoch
+    oldest: float
+    newest: float
+
+
+class DeadLetterPage(msgspec.Struct, kw_only=True):
+    """One page of the dead-letter queue."""
+
+    queue: str
+    letters: list[DeadLetter]
+    #: the most frequent first
+    groups: list[DeadLetterGroup]
+    found: int
+    #: `found` is a minimum: only a part of the queue was examined
+    more: bool
+
+
+class DeadLetterContent(msgspec.Struct, kw_only=True):
+    """A dead-lettered message in detail."""
+
+    letter: DeadLetter
+    content: MessageContent
+
+
+class History(msgspec.Struct, kw_only=True):
+    """Rates (per second) and gauges over time. A value is None if it is unknown."""
+
+    #: seconds since the epoch
+    times: list[float]
+    published: list[float | None]
+    delivered: list[float | None]
+    clients: list[float | None]
+    sessions: list[float | None]
+    #: messages on the transmission queue
+    backlog: list[float | None]
+    dead_letters: list[float | None]
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line of the log."""
+
+    #: seconds since the epoch
+    time: float
+    level: str
+    text: str
+
+
+class AuditEntries(msgspec.Struct, kw_only=True):
+    """Entries of the audit log."""
+
+    #: the file; blank if there is no audit log
+    file: str
+    #: the newest first
+    entries: list[dict[str, Any]]

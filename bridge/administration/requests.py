@@ -16,11 +16,21 @@ MOST_ROWS = 10_000
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+class Refused(Exception):
+    """A request cannot be performed. The message is for display."""
+
+
+class Invalid(Refused):
+    """A request that contains an invalid value."""
+
+
 class Request(msgspec.Struct, kw_only=True, tag_field="command"):
     """A request. Its tag is the command on the command line."""
 
     #: whether the request changes something
     CHANGES: ClassVar[bool] = False
+    #: whether the audit log records the request although it changes nothing
+    AUDITED: ClassVar[bool] = False
 
 
 class Reload(Request, tag="reload"):
@@ -88,10 +98,53 @@ class ListClients(Request, tag="client list"):
     rows: int = 1_000
 
 
+ClientColumn = Literal[
+    "client_id", "connected", "since", "channel", "address", "user", "protocol_level", "durable", "subscriptions",
+    "in_flight", "waiting", "oldest", "received_rate", "sent_rate",
+]  # fmt: skip
+
+
+class FindClients(Request, tag="client find"):
+    """Return one page of clients in the order of a column: `bridge.administration.answers.ClientPage`.
+
+    The first request starts the counting of publications. Counting stops when the requests cease.
+    """
+
+    #: client identifiers; `*` matches any characters
+    pattern: str = "*"
+    channel: str | None = None
+    #: True: only connected clients; False: only disconnected clients; None: both
+    connected: bool | None = None
+    sort: ClientColumn = "client_id"
+    descending: bool = False
+    #: number of clients that precede the page
+    skip: int = 0
+    rows: int = 100
+
+
 class ShowClient(Request, tag="client show"):
     """Return the details of one client: `bridge.administration.answers.ClientDetails`."""
 
     client_id: str
+    #: whether to measure rates; the first such request starts the counting of publications
+    rates: bool = False
+
+
+class WatchClient(Request, tag="client watch"):
+    """Return the recent messages of one client: `bridge.administration.answers.ClientTraffic`.
+
+    The first request starts the recording. Recording stops when the requests cease.
+    """
+
+    AUDITED = True
+
+    client_id: str
+    #: only messages with a higher number
+    after: int = 0
+    #: the audit log records only the first request
+    first: bool = True
+    #: whether the answer includes the beginnings of payloads
+    payloads: bool = True
 
 
 class DisconnectClient(Request, tag="client disconnect"):
@@ -137,6 +190,167 @@ class ShowTopic(Request, tag="topic show"):
     payloads: bool = True
 
 
+class Publish(Request, tag="publish"):
+    """Publish a message to a topic. An empty retained message clears the retained publication."""
+
+    CHANGES = True
+
+    topic: str
+    payload: bytes = b""
+    retain: bool = False
+    persistent: bool = False
+
+
+class ListSubscriptions(Request, tag="subscription list"):
+    """Return one page of subscriptions by name: `bridge.administration.answers.SubscriptionPage`."""
+
+    #: only subscriptions that overlap with this topic filter
+    topic_filter: str = "#"
+    #: only subscriptions with this text in their name or topic filter
+    search: str = ""
+    skip: int = 0
+    rows: int = 100
+
+
+class ListQueues(Request, tag="queue list"):
+    """List the local queues: a list of `bridge.administration.answers.QueueRow`, by name."""
+
+    #: only the queues that the bridge uses (`QueueRow.role`)
+    roles: bool = False
+
+
+class ShowQueue(Request, tag="queue show"):
+    """Return the attributes and open handles of a local queue: `bridge.administration.answers.QueueDetails`."""
+
+    name: str
+
+
+class BrowseQueue(Request, tag="queue browse"):
+    """Return messages of a queue without removing them: `bridge.administration.answers.MessagePage`."""
+
+    name: str
+    #: number of messages that precede the page
+    skip: int = 0
+    rows: int = 50
+    #: whether the answer includes the beginnings of payloads
+    payloads: bool = True
+
+
+class ShowMessage(Request, tag="queue message"):
+    """Return a message of a queue: `bridge.administration.answers.MessageContent`."""
+
+    name: str
+    #: MsgId in hexadecimal
+    message_id: str
+    #: number of messages with the same MsgId that precede it
+    repeat: int = 0
+    payloads: bool = True
+
+
+class PutMessage(Request, tag="queue put"):
+    """Put a message to a queue."""
+
+    CHANGES = True
+
+    name: str
+    payload: bytes = b""
+    persistent: bool = False
+
+
+class MoveMessages(Request, tag="queue move"):
+    """Move messages to another queue, with their message context."""
+
+    CHANGES = True
+
+    name: str
+    to: str
+    #: MsgIds in hexadecimal; an empty list selects all messages
+    ids: list[str] = []
+
+
+class ClearQueue(Request, tag="queue clear"):
+    """Delete messages of a queue."""
+
+    CHANGES = True
+
+    name: str
+    #: MsgIds in hexadecimal; an empty list selects all messages
+    ids: list[str] = []
+
+
+class DeadLetterRequest(Request):
+    """A request for dead-lettered messages. All given fields must match."""
+
+    #: identifiers of messages (`Letter.name`)
+    ids: list[str] = []
+    #: name or number of an MQRC
+    reason: str = ""
+    #: the original destination; `*` matches any characters
+    queue: str = ""
+    #: the publisher or the recipient
+    client_id: str = ""
+    topic: str = ""
+
+
+class ListDeadLetters(DeadLetterRequest, tag="dlq list"):
+    """Return groups and one page of the dead-lettered messages: `bridge.administration.answers.DeadLetterPage`."""
+
+    skip: int = 0
+    rows: int = 100
+
+
+class ShowDeadLetter(Request, tag="dlq show"):
+    """Return a dead-lettered message: `bridge.administration.answers.DeadLetterContent`."""
+
+    id: str
+    payloads: bool = True
+
+
+class RetryDeadLetters(DeadLetterRequest, tag="dlq retry"):
+    """Put dead-lettered messages to their destinations again: `bridge.administration.answers.MessageOutcome` list."""
+
+    CHANGES = True
+
+    #: a queue for all messages; blank for their original destinations
+    to: str = ""
+
+
+class DeleteDeadLetters(DeadLetterRequest, tag="dlq delete"):
+    """Delete dead-lettered messages."""
+
+    CHANGES = True
+
+
+class ExportDeadLetters(DeadLetterRequest, tag="dlq export"):
+    """Return dead-lettered messages, including their contents, as lines of JSON: a string."""
+
+    AUDITED = True
+
+
+class ShowHistory(Request, tag="history"):
+    """Return rates and gauges of the last seconds: `bridge.administration.answers.History`."""
+
+    seconds: int = 600
+
+
+class ShowLog(Request, tag="log show"):
+    """Return the last lines of the log, the newest first: a list of `bridge.administration.answers.LogLine`."""
+
+    level: LogLevel = "debug"
+    search: str = ""
+
+
+class ShowAuditLog(Request, tag="audit show"):
+    """Return the last entries of the audit log, the newest first: `bridge.administration.answers.AuditEntries`."""
+
+    search: str = ""
+    rows: int = 200
+
+
+class ShowConfiguration(Request, tag="config show"):
+    """Return the effective configuration as YAML: a string. Secrets are hidden."""
+
+
 class ListLinks(Request, tag="link list"):
     """List the links to other brokers: a list of `bridge.administration.answers.LinkStatus`."""
 
@@ -144,11 +358,13 @@ class ListLinks(Request, tag="link list"):
 class TestLink(Request, tag="link test"):
     """Test a new connection to a link's broker. The lines of the answer describe the result."""
 
+    AUDITED = True
+
     name: str
 
 
 class ListMappings(Request, tag="mapping list"):
-    """List the mappings and their status: a list of `bridge.service.mappings.status.Status`."""
+    """List the mappings and their status: a list of `bridge.administration.mapping_status.Status`."""
 
 
 class PauseMapping(Request, tag="mapping pause"):
@@ -179,8 +395,28 @@ AnyRequest = (
     | ShowClient
     | DisconnectClient
     | PurgeClients
+    | FindClients
+    | WatchClient
     | ListTopics
     | ShowTopic
+    | Publish
+    | ListSubscriptions
+    | ListQueues
+    | ShowQueue
+    | BrowseQueue
+    | ShowMessage
+    | PutMessage
+    | MoveMessages
+    | ClearQueue
+    | ListDeadLetters
+    | ShowDeadLetter
+    | RetryDeadLetters
+    | DeleteDeadLetters
+    | ExportDeadLetters
+    | ShowHistory
+    | ShowLog
+    | ShowAuditLog
+    | ShowConfiguration
     | ListLinks
     | TestLink
     | ListMappings
@@ -197,3 +433,5 @@ class Answer(msgspec.Struct, kw_only=True):
     lines: list[str] = []
     #: the requested data as JSON; the request's docstring names its type
     result: msgspec.Raw = msgspec.Raw(b"null")
+    #: the request was refused because it contains an invalid value
+    invalid: bool = False

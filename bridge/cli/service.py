@@ -42,7 +42,7 @@ def run(
     if configuration.admin.port is None:
         raise typer.Exit(serve(configuration, source))
     # Imported only where there is an admin port: with it comes an HTTP server.
-    from bridge.console.admin_port import AdminPort
+    from bridge.console.server import AdminPort
 
     raise typer.Exit(serve(configuration, source, AdminPort))
 

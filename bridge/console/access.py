@@ -1,17 +1,19 @@
-"""Who asks at the admin port, and what they may: by a token in a header, or logged in to the console.
+"""Authentication and authorization at the admin port: bearer tokens, logins and their cookies.
 
-Programs send `Authorization: Bearer TOKEN`. People log in with a token, or as a user of `admin.authentication`; a cookie says
-from then on who they are, and each change carries the token of their login, so that no other site's page can have it made
-(OWASP: Session Management, Cross-Site Request Forgery Prevention).
+Programs send `Authorization: Bearer TOKEN`. People log in with a token, or as a user of `admin.authentication`. A cookie
+identifies their login, and each form carries the CSRF token of the login (OWASP: Session Management, Cross-Site Request
+Forgery Prevention).
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import logging
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,11 +23,11 @@ from starlette.responses import Response
 
 from bridge.config import AdminConfig, Configuration
 from bridge.console.bridge_access import BridgeAccess, NotRunning
-from bridge.console.logins import LONGEST, Login, Logins
-from bridge.console.problem import Problem
-from bridge.console.tokens import Right, TokenFile
+from bridge.console.forms import Problem
+from bridge.console.tokens import Right, Token, TokenFile
 from bridge.security import audit_log
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.failed_connects import Attempt, FailedConnects
 
 log = logging.getLogger(__name__)
@@ -33,40 +35,130 @@ log = logging.getLogger(__name__)
 #: Field and header that carry the token of a login.
 CSRF_FIELD: Final = "csrf_token"
 CSRF_HEADER: Final = "X-CSRF-Token"
-#: Header of requests that a page makes by itself.
+#: Header of requests that a page sends without user interaction.
 REFRESH_HEADER: Final = "X-Refresh"
 _COOKIE: Final = "mqbridge"
 _SECURE_COOKIE: Final = f"__Host-{_COOKIE}"
-#: Failures of a user of one address before the next attempt waits, the longest wait, and attempts that wait at a time.
-_FREE, _LONGEST_WAIT, _MOST_WAITING = 5, 30.0, 8
-#: Seconds that the judgement of a password may take.
-_JUDGEMENT: Final = 30.0
-#: How a channel names itself to authenticators.
+#: Failures of a user or address before attempts are delayed, the maximum delay in seconds, and maximum number of delayed
+#: attempts at a time.
+_FREE, _MAX_DELAY, _MAX_DELAYED = 5, 30.0, 8
+#: Maximum time to check a password, in seconds.
+AUTHENTICATION_TIMEOUT: Final = 30.0
+#: The name of the admin port for authenticators.
 _CHANNEL: Final = "admin"
 
 
-class NobodyKnows(Exception):
-    """Who somebody is cannot be found out now; words for the log."""
+#: Seconds without user interaction after which a login expires, and its maximum duration in seconds.
+IDLE: Final = 30 * 60.0
+MAX_DURATION: Final = 12 * 3600.0
+#: Maximum number of logins, in total and per name. If there are too many, the one that has been idle longest ends.
+MAX_LOGINS, MAX_LOGINS_PER_NAME = 100, 10
+
+
+class Login(msgspec.Struct, eq=False):
+    """A login of a person."""
+
+    name: str
+    right: Right
+    #: carried by each form
+    csrf_token: str
+    began: float
+    #: time of the last request with user interaction
+    seen: float
+    #: time at which the credentials expire, by the clock of the logins; None if they do not expire
+    until: float | None = None
+    #: the token; None for a login with user and password
+    token: Token | None = None
+    #: the authentication that checked user and password
+    authentication: ChannelAuthentication | None = None
+    #: the result of the last change, shown once by the next page: success, and lines
+    said: tuple[bool, list[str]] | None = None
+
+
+class Logins:
+    """All logins, in memory, by the digest of the identifier in their cookie. `clock` is monotonic."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._logins: dict[bytes, Login] = {}
+
+    def begin(
+        self,
+        name: str,
+        right: Right,
+        *,
+        token: Token | None = None,
+        authentication: ChannelAuthentication | None = None,
+        seconds: float | None = None,
+    ) -> str:
+        """Begin a login of at most `seconds`. Return the identifier for the cookie."""
+        now = self._clock()
+        for key in [key for key, one in self._logins.items() if self._is_over(one, now)]:
+            del self._logins[key]
+        own = [key for key, one in self._logins.items() if one.name == name]
+        for keys, limit in ((own, MAX_LOGINS_PER_NAME), (self._logins, MAX_LOGINS)):
+            if len(keys) >= limit:
+                del self._logins[min(keys, key=lambda key: self._logins[key].seen)]
+        identifier = secrets.token_urlsafe(32)
+        until = None if seconds is None else now + seconds
+        self._logins[_key(identifier)] = Login(
+            name, right, secrets.token_urlsafe(32), now, now, until, token, authentication
+        )
+        return identifier
+
+    def find(self, identifier: str, *, by_hand: bool = True) -> Login | None:
+        """Return the login with an identifier; None if there is none or it has expired.
+
+        Only requests with user interaction (`by_hand`) extend a login.
+        """
+        login = self._logins.get(_key(identifier))
+        if login is None:
+            return None
+        now = self._clock()
+        if self._is_over(login, now):
+            del self._logins[_key(identifier)]
+            return None
+        if by_hand:
+            login.seen = now
+        return login
+
+    def end(self, identifier: str) -> None:
+        """End a login."""
+        self._logins.pop(_key(identifier), None)
+
+    @staticmethod
+    def _is_over(login: Login, now: float) -> bool:
+        late = login.until is not None and now >= login.until
+        return late or now - login.seen > IDLE or now - login.began > MAX_DURATION
+
+
+def _key(identifier: str) -> bytes:
+    # A digest, so that the time of a look-up reveals nothing about the identifier.
+    return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).digest()
+
+
+class AuthenticationUnavailable(Exception):
+    """The credentials cannot be checked now. The text is for the log."""
 
 
 class Who(msgspec.Struct, frozen=True, eq=False):
-    """Somebody who may read, or change something."""
+    """An authenticated user or program."""
 
-    #: for the audit log: `token admin`, `user alice`
+    #: as in the audit log: `token admin`, `user alice`
     name: str
     right: Right
     address: str
-    #: None: a program, by a token in a header
+    #: None for a program with a bearer token
     login: Login | None = None
 
     @property
     def may_change(self) -> bool:
-        """Return whether they may change something."""
+        """Whether the right is `change`."""
         return self.right is Right.CHANGE
 
 
 class Access:
-    """Tells who asks. Used on the event loop of the admin port alone."""
+    """Authenticates requests. Used on the event loop of the admin port only."""
 
     def __init__(self, bridge: BridgeAccess, configuration: Configuration) -> None:
         self._bridge = bridge
@@ -78,20 +170,20 @@ class Access:
 
     @property
     def _config(self) -> AdminConfig:
-        return self._bridge.bridge.configuration.admin
+        return self._bridge.configuration.admin
 
     @property
     def by_token(self) -> bool:
-        """Return whether there is a token file."""
+        """Whether there is a token file."""
         return self._tokens is not None
 
     @property
     def by_password(self) -> bool:
-        """Return whether users can log in."""
+        """Whether users can log in with a password."""
         return bool(self._config.authentication)
 
     async def who(self, request: Request) -> Who | None:
-        """Return who asks; None: somebody who has shown nothing. Raises Problem for a token that is none."""
+        """Return who sent a request; None without credentials. Raises Problem for an unknown token."""
         address = address_of(request)
         header = request.headers.get("authorization")
         if header is not None:
@@ -101,42 +193,43 @@ class Access:
                 token = self._tokens.holder(shown.strip())
             if token is None:
                 await self._no_token(address)
-                raise Problem(401, "This token is not known", headers={"WWW-Authenticate": "Bearer"})
+                raise Problem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
             return Who(f"token {token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
         return Who(login.name, login.right, address, login)
 
-    def check_change(self, request: Request, who: Who, form: Mapping[str, str]) -> None:
-        """Make sure that somebody may change something, and has asked for it by a page of this console. Raises Problem."""
+    def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
+        """Check that a change comes from a page of this console and is permitted. Raises Problem."""
         self.check_form(request, who, form)
         if not who.may_change:
-            raise Problem(403, f"{who.name} may read, and change nothing", ["Log in with a token of right change."])
+            advice = ["Log in with a token that has the right `change`."]
+            raise Problem(403, f"{who.name} may read, but not change anything", advice)
 
-    def check_form(self, request: Request, who: Who, form: Mapping[str, str]) -> None:
-        """Make sure that a form is of a page of this console that was made for who sends it. Raises Problem."""
+    def check_form(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
+        """Check that a form comes from a page of this console and of the same login. Raises Problem."""
         if who.login is None:
             return
         check_origin(request)
-        shown = request.headers.get(CSRF_HEADER) or form.get(CSRF_FIELD, "")
+        shown = request.headers.get(CSRF_HEADER) or str(form.get(CSRF_FIELD, ""))
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), who.login.csrf_token.encode()):
-            raise Problem(403, "This form is of another login", ["Go back, load the page again, and send it once more."])
+            raise Problem(403, "This form belongs to another login", ["Go back, reload the page, and send it again."])
 
-    async def log_in(self, request: Request, form: Mapping[str, str]) -> str:
-        """Let somebody in who shows a token, or user and password; return the identifier for the cookie. Raises Problem."""
+    async def log_in(self, request: Request, form: Mapping[str, str | bytes]) -> str:
+        """Log in with a token, or with user and password. Return the identifier for the cookie. Raises Problem."""
         check_origin(request)
         address = address_of(request)
-        if form.get("token"):
-            token = None if self._tokens is None else self._tokens.holder(form["token"].strip())
+        if (shown := str(form.get("token", ""))):
+            token = None if self._tokens is None else self._tokens.holder(shown.strip())
             if token is None:
                 await self._no_token(address)
-                raise Problem(403, "This token is not known")
+                raise Problem(403, "Unknown token")
             name, right = f"token {token.name}", token.right
             identifier = self._logins.begin(name, right, token=token)
         else:
             authentication = self._bridge.authentication
-            user, seconds = await self._judged(form.get("user", ""), form.get("password", ""), address)
+            user, seconds = await self._authenticated(str(form.get("user", "")), str(form.get("password", "")), address)
             name = f"user {user}"
             right = Right.CHANGE if user in self._config.administrators else Right.READ
             identifier = self._logins.begin(name, right, seconds=seconds, authentication=authentication)
@@ -157,74 +250,72 @@ class Access:
                 login = self._logins.find(identifier, by_hand=by_hand)
                 if login is None:
                     continue
-                if self._holds(login):
+                if self._is_valid(login):
                     return login
                 self._logins.end(identifier)
         return None
 
-    def _holds(self, login: Login) -> bool:
-        """Return whether that by which somebody has logged in is still there: the token, or users as before a reload."""
+    def _is_valid(self, login: Login) -> bool:
+        """Return whether the token of a login still exists, or users have not been reloaded since."""
         if login.token is None:
             return login.authentication is self._bridge.authentication
         return self._tokens is not None and self._tokens.has(login.token)
 
     def is_in(self, request: Request, who: Who) -> bool:
-        """Return whether somebody may still have the answer of a request that goes on and on."""
+        """Return whether the credentials of a long-running request are still valid."""
         if who.login is not None:
             return self._login(request, by_hand=False) is who.login
         _, _, shown = request.headers.get("authorization", "").partition(" ")
         return self._tokens is not None and self._tokens.holder(shown.strip()) is not None
 
-    async def _judged(self, user: str, password: str, address: str) -> tuple[str, float | None]:
-        """Return who somebody is, and for how many seconds that is true (None: for ever). Raises Problem."""
+    async def _authenticated(self, user: str, password: str, address: str) -> tuple[str, float | None]:
+        """Check a password. Return the user and the validity in seconds, None for unlimited. Raises Problem."""
         if not self.by_password or not user:
-            raise Problem(400, "Log in with a token" if not self.by_password else "Log in with a token, or user and password")
+            raise Problem(400, f"Log in with a token{', or with user and password' if self.by_password else ''}")
         attempt = await self._attempt(address, user)
         try:
-            found = await self._shown(Presented("", user, password.encode("utf-8", "surrogatepass"), None, address, _CHANNEL))
+            secret = password.encode("utf-8", "surrogatepass")
+            found = await self._checked(Presented("", user, secret, None, address, _CHANNEL))
             attempt.end(True)
-        except NobodyKnows as error:
+        except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
             log.warning("MQB9201W console: whether user %r is who they say cannot be found out: %s", user, error)
-            raise Problem(503, "Who you are cannot be found out just now", ["The log of the bridge says why."]) from error
+            raise Problem(503, "Authentication is unavailable", ["The log of the bridge contains the reason."]) from error
         except AuthenticationFailed as error:
             self._refused(address, str(error), user)
-            raise Problem(403, "User or password are not right") from error
+            raise Problem(403, "User or password is wrong") from error
         finally:
             attempt.end(False)
         name = found.user_name if found.user_name is not None else user
-        seconds = None if found.expires is None else min(found.expires - time.time(), LONGEST)
+        seconds = None if found.expires is None else min(found.expires - time.time(), MAX_DURATION)
         return name, seconds
 
-    async def _shown(self, presented: Presented) -> Authenticated:
-        """Return who somebody is by what they present. Raises AuthenticationFailed, NobodyKnows."""
+    async def _checked(self, presented: Presented) -> Authenticated:
+        """Authenticate a user. Raises AuthenticationFailed or AuthenticationUnavailable."""
         try:
-            async with asyncio.timeout(_JUDGEMENT):
+            async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
                 found = await self._bridge.authenticate(presented)
         except (AuthenticatorUnavailable, NotRunning) as error:
-            raise NobodyKnows(str(error)) from error
+            raise AuthenticationUnavailable(str(error)) from error
         except TimeoutError as error:
-            raise NobodyKnows(f"it takes longer than {_JUDGEMENT:g} s") from error
+            raise AuthenticationUnavailable(f"timeout after {AUTHENTICATION_TIMEOUT:g} s") from error
         if found.user_name == "":
-            raise AuthenticationFailed("what it presents is of nobody in particular")
+            raise AuthenticationFailed("the credentials name no user")
         return found
 
     async def _no_token(self, address: str) -> None:
-        """Note that somebody has shown a token that is none; who does so again and again waits for the answer."""
+        """Record an unknown token. Repeated failures delay the answer."""
         (await self._attempt(address, "")).end(False)
         self._refused(address, "an unknown token")
 
     async def _attempt(self, address: str, user: str) -> Attempt:
-        """Begin to judge who somebody is: at once, or later where others of their address or user have failed.
-
-        Raises Problem where too many wait.
-        """
-        attempt = self._failed.begin(address, user, _FREE, _LONGEST_WAIT)
-        if attempt is not None and attempt.delay and self._waiting >= _MOST_WAITING:
-            attempt.end(True)  # it is not judged
+        """Begin an attempt to log in, delayed after failures of the same address or user. Raises Problem if too many wait."""
+        attempt = self._failed.begin(address, user, _FREE, _MAX_DELAY)
+        if attempt is not None and attempt.delay and self._waiting >= _MAX_DELAYED:
+            attempt.end(True)  # nothing was checked
             attempt = None
         if attempt is None:
-            raise Problem(429, "Too many logins fail just now", ["Try again in a moment."], {"Retry-After": "30"})
+            raise Problem(429, "Too many logins have failed", ["Try again in a moment."], {"Retry-After": "30"})
         if attempt.delay:
             log.warning(
                 "MQB9203W console: %s is judged %g s late, for others of its address have failed before",
@@ -242,18 +333,18 @@ class Access:
         return attempt
 
     def _refused(self, address: str, why: str, user: str = "") -> None:
-        """Note that somebody has not shown who they are."""
+        """Log rejected credentials."""
         audit_log.note("console login refused", address=address, why=why, user=user)
         log.warning("MQB9202W console: %s is refused: %s", address, why)
 
 
 def address_of(request: Request) -> str:
-    """Return the IP address at the other end of a connection."""
+    """Return the IP address of the client."""
     return request.client.host if request.client is not None else ""
 
 
 def check_origin(request: Request) -> None:
-    """Make sure that a form was sent by a page of this console. Raises Problem."""
+    """Check that a form was sent by a page of this console. Raises Problem."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:
@@ -265,18 +356,18 @@ def check_origin(request: Request) -> None:
 
 
 def is_secure(request: Request) -> bool:
-    """Return whether the browser speaks TLS: to this port, or to a proxy in front of it, as its Origin says."""
+    """Return whether the browser uses TLS, to this port or to a proxy in front of it (according to its Origin)."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 def set_cookie(response: Response, request: Request, identifier: str) -> None:
-    """Have a browser keep the identifier of a login until it is closed."""
+    """Set the cookie of a login, which lasts until the browser is closed."""
     secure = is_secure(request)
     name = _SECURE_COOKIE if secure else _COOKIE
     response.set_cookie(name, identifier, path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def delete_cookies(response: Response) -> None:
-    """Have a browser forget a login."""
+    """Delete the cookies of a login."""
     response.delete_cookie(_COOKIE, path="/", httponly=True, samesite="strict")
     response.delete_cookie(_SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="strict")

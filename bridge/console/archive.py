@@ -1,106 +1,109 @@
-"""The report of the archive: what passed, how long it took, what could not pass. A process of its own reads the files."""
+"""The report of the archive, made by a separate process."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
-from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from bridge.archive.report.page import drawn
-from bridge.archive.report.section import Report, cell
-from bridge.console.access import Who
-from bridge.console.console import Console
-from bridge.console.problem import Problem
+from bridge.archive.report.page import chart
+from bridge.archive.report.section import Report, Section, cell
+from bridge.charts import Chart
+from bridge.console.console import Routes, Visit
+from bridge.console.forms import Problem
 
-#: Time spans that can be asked for, in words, and as `mqbridge report --from` has them.
+routes = Routes()
+
+#: Time ranges, in words, by the value of `mqbridge report --from`.
 SPANS: Final = {"1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days"}
-#: Seconds that a report may take, and for which one that was made is shown again; reports that are kept.
+#: Maximum time to make a report, time for which it is kept, both in seconds, and maximum number of reports kept.
 _TIMEOUT: Final = 120.0
 _FRESH: Final = 60.0
 _KEPT: Final = 8
-_MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?)?")
+
+Moment = Annotated[str, msgspec.Meta(pattern="^([0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?)?)?$")]
 
 
-class DrawnSection(msgspec.Struct, frozen=True):
-    """A section of the report as the page has it."""
+class ArchiveQuery(msgspec.Struct):
+    """A time range: a span, or the beginning and the end in UTC."""
 
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    chart: Markup
-    series: list[str]
+    span: Literal["", "1h", "24h", "7d", "30d"] = ""
+    start: Moment = ""
+    end: Moment = ""
+
+    def options(self) -> list[str]:
+        """Return the options of `mqbridge report`."""
+        if self.span:
+            return [f"--from=-{self.span}"]
+        return [f"--from={self.start}"] * bool(self.start) + [f"--to={self.end}"] * bool(self.end)
+
+
+class ArchivePage(msgspec.Struct, kw_only=True):
+    """The report of a time range."""
+
+    #: blank if there is no archive
+    directory: str
+    report: Report | None = None
+    #: why there is no report
+    problem: str = ""
+
+    @property
+    def spans(self) -> dict[str, str]:
+        """The time ranges to choose from."""
+        return SPANS
+
+    def chart(self, section: Section) -> Chart:
+        """Return the chart of a section."""
+        return chart(section)
+
+    def cell(self, value: object) -> str:
+        """Return a value of a table for display."""
+        return cell(value)
 
 
 class Reports:
-    """Makes reports, one at a time, and keeps the last ones."""
+    """Makes one report at a time, and keeps the last ones."""
 
     def __init__(self) -> None:
-        self._making = asyncio.Lock()
-        #: by directory and options: when it was made, and the report, or why there is none
-        self._made: dict[tuple[str, ...], tuple[float, Report | str]] = {}
+        self._lock = asyncio.Lock()
+        #: directory and options -> when it was made, and the report or the error
+        self._reports: dict[tuple[str, ...], tuple[float, Report | str]] = {}
 
     async def report(self, directory: Path, options: list[str]) -> Report | str:
-        """Return the report of an archive, or in words why there is none. Raises Problem where it takes too long."""
+        """Return the report of an archive, or an error message. Raises Problem if it takes too long."""
         key = (str(directory), *options)
-        async with self._making:
-            made = self._made.pop(key, None)
+        async with self._lock:
+            made = self._reports.pop(key, None)
             if made is None or time.monotonic() - made[0] > _FRESH:
                 made = time.monotonic(), await _report(directory, options)
-            self._made[key] = made
-            while len(self._made) > _KEPT:
-                del self._made[next(iter(self._made))]
+            self._reports[key] = made
+            while len(self._reports) > _KEPT:
+                del self._reports[next(iter(self._reports))]
         return made[1]
 
 
-def routes(console: Console) -> list[Route]:
-    """Return the routes."""
-    reports = Reports()
-
-    async def page(request: Request, who: Who) -> Response:
-        asked = request.query_params
-        directory = console.configuration.archive.directory
-        start, end, span = asked.get("from", ""), asked.get("to", ""), asked.get("span", "")
-        options = _options(start, end, span)
-        found: Report | str = ""
-        # Without a question there is no answer: an archive may be large.
-        if directory is not None and (span or start or end):
-            found = await reports.report(directory, options)
-        return console.render(
-            "archive.html",
-            request,
-            who,
-            directory=directory,
-            spans=SPANS,
-            span=span,
-            start=start,
-            end=end,
-            report=found if isinstance(found, Report) else None,
-            why=found if isinstance(found, str) else "",
-            sections=_sections(found) if isinstance(found, Report) else [],
-        )
-
-    return [console.page("/archive", page)]
+_reports = Reports()
 
 
-def _options(start: str, end: str, span: str) -> list[str]:
-    """Return a time span as options of `mqbridge report`. Raises Problem."""
-    if span and span not in SPANS:
-        raise Problem(400, f"?span= is one of {', '.join(SPANS)}")
-    for moment in (start, end):
-        if moment and not _MOMENT.fullmatch(moment):
-            raise Problem(400, "A time is 2026-11-21 or 2026-11-21T14:30, in UTC")
-    if span:
-        return [f"--from=-{span}"]
-    return [f"--from={start}"] * bool(start) + [f"--to={end}"] * bool(end)
+@routes.page("/archive", "archive.html")
+async def archive(visit: Visit, query: ArchiveQuery) -> ArchivePage:
+    """Return the report of the archive for a time range."""
+    directory = visit.console.configuration.archive.directory
+    if directory is None:
+        return ArchivePage(directory="")
+    page = ArchivePage(directory=str(directory))
+    # An archive may be large: there is no report without a time range.
+    if options := query.options():
+        result = await _reports.report(directory, options)
+        if isinstance(result, Report):
+            page.report = result
+        else:
+            page.problem = result
+    return page
 
 
 async def _report(directory: Path, options: list[str]) -> Report | str:
@@ -112,24 +115,11 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
         async with asyncio.timeout(_TIMEOUT):
             written, errors = await process.communicate()
     except TimeoutError as error:
-        raise Problem(504, f"The report takes longer than {_TIMEOUT:g} s", ["Ask for a shorter time."]) from error
+        raise Problem(504, f"The report took longer than {_TIMEOUT:g} s", ["Choose a shorter time range."]) from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        return errors.decode("utf-8", "replace").strip()[-1_000:] or f"mqbridge report ends with {process.returncode}"
+        return errors.decode("utf-8", "replace").strip()[-1_000:] or f"mqbridge report ended with status {process.returncode}"
     return msgspec.json.decode(written, type=Report)
-
-
-def _sections(report: Report) -> list[DrawnSection]:
-    return [
-        DrawnSection(
-            one.title,
-            one.columns,
-            [[cell(value) for value in row] for row in one.rows],
-            drawn(one) if one.rows else Markup(),
-            one.chart,
-        )
-        for one in report.sections
-    ]

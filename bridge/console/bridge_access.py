@@ -1,46 +1,54 @@
-"""The bridge as the admin port's thread reaches it: on the bridge's event loop, and there alone."""
+"""Access to the bridge from the thread of the admin port: everything runs on the bridge's event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bridge.administration.requests import Answer, AnyRequest
 from bridge.mq.mqi import Connection
 from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.lifecycle import Bridge
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+    from bridge.service.lifecycle import Bridge
 
 T = TypeVar("T")
 
 
 class NotRunning(Exception):
-    """The bridge is starting, stands by, or stops: it answers no requests."""
+    """The bridge is starting, standing by or stopping, and cannot answer the request."""
 
 
 class BridgeAccess:
-    """A bridge as the admin port's thread reaches it."""
+    """A bridge, as the thread of the admin port can use it. Created on the bridge's event loop."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge = bridge
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration from the start or the last reload."""
+        return self.bridge.configuration
+
     async def run(self, on_loop: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the bridge's event loop; return what it returns."""
+        """Run a coroutine on the bridge's event loop and return its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(on_loop(), self._loop))
 
     async def answer(self, request: AnyRequest, user: str) -> Answer:
-        """Have the bridge answer a request of a user. Raises NotRunning."""
-        administration = self.bridge.administration
-        if administration is None:
-            raise NotRunning(f"the bridge is {self.bridge.state}")
-        return await self.run(lambda: administration.answer(request, user))
+        """Return the bridge's answer to a request of a user. Raises NotRunning."""
+        answer = await self.run(lambda: self.bridge.answer(request, user))
+        if not answer.ok and self.bridge.administration is None:
+            raise NotRunning(answer.lines[0])
+        return answer
 
     async def authenticate(self, presented: Presented) -> Authenticated:
-        """Return who somebody is, as `admin.authentication` says.
+        """Authenticate a user according to `admin.authentication`.
 
-        Raises NotRunning, AuthenticationFailed, AuthenticatorUnavailable.
+        Raises NotRunning, AuthenticationFailed or AuthenticatorUnavailable.
         """
         authentication = self.authentication
         if authentication is None:
@@ -49,12 +57,12 @@ class BridgeAccess:
 
     @property
     def authentication(self) -> ChannelAuthentication | None:
-        """Return how users show who they are, another object after each reload; None where nobody can be judged yet."""
+        """The authentication of users, a new object after each reload. None until the bridge can check passwords."""
         authenticators = self.bridge.authenticators
         return None if authenticators is None else authenticators.admin
 
     def connect(self) -> Connection:
-        """Make an MQ connection for a thread of the console; callable on any thread. Raises NotRunning, MQError."""
+        """Return a new MQ connection for a thread of the console. Callable on any thread. Raises NotRunning or MQError."""
         if self.bridge.administration is None:
             raise NotRunning(f"the bridge is {self.bridge.state}")
         return self.bridge.administration.parts.host.connect("console")

@@ -1,145 +1,90 @@
-"""The console: pages for people, each behind the question who asks, and changes, each behind the question who may."""
+"""The console: routes of pages and changes, and what all of them have in common.
+
+A page module has a `Routes` object. Its functions get a `Visit` (who asks, and the bridge) and the query or form as a struct.
+A page returns a struct: the model of its template, which is also its JSON. A change returns Done.
+"""
 
 from __future__ import annotations
 
-import logging
+import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
 
 import bridge
+from bridge.administration.answers import age
 from bridge.administration.requests import Answer, AnyRequest
 from bridge.config import Configuration
-from bridge.console.access import Access, Who
-from bridge.console.bridge_access import BridgeAccess, NotRunning
-from bridge.console.form import form_of
+from bridge.console.access import CSRF_FIELD, Access, Who
+from bridge.console.bridge_access import BridgeAccess
+from bridge.console.forms import Problem, form_of, here, link, local, parsed
 from bridge.console.live_views import LiveViews
-from bridge.console.problem import Problem
-from bridge.console.queue_manager_connection import QueueManagerConnection
-from bridge.console.rendering import environment
-from bridge.console.samples import Sampler
-from bridge.console.urls import here, link
-from bridge.mq.mqi import MQError
+from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.security import audit_log
-from bridge.service.log import LogTail
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Answers who may read.
-Page = Callable[[Request, Who], Awaitable[Response]]
+#: Maximum length of a name or topic in a table.
+_SHORT: Final = 120
+#: Maximum number of lines of a result that a page shows.
+_LINES: Final = 50
+#: The field of a form that confirms a change, and the one that contains the address of the page with the form.
+CONFIRM_FIELD, BACK_FIELD = "confirm", "back"
 
 
-#: Answers who may read, as the fields of a form say.
-Form = Callable[[Request, Who, Mapping[str, str]], Awaitable[Response]]
+class LoginNeeded(Exception):
+    """The request has no credentials."""
+
+
+class Nothing(msgspec.Struct):
+    """The query of a page without parameters."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What came of a change: lines for a person, and the page that is shown then."""
+    """The result of a change."""
 
     lines: list[str]
-    to: str
     ok: bool = True
-
-
-#: Makes a change for who may, as the fields of a form say.
-Change = Callable[[Request, Who, Mapping[str, str]], Awaitable[Done]]
+    #: the page to show next; blank for the page with the form
+    to: str = ""
 
 
 class Console:
-    """What all pages of one bridge's console have in common. Used on the event loop of the admin port alone."""
+    """The common parts of all pages. Used on the event loop of the admin port only."""
 
-    def __init__(self, access: BridgeAccess, tail: LogTail) -> None:
+    def __init__(self, access: BridgeAccess) -> None:
         self.bridge = access
-        self.access = Access(access, access.bridge.configuration)
-        self.queue_manager = QueueManagerConnection(access)
-        self.sampler = Sampler(access)
+        self.access = Access(access, access.configuration)
         self.live_views = LiveViews(access)
-        self.tail = tail
         self._templates = environment()
 
     @property
     def configuration(self) -> Configuration:
-        """Return the configuration, as the last reload has left it."""
-        return self.bridge.bridge.configuration
-
-    @property
-    def dead_letter_queue(self) -> str:
-        """Return the name of the bridge's dead-letter queue; "" where it is the one that the queue manager names."""
-        settings = self.configuration.queue_manager
-        return settings.dead_letter_queue if settings.type == "ibm" else ""
+        """The configuration from the start or the last reload."""
+        return self.bridge.configuration
 
     @property
     def payloads(self) -> bool:
-        """Return whether what is in messages is shown."""
+        """Whether message contents are shown."""
         return self.configuration.admin.payloads
 
-    def page(self, path: str, answer: Page) -> Route:
-        """Return the route of a page that who may read can have."""
-
-        async def answered(request: Request) -> Response:
-            try:
-                who = await self._known(request)
-                if who is None:
-                    return _to_login(request)
-                return await answer(request, who)
-            except Exception as error:
-                return self._failed(request, error)
-
-        return Route(path, answered)
-
-    def change(self, path: str, change: Change) -> Route:
-        """Return the route of a change that who has the right can have made."""
-
-        async def answered(request: Request) -> Response:
-            try:
-                who = await self._known(request)
-                if who is None:
-                    return _to_login(request)
-                form = await form_of(request)
-                self.access.check_change(request, who, form)
-                done = await change(request, who, form)
-            except Exception as error:
-                return self._failed(request, error)
-            if who.login is None:
-                return PlainTextResponse("".join(f"{line}\n" for line in done.lines), 200 if done.ok else 409)
-            who.login.said = done.ok, done.lines[:50]
-            return RedirectResponse(done.to, 303)
-
-        return Route(path, answered, methods=["POST"])
-
-    def form(self, path: str, answer: Form) -> Route:
-        """Return the route of a form that who may read can send: it changes nothing."""
-
-        async def answered(request: Request) -> Response:
-            try:
-                who = await self._known(request)
-                if who is None:
-                    return _to_login(request)
-                form = await form_of(request)
-                self.access.check_form(request, who, form)
-                return await answer(request, who, form)
-            except Exception as error:
-                return self._failed(request, error)
-
-        return Route(path, answered, methods=["POST"])
-
-    def open(self, path: str, answer: Callable[[Request], Awaitable[Response]], method: str = "GET") -> Route:
-        """Return a route for everybody who reaches the port."""
-
-        async def answered(request: Request) -> Response:
-            try:
-                return await answer(request)
-            except Exception as error:
-                return self._failed(request, error)
-
-        return Route(path, answered, methods=[method])
+    async def visit(self, request: Request) -> Visit:
+        """Authenticate a request. Raises LoginNeeded or Problem."""
+        who = await self.access.who(request)
+        if who is None:
+            raise LoginNeeded
+        request.state.who = who
+        return Visit(self, request, who)
 
     def render(self, template: str, request: Request, who: Who | None, code: int = 200, **values: Any) -> Response:
         """Return a page made of a template."""
@@ -159,56 +104,213 @@ class Console:
         )
         return HTMLResponse(html, code)
 
-    async def ask(self, request: AnyRequest, who: Who) -> Answer:
-        """Have the bridge answer a request. Raises Problem where it refuses."""
-        answer = await self.bridge.answer(request, who.name)
-        if not answer.ok:
-            raise Problem(404, "That cannot be shown", answer.lines)
-        return answer
-
-    async def asked(self, request: AnyRequest, type: type[T], who: Who) -> T:
-        """Return what the bridge answers a request. Raises Problem where it refuses."""
-        return msgspec.json.decode((await self.ask(request, who)).result, type=type)
-
-    async def changed(self, request: AnyRequest, who: Who, to: str) -> Done:
-        """Have the bridge do what a request says, which notes it in the audit log."""
-        answer = await self.bridge.answer(request, who.name)
-        return Done(answer.lines, to, answer.ok)
-
-    def note(self, what: str, who: Who, **facts: Any) -> None:
-        """Note in the audit log a change that the console itself has made, or tried to."""
-        audit_log.note("console", what=what, user=who.name, address=who.address, **facts)
-
-    async def _known(self, request: Request) -> Who | None:
-        """Return who asks, and remember it for a page that tells what went wrong. Raises Problem."""
-        request.state.who = who = await self.access.who(request)
-        return who
-
-    def _failed(self, request: Request, error: Exception) -> Response:
-        match error:
-            case Problem():
-                problem = error
-            case NotRunning():
-                problem = Problem(503, f"The bridge cannot be asked: {error}", ["This page looks again every few seconds."])
-            case MQError():
-                problem = Problem(502, f"The queue manager answers {error.name} ({error.reason})", [error.detail])
-            case TimeoutError():
-                problem = Problem(504, "The bridge does not answer in time")
-            case _:
-                log.error("MQB9204E console: %s %s fails", request.method, request.url.path, exc_info=error)
-                problem = Problem(500, "The console fails at that", ["The log of the bridge says why."])
+    def report(self, request: Request, problem: Problem) -> Response:
+        """Return the answer to a request that failed: JSON, text for programs, or a page."""
+        if wants_json(request):
+            return json_of({"title": problem.title, "lines": problem.lines}, problem.status, problem.headers)
         if "authorization" in request.headers:
-            lines = "".join(f"{line}\n" for line in (problem.title, *problem.lines))
-            return PlainTextResponse(lines, problem.status, problem.headers)
+            return _text([problem.title, *problem.lines], problem.status, problem.headers)
         who = getattr(request.state, "who", None)
         answer = self.render("problem.html", request, who, problem.status, problem=problem)
         answer.headers.update(problem.headers)
         return answer
 
 
-def _to_login(request: Request) -> Response:
-    after = here(request) if request.method == "GET" and request.url.path != "/" else None
-    target = link("/login", next=after)
-    if "hx-request" in request.headers:
-        return Response(status_code=401, headers={"HX-Redirect": target})
-    return RedirectResponse(target, 303)
+class Visit:
+    """A request with its user."""
+
+    def __init__(self, console: Console, request: Request, who: Who) -> None:
+        self.console = console
+        self.request = request
+        self.who = who
+
+    @property
+    def payloads(self) -> bool:
+        """Whether message contents are shown."""
+        return self.console.payloads
+
+    def is_valid(self) -> bool:
+        """Return whether the credentials are still valid."""
+        return self.console.access.is_in(self.request, self.who)
+
+    async def ask(self, request: AnyRequest, type: type[T]) -> T:
+        """Return the bridge's answer to a request. Raises Problem or NotRunning."""
+        answer = await self._answer(request)
+        if not answer.ok:
+            raise Problem(400 if answer.invalid else 404, answer.lines[0], answer.lines[1:])
+        return msgspec.json.decode(answer.result, type=type)
+
+    async def change(self, request: AnyRequest, to: str = "") -> Done:
+        """Perform a change. If it succeeds, the page `to` is shown next. Raises NotRunning."""
+        answer = await self._answer(request)
+        return Done(answer.lines, answer.ok, to if answer.ok else "")
+
+    async def _answer(self, request: AnyRequest) -> Answer:
+        return await self.console.bridge.answer(request, self.who.name)
+
+    def audit(self, what: str, **facts: Any) -> None:
+        """Write an entry to the audit log about something that is not an administration request."""
+        audit_log.note("console", what=what, user=self.who.name, address=self.who.address, **facts)
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A route of the console."""
+
+    method: str
+    path: str
+    handler: Callable[..., Awaitable[Any]]
+    #: the struct of the query or form, and the type of the answer
+    input: type[Any]
+    output: Any
+    #: blank for endpoints that return a response
+    template: str = ""
+    #: a change, which needs the right `change`
+    changes: bool = False
+    #: the question to ask before a change; `{}` stands for the selected names
+    question: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the documentation."""
+        return inspect.cleandoc(self.handler.__doc__ or "").partition("\n")[0]
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request. Raises the exceptions for which the application has handlers."""
+        visit = await request.app.state.console.visit(request)
+        if self.method == "GET":
+            return await self._page(visit, request.query_params.multi_items())
+        form = await form_of(request)
+        fields = dict(form)
+        if not self.changes:
+            visit.console.access.check_form(request, visit.who, fields)
+            return await self._page(visit, [*request.query_params.multi_items(), *form])
+        visit.console.access.check_change(request, visit.who, fields)
+        if self.question and not fields.get(CONFIRM_FIELD):
+            return self._ask(visit, form)
+        back = local(str(fields.get(BACK_FIELD) or "/"))
+        done: Done = await self.handler(visit, parsed(form, self.input))
+        if wants_json(request):
+            return json_of(done, 200 if done.ok else 409)
+        if visit.who.login is None:
+            return _text(done.lines, 200 if done.ok else 409)
+        visit.who.login.said = done.ok, done.lines[:_LINES]
+        return RedirectResponse(done.to or back, 303)
+
+    async def _page(self, visit: Visit, fields: list[tuple[str, Any]]) -> Response:
+        query = parsed(fields, self.input)
+        result = await self.handler(visit, query)
+        if isinstance(result, Response):
+            return result
+        if wants_json(visit.request):
+            return json_of(result)
+        return visit.console.render(self.template, visit.request, visit.who, page=result, query=query)
+
+    def _ask(self, visit: Visit, form: list[tuple[str, str | bytes]]) -> Response:
+        """Return the page that asks for confirmation. Programs must send the confirmation with the request."""
+        if visit.who.login is None or wants_json(visit.request):
+            raise Problem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
+        parsed(form, self.input)
+        fields = [(name, value) for name, value in form if name != CSRF_FIELD]
+        names = [value for name, value in fields if name in ("id", "ids", "name") and value]
+        back = local(str(dict(form).get(BACK_FIELD) or "/"))
+        return visit.console.render(
+            "confirm.html", visit.request, visit.who, question=self.question, fields=fields, names=names, back=back
+        )
+
+
+class Routes:
+    """The endpoints of a page module."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[Endpoint] = []
+
+    def page(self, path: str, template: str = "") -> Callable[[T], T]:
+        """Add a page. Without a template, the function returns a response."""
+        return partial(self._add, method="GET", path=path, template=template)
+
+    def form(self, path: str, template: str) -> Callable[[T], T]:
+        """Add a form that changes nothing."""
+        return partial(self._add, method="POST", path=path, template=template)
+
+    def change(self, path: str, question: str = "") -> Callable[[T], T]:
+        """Add a change. If there is a question, the change must be confirmed."""
+        return partial(self._add, method="POST", path=path, changes=True, question=question)
+
+    def _add(self, handler: Any, **values: Any) -> Any:
+        hints = get_type_hints(handler)
+        output = hints.pop("return")
+        _, given = hints.values()
+        self.endpoints.append(Endpoint(handler=handler, input=given, output=output, **values))
+        return handler
+
+
+def wants_json(request: Request) -> bool:
+    """Return whether a client prefers JSON to a page."""
+    accept = request.headers.get("accept", "")
+    return "application/json" in accept and "text/html" not in accept
+
+
+def json_of(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a value as JSON."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+def _text(lines: list[str], status: int, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse("".join(f"{line}\n" for line in lines), status, headers)
+
+
+# Templates -----------------------------------------------------------------------------------------------------------
+
+
+def environment() -> Environment:
+    """Return the environment of all templates."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with}
+    made.filters |= {"short": short, "whole": partial(short, most=2 * LINE_LENGTH)}
+    made.globals["link"] = link
+    return made
+
+
+def moment(seconds: float | None) -> Markup:
+    """Return an element with a time in UTC, which the console's script can show in the browser's time zone."""
+    if not seconds:
+        return Markup()
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text)
+
+
+def short(text: str, most: int = _SHORT) -> str:
+    """Return a text with unprintable characters escaped, truncated if it is long."""
+    text = printable(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def anchor(name: str) -> str:
+    """Return an element identifier for a name. It keeps the focus when the element is replaced."""
+    return f"a{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def count(value: float | None) -> str:
+    """Return a number with thousands separators; "–" if it is unknown."""
+    if value is None:
+        return "–"
+    return f"{value:,.1f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate per second; "–" if it is unknown."""
+    return count(value if value is None else round(value, 1))
+
+
+def _with(query: msgspec.Struct, **changes: object) -> dict[str, object]:
+    """Return the fields of a query that differ from their defaults, with some of them changed."""
+    values = msgspec.structs.asdict(query) | changes
+    defaults = {one.name: one.default for one in msgspec.structs.fields(query)}
+    return {name: value for name, value in values.items() if value != defaults[name]}

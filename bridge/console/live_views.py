@@ -1,7 +1,7 @@
-"""Live views: what is published to a topic filter, shown in a page while it is open.
+"""Live views: server-sent events with messages, shown in a page while it is open.
 
-Each has a subscription and a thread of its own. It takes all that comes for it, so that its queue does not fill, and shows
-some of it; one for which too much comes ends.
+The live view of a topic filter has a subscription, a connection and a thread. It gets all messages, so that its queue does
+not fill up, and shows some of them. It ends if there are too many.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from bridge.console.bridge_access import BridgeAccess
-from bridge.console.problem import Problem
+from bridge.console.forms import Problem
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mq.mqi import MQSD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import is_wildcard
@@ -25,19 +27,19 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-#: Views at a time, of all users and of one user or token.
+#: Maximum number of live views, of all users and of one user or token.
 MAX_VIEWS: Final = 8
 MAX_VIEWS_PER_USER: Final = 4
-#: Messages of a second that are shown; of more than the second number the view ends.
+#: Maximum number of messages shown per second, and maximum number after which the view ends.
 SHOWN: Final = 20
 TOO_MANY: Final = 1_000
-#: Bytes of a payload that are shown.
+#: Maximum number of payload bytes shown.
 PAYLOAD: Final = 1_000
-#: Milliseconds that the thread waits for a message before it looks whether the view is still there.
+#: Time in milliseconds that the thread waits for a message before it checks whether the view has ended.
 _WAIT: Final = 500
-#: Seconds after which a view says that it lives.
+#: Seconds between signs of life.
 _HEARTBEAT: Final = 10.0
-#: Messages that wait to be sent to the page.
+#: Maximum number of messages that wait to be sent to the page.
 _ROOM: Final = 200
 _SUBSCRIBE: Final = (
     cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
@@ -52,7 +54,7 @@ _GET: Final = (
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A publication in a live view, or what is said of the view itself."""
+    """A message in a live view, or a notice about the view itself."""
 
     #: message, notice or end
     kind: str
@@ -64,16 +66,38 @@ class Seen(msgspec.Struct, frozen=True):
     time: float = msgspec.field(default_factory=time.time)
 
 
+def event(seen: Seen) -> bytes:
+    """Return a server-sent event."""
+    return b"event: %s\ndata: %s\n\n" % (seen.kind.encode(), msgspec.json.encode(seen))
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events. `on_close` is called at the end, even if the client has gone before the first event."""
+
+    def __init__(self, events: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._on_close = on_close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_close()
+
+
 class LiveViews:
-    """All live views. Used on the event loop of the admin port."""
+    """The open live views. Used on the event loop of the admin port."""
 
     def __init__(self, bridge: BridgeAccess) -> None:
         self._bridge = bridge
-        self._views: set[LiveView] = set()
+        #: each open view and its user
+        self._views: dict[object, str] = {}
+        #: the bridge is stopping, and all views must end
+        self.ended = False
 
     def check(self, user: str) -> None:
-        """Raise Problem if a user may not begin another view now."""
-        own = sum(view.user == user for view in self._views)
+        """Raise Problem if a user may not open another view now."""
+        own = sum(one == user for one in self._views.values())
         if own >= MAX_VIEWS_PER_USER:
             raise Problem(
                 429,
@@ -87,52 +111,45 @@ class LiveViews:
                 ["Reload this page after another view was closed."],
             )
 
-    def begin(self, user: str, topic_filter: str, payloads: bool) -> LiveView:
-        """Begin a view for a user, named as in the audit log. Raises Problem if too many are open."""
+    def stream(self, user: str, events: AsyncIterator[bytes]) -> EventStream:
+        """Open a view with these events. Raises Problem if too many are open."""
         self.check(user)
-        view = LiveView(self._bridge, user, topic_filter, payloads)
-        self._views.add(view)
-        return view
+        key = object()
+        self._views[key] = user
+        return EventStream(events, lambda: self._close(key))
 
-    async def events(self, view: LiveView, may_look: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """Yield server-sent events of a view until it ends, or whoever looks at it goes away, or may look no more."""
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(_HEARTBEAT):
-                        seen: Seen | None = await view.seen.get()
-                except TimeoutError:
-                    seen = None
-                if not may_look():
-                    seen = Seen("end", "The view ends: who looked at it is logged in no more")
-                if seen is None:
-                    yield b": alive\n\n"
-                    continue
-                yield b"event: %s\ndata: %s\n\n" % (seen.kind.encode(), msgspec.json.encode(seen))
-                if seen.kind == "end":
-                    return
-        finally:
+    def topic(self, user: str, topic_filter: str, payloads: bool, may_look: Callable[[], bool]) -> EventStream:
+        """Open a view of a topic filter for a user, named as in the audit log. Raises Problem if too many are open."""
+        self.check(user)
+        view = LiveView(self._bridge, topic_filter, payloads)
+        self._views[view] = user
+        return EventStream(view.events(may_look), lambda: self._close(view))
+
+    def _close(self, view: object) -> None:
+        self._views.pop(view, None)
+        if isinstance(view, LiveView):
             view.end()
-            self._views.discard(view)
 
     def end(self) -> None:
-        """Have all views end soon; callable on any thread."""
+        """End all views soon. Callable on any thread."""
+        self.ended = True
         for view in list(self._views):
-            view.end()
+            if isinstance(view, LiveView):
+                view.end()
 
     async def stop(self) -> None:
-        """End all views, and wait for their threads."""
+        """End all views and wait for their threads."""
         self.end()
         for view in list(self._views):
-            await asyncio.to_thread(view.thread.join, 5.0)
+            if isinstance(view, LiveView):
+                await asyncio.to_thread(view.thread.join, 5.0)
 
 
 class LiveView:
-    """One view: `seen` is filled by its thread."""
+    """A view of a topic filter. Its thread fills `seen`."""
 
-    def __init__(self, bridge: BridgeAccess, user: str, topic_filter: str, payloads: bool) -> None:
+    def __init__(self, bridge: BridgeAccess, topic_filter: str, payloads: bool) -> None:
         self._bridge = bridge
-        self.user = user
         self._filter = topic_filter
         self._payloads = payloads
         self.seen: asyncio.Queue[Seen] = asyncio.Queue(_ROOM)
@@ -142,8 +159,25 @@ class LiveView:
         self.thread.start()
 
     def end(self) -> None:
-        """Have the thread end soon."""
+        """End the thread soon."""
         self._ended.set()
+
+    async def events(self, may_look: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Yield server-sent events until the view ends, or its user may no longer see it."""
+        while True:
+            try:
+                async with asyncio.timeout(_HEARTBEAT):
+                    seen: Seen | None = await self.seen.get()
+            except TimeoutError:
+                seen = None
+            if not may_look():
+                seen = Seen("end", "The view ends: the login has ended")
+            if seen is None:
+                yield b": alive\n\n"
+                continue
+            yield event(seen)
+            if seen.kind == "end":
+                return
 
     def _run(self) -> None:
         try:
@@ -157,14 +191,14 @@ class LiveView:
             self._show(Seen("end", f"The view ends: {error}"))
         except Exception as error:
             log.exception("MQB9205E console: a live view fails")
-            self._show(Seen("end", f"The view ends: {type(error).__name__}; the log of the bridge says why"))
+            self._show(Seen("end", f"The view ends: {type(error).__name__}; the log of the bridge contains the reason"))
         else:
             self._show(Seen("end", "The view has ended"))
 
     def _watch(self, connection: Connection) -> None:
         options = _SUBSCRIBE
         if is_wildcard(self._filter):
-            # As many retained publications as there are topics would come at once; the topic's page shows them.
+            # There may be many retained publications. The page of the topic shows them.
             options |= cmqc.MQSO_NEW_PUBLICATIONS_ONLY
         _, queue = connection.subscribe(MQSD(Options=options, ObjectString=self._filter))
         self._show(Seen("notice", f"Subscribed to {self._filter}"))
@@ -178,7 +212,7 @@ class LiveView:
                     raise
                 got = None
             if int(time.time()) != second:
-                self._tell_hidden(came)
+                self._report_hidden(came)
                 second, came = int(time.time()), 0
             if got is None:
                 continue
@@ -186,13 +220,13 @@ class LiveView:
             if came <= SHOWN:
                 self._show(self._seen(got))
             elif came > TOO_MANY:
-                text = f"The view ends: more than {TOO_MANY:,} messages a second match {self._filter}; take a narrower filter"
+                text = f"The view ends: more than {TOO_MANY:,} messages a second match {self._filter}; use a narrower filter"
                 self._show(Seen("notice", text))
                 return
 
-    def _tell_hidden(self, came: int) -> None:
+    def _report_hidden(self, came: int) -> None:
         if came > SHOWN:
-            self._show(Seen("notice", f"{came - SHOWN} more came in that second, which are not shown"))
+            self._show(Seen("notice", f"{came - SHOWN} more messages in that second were not shown"))
 
     def _seen(self, got: Got) -> Seen:
         view = MessageView(got.md, got.data)
@@ -203,7 +237,7 @@ class LiveView:
         return Seen("message", text, str(mqps.get("Top", self._filter)), size, bool(mqps.get("Ret")))
 
     def _show(self, seen: Seen) -> None:
-        with contextlib.suppress(RuntimeError):  # the admin port has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the event loop of the admin port has ended
             self._loop.call_soon_threadsafe(self._add, seen)
 
     def _add(self, seen: Seen) -> None:

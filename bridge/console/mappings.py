@@ -1,148 +1,227 @@
-"""Mappings: what they did, paused and resumed, and tried: the message in, the message out."""
+"""Mappings and their trials, links to other brokers, and pipelines."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+import time
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from bridge.administration.requests import ListMappings, PauseMapping, ResumeMapping
+from bridge.administration.answers import LinkStatus
+from bridge.administration.mapping_status import Status
+from bridge.administration.requests import ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
 from bridge.config import Configuration, ToMqMapping
 from bridge.config.description import describe_mapping
-from bridge.console.access import Who
-from bridge.console.console import Console, Done
-from bridge.console.problem import Problem
-from bridge.console.urls import asked_for, number
+from bridge.console.console import Done, Nothing, Routes, Visit
+from bridge.console.forms import Problem
+from bridge.extras import install
 from bridge.mapping.made_message import message_of, with_properties
 from bridge.mapping.message_view import fields
 from bridge.mapping.rules.rule import ToMqRule
 from bridge.mapping.rules.trial import NotTaken, message_json, publication_json, trial_of
 from bridge.mqtt.packets import PublishProperties
-from bridge.service.mappings.status import Status
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import Publication, Unmappable
 from bridge.wire import cmqc
 
-_CHANGES: Final[dict[str, type[PauseMapping] | type[ResumeMapping]]] = {"pause": PauseMapping, "resume": ResumeMapping}
-#: Fields of a trial.
-FIELDS: Final = (
-    "topic", "payload", "qos", "client_id", "user", "expiry", "response_topic", "correlation_data", "content_type",
-    "properties", "format", "retain",
-)  # fmt: skip
+routes = Routes()
+
+
+class NameForm(msgspec.Struct):
+    """The name of a mapping or link."""
+
+    name: str = ""
+
+
+@routes.page("/mappings", "mappings.html")
+async def mappings(visit: Visit, query: Nothing) -> list[Status]:
+    """List the mappings and their status."""
+    return await visit.ask(ListMappings(), list[Status])
+
+
+@routes.change("/mappings/pause", "Pause this mapping? Its source messages wait until it is resumed.")
+async def pause(visit: Visit, form: NameForm) -> Done:
+    """Pause a mapping."""
+    return await visit.change(PauseMapping(name=form.name))
+
+
+@routes.change("/mappings/resume")
+async def resume(visit: Visit, form: NameForm) -> Done:
+    """Resume a paused mapping."""
+    return await visit.change(ResumeMapping(name=form.name))
+
+
+# Trials --------------------------------------------------------------------------------------------------------------
+
+
+class TrialQuery(msgspec.Struct):
+    """A mapping to try."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class TrialForm(TrialQuery, kw_only=True):
+    """A mapping to try, and a message for it."""
+
+    topic: str = ""
+    payload: str = ""
+    qos: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
+    retain: bool = False
+    client_id: str = ""
+    user: str = ""
+    #: seconds
+    expiry: str = ""
+    response_topic: str = ""
+    correlation_data: str = ""
+    content_type: str = ""
+    #: one NAME=VALUE per line
+    properties: str = ""
+    format: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a trial: words, and what the mapping has made."""
+    """The outcome of a trial: a description, and the fields of the resulting message."""
 
     ok: bool
     text: str
-    made: list[tuple[str, str]] = []
+    fields: list[tuple[str, str]] = []
 
 
-def routes(console: Console) -> list[Route]:
-    """Return the routes."""
+class TrialPage(msgspec.Struct, kw_only=True):
+    """A mapping, and the outcome of a trial."""
 
-    async def page(request: Request, who: Who) -> Response:
-        found = await console.asked(ListMappings(), list[Status], who)
-        return console.render("mappings.html", request, who, mappings=found)
-
-    async def change(request: Request, who: Who, form: Mapping[str, str]) -> Done:
-        made = _CHANGES.get(request.path_params["what"])
-        if made is None:
-            raise Problem(404, "A mapping can be paused and resumed")
-        return await console.changed(made(name=form.get("name", "")), who, "/mappings")
-
-    def shown(request: Request, who: Who, form: Mapping[str, str], outcome: Outcome | None) -> Response:
-        name = asked_for(request, "name")
-        config = console.configuration.mappings.get(name)
-        if config is None:
-            raise Problem(404, f"There is no mapping {name}")
-        return console.render(
-            "trial.html",
-            request,
-            who,
-            name=name,
-            to_mq=isinstance(config, ToMqMapping),
-            lines=describe_mapping(name, config),
-            given={field: form.get(field, "") for field in FIELDS},
-            outcome=outcome,
-        )
-
-    async def trial(request: Request, who: Who) -> Response:
-        return shown(request, who, {}, None)
-
-    async def tried(request: Request, who: Who, form: Mapping[str, str]) -> Response:
-        name = asked_for(request, "name")
-        if name not in console.configuration.mappings:
-            raise Problem(404, f"There is no mapping {name}")
-        return shown(request, who, form, await asyncio.to_thread(_tried, name, console.configuration, form))
-
-    return [
-        console.page("/mappings", page),
-        console.page("/mappings/try", trial),
-        console.form("/mappings/try", tried),
-        console.change("/mappings/{what}", change),
-    ]
+    name: str
+    #: the mapping maps MQTT to MQ
+    to_mq: bool
+    description: list[str]
+    outcome: Outcome | None = None
 
 
-def _tried(name: str, configuration: Configuration, form: Mapping[str, str]) -> Outcome:
-    """Return what a mapping makes of the message in a form."""
-    trial = trial_of(name, configuration)
+@routes.page("/mappings/try", "trial.html")
+async def trial(visit: Visit, query: TrialQuery) -> TrialPage:
+    """Describe a mapping."""
+    config = visit.console.configuration.mappings.get(query.name)
+    if config is None:
+        raise Problem(404, f"There is no mapping {query.name}")
+    description = describe_mapping(query.name, config)
+    return TrialPage(name=query.name, to_mq=isinstance(config, ToMqMapping), description=description)
+
+
+@routes.form("/mappings/try", "trial.html")
+async def try_mapping(visit: Visit, form: TrialForm) -> TrialPage:
+    """Return what a mapping makes of a message. Nothing is put or published."""
+    page = await trial(visit, form)
+    page.outcome = await asyncio.to_thread(_outcome, visit.console.configuration, form)
+    return page
+
+
+def _outcome(configuration: Configuration, form: TrialForm) -> Outcome:
+    trial = trial_of(form.name, configuration)
     try:
-        body, properties = form.get("payload", "").encode("utf-8", "surrogateescape"), _properties(form)
+        body, properties = form.payload.encode("utf-8", "surrogateescape"), _properties(form.properties)
         if isinstance(trial.rule, ToMqRule):
-            user = form.get("user", "")
-            if not fits_user_identifier(user):
-                raise ValueError(f"the user name is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user")
-            qos = number(form.get("qos"), 0, 2)
-            mapped = trial.message(
-                Publication(
-                    topic=form.get("topic", ""),
-                    payload=body,
-                    qos=qos,
-                    retain=bool(form.get("retain")),
-                    message_id=1 if qos else 0,
-                    client_id=form.get("client_id") or trial.publisher,
-                    user=user.encode(),
-                    expiry=float(form["expiry"]) if form.get("expiry") else None,
-                    properties=PublishProperties(
-                        response_topic=form.get("response_topic") or None,
-                        correlation_data=form.get("correlation_data", "").encode() or None,
-                        content_type=form.get("content_type") or None,
-                        user_property=(*properties.items(),),
-                    ),
-                )
-            )
+            mapped = trial.message(_publication(form, body, properties, trial.publisher))
             to = mapped.destination
             where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
             return Outcome(True, f"It would be {where}", list(fields(message_json(mapped))))
-        message = message_of(body, form.get("format") or None, None)
+        message = message_of(body, form.format or None, None)
         message = with_properties(message, properties) if properties else message
-        publication = trial.publication(message, form.get("topic") or None)
-        made = publication_json(trial.rule.config.destination.link, publication)
-        return Outcome(True, f"It would be published to topic {publication.topic}", list(fields(made)))
+        publication = trial.publication(message, form.topic or None)
+        result = publication_json(trial.rule.config.destination.link, publication)
+        return Outcome(True, f"It would be published to topic {publication.topic}", list(fields(result)))
     except Unmappable as error:
         reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
-        return Outcome(False, f"The mapping refuses it, and it would go to the dead-letter queue with {reason}: {error}")
+        return Outcome(False, f"The mapping rejects it: it would be dead-lettered with {reason}: {error}")
     except NotTaken as error:
         return Outcome(False, f"The mapping does not take it: {error}")
     except ValueError as error:
-        return Outcome(False, f"The message cannot be made: {error}")
+        return Outcome(False, f"The message is not valid: {error}")
 
 
-def _properties(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a form, a line NAME=VALUE each. Raises ValueError."""
+def _publication(form: TrialForm, body: bytes, properties: dict[str, str], publisher: str) -> Publication:
+    """Return the publication of a form. Raises ValueError."""
+    if not fits_user_identifier(form.user):
+        raise ValueError(f"the user name is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user")
+    return Publication(
+        topic=form.topic,
+        payload=body,
+        qos=form.qos,
+        retain=form.retain,
+        message_id=1 if form.qos else 0,
+        client_id=form.client_id or publisher,
+        user=form.user.encode(),
+        expiry=float(form.expiry) if form.expiry else None,
+        properties=PublishProperties(
+            response_topic=form.response_topic or None,
+            correlation_data=form.correlation_data.encode() or None,
+            content_type=form.content_type or None,
+            user_property=(*properties.items(),),
+        ),
+    )
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Return the properties in lines NAME=VALUE. Raises ValueError."""
     found = {}
-    for line in form.get("properties", "").splitlines():
+    for line in text.splitlines():
         if not line.strip():
             continue
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"a property is NAME=VALUE, not {line[:100]!r}")
+            raise ValueError(f"expected a property NAME=VALUE, found {line[:100]!r}")
         found[name.strip()] = value
     return found
+
+
+# Links ---------------------------------------------------------------------------------------------------------------
+
+
+@routes.page("/links", "links.html")
+async def links(visit: Visit, query: Nothing) -> list[LinkStatus]:
+    """List the links to other brokers and their connections."""
+    return await visit.ask(ListLinks(), list[LinkStatus])
+
+
+@routes.change("/links/test")
+async def test_link(visit: Visit, form: NameForm) -> Done:
+    """Test a new connection to a link's broker."""
+    return await visit.change(TestLink(name=form.name))
+
+
+# Pipelines -----------------------------------------------------------------------------------------------------------
+
+
+class PipelinesPage(msgspec.Struct):
+    """The pipelines, and why their status is unknown."""
+
+    pipelines: list[dict[str, Any]]
+    problem: str = ""
+
+
+@routes.page("/pipelines", "pipelines.html")
+async def pipelines(visit: Visit, query: Nothing) -> PipelinesPage:
+    """List the pipelines and their status."""
+    configuration = visit.console.configuration
+    if not configuration.pipelines:
+        return PipelinesPage([])
+    return await asyncio.to_thread(_pipelines, configuration, visit.console.bridge.bridge.file)
+
+
+def _pipelines(configuration: Configuration, file: Path | None) -> PipelinesPage:
+    # Imported on demand, because most bridges have no pipelines.
+    try:
+        from bridge.spark.administration import StatusDamaged, condition
+        from bridge.spark.pipeline_environment import environment_of
+        from bridge.spark.remote_queue_manager import OutOfReach
+    except ImportError as error:
+        return PipelinesPage([], f"{error.name} is not installed (hint: {install('spark')})")
+    settings = configuration.queue_manager
+    directory = settings.data_directory if settings.type == "embedded" else Path()
+    try:
+        environment = environment_of(configuration, file, directory)
+        now = time.time()
+        return PipelinesPage([condition(name, one, environment, now) for name, one in configuration.pipelines.items()])
+    except (OutOfReach, StatusDamaged, OSError) as error:
+        return PipelinesPage([], str(error))

@@ -1,10 +1,13 @@
-"""Metrics for Prometheus, as text or in the form of OpenMetrics: what the bridge has counted, and its process."""
+"""Health checks, and metrics in the formats of Prometheus and OpenMetrics."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -18,29 +21,84 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from bridge.administration.answers import BridgeState
+from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.console.bridge_access import BridgeAccess
-from bridge.console.health import TURN_TIMEOUT, why_not_ready
-from bridge.console.pipeline_metrics import gather_pipelines
+from bridge.service.administration.problems import not_serving
 from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
+from bridge.spark.administration import read_status, runs
+from bridge.spark.pipeline_environment import environment_of
+
+log = logging.getLogger(__name__)
+
+# Health --------------------------------------------------------------------------------------------------------------
+
+#: Maximum duration of one turn of the event loop, in seconds.
+TURN_TIMEOUT = 5.0
+
+
+async def health(access: BridgeAccess, request: Request) -> Response:
+    """Answer 200 if the event loop of the bridge works, otherwise 503: then only a restart helps."""
+    try:
+        async with asyncio.timeout(TURN_TIMEOUT):
+            await access.run(_turn)
+    except TimeoutError:
+        return _answer([f"the event loop has not turned for {TURN_TIMEOUT:g} s"])
+    return _answer([])
+
+
+async def readiness(access: BridgeAccess, request: Request) -> Response:
+    """Answer 200 if clients are served, otherwise 503 with the reasons, one per line. A standby bridge is not ready."""
+    try:
+        async with asyncio.timeout(TURN_TIMEOUT):
+            why = await access.run(lambda: _why_not(access.bridge))
+    except TimeoutError:
+        why = [f"the event loop has not turned for {TURN_TIMEOUT:g} s"]
+    return _answer(why)
+
+
+def _answer(why: list[str]) -> Response:
+    headers = {"Cache-Control": "no-store"}
+    if why:
+        return PlainTextResponse("\n".join(why) + "\n", 503, headers)
+    return PlainTextResponse("ok\n", headers=headers)
+
+
+async def _turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def _why_not(bridge: Bridge) -> list[str]:
+    return why_not_ready(bridge)
+
+
+def why_not_ready(bridge: Bridge) -> list[str]:
+    """Return the reasons why clients are not served. Called on the event loop of the bridge."""
+    if bridge.administration is None or bridge.state is not BridgeState.RUNNING:
+        return [str(bridge.state)]
+    return [problem.what for problem in not_serving(bridge.administration.parts)]
+
+
+# Metrics -------------------------------------------------------------------------------------------------------------
 
 
 class MetricsPage:
-    """`/metrics` of one bridge; `may_read` says who may have it."""
+    """`/metrics` of one bridge. `may_read` authorizes a scrape."""
 
     def __init__(self, access: BridgeAccess, may_read: Callable[[Request], Awaitable[bool]]) -> None:
         self._access = access
         self._may_read = may_read
         self._certificates = Certificates()
-        # Of the process; not the registry that libraries share.
+        # A registry of its own: libraries share the default one.
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a scrape; 503 where the event loop of the bridge does not turn, and nothing can be told."""
+        """Answer a scrape, or 503 if the event loop of the bridge hangs."""
         if not await self._may_read(request):
             headers = {"WWW-Authenticate": "Bearer"}
             return PlainTextResponse("a token is needed (admin.open_metrics is false)\n", 401, headers)
@@ -58,7 +116,7 @@ class MetricsPage:
 
 
 class _Scrape(Collector):
-    """One scrape, as the encoders of prometheus_client want it."""
+    """One scrape, for the encoders of prometheus_client."""
 
     def __init__(self, samples: Samples, process: CollectorRegistry) -> None:
         self._samples = samples
@@ -71,7 +129,7 @@ class _Scrape(Collector):
 
 
 def family_of(metric: Metric, values: list[tuple[tuple[str, ...], Value]]) -> Family:
-    """Return a metric as prometheus_client has it."""
+    """Convert a metric for prometheus_client."""
     if metric.kind == "info":
         info = InfoMetricFamily(metric.name.removesuffix("_info"), metric.meaning)
         for labels, _ in values:
@@ -95,8 +153,39 @@ def family_of(metric: Metric, values: list[tuple[tuple[str, ...], Value]]) -> Fa
 
 
 async def _gather(bridge: Bridge) -> Samples:
-    assert bridge.metrics is not None  # it is begun before the admin port
+    assert bridge.metrics is not None  # created before the admin port
     parts = None if bridge.administration is None else bridge.administration.parts
     samples = await bridge.metrics.gather(bridge.state, parts)
     samples.add("mqbridge_ready", not why_not_ready(bridge))
     return samples
+
+
+def gather_pipelines(samples: Samples, configuration: Configuration) -> None:
+    """Add the status of each configured pipeline from its status file."""
+    if not configuration.pipelines:
+        return
+    settings = configuration.queue_manager
+    data = settings.data_directory if isinstance(settings, EmbeddedQueueManagerConfig) else Path()
+    environment = environment_of(configuration, None, data)
+    for name, pipeline in configuration.pipelines.items():
+        try:
+            _gather_pipeline(samples, name, environment.directory_of(name, pipeline))
+        except (OSError, msgspec.DecodeError) as error:
+            log.debug("pipeline %s is in no metric: %s", name, error)
+
+
+def _gather_pipeline(samples: Samples, name: str, directory: Path) -> None:
+    status = read_status(directory)
+    samples.add("mqbridge_pipeline_up", runs(directory) is not None, name)
+    if status is None:
+        return
+    kinds = {"in": status.rows_in, "out": status.rows_out, "dead_letter": status.dead_letters, "late": status.late}
+    for kind, rows in kinds.items():
+        samples.add("mqbridge_pipeline_rows_total", rows, name, kind)
+    samples.add("mqbridge_pipeline_batches_total", status.batches, name)
+    if status.last_batch is not None:
+        samples.add("mqbridge_pipeline_last_batch_timestamp_seconds", status.last_batch.at, name)
+        if status.last_batch.waiting is not None:
+            samples.add("mqbridge_pipeline_waiting_messages", status.last_batch.waiting, name)
+    if status.last_error is not None:
+        samples.add("mqbridge_pipeline_last_error_timestamp_seconds", status.last_error.at, name)

@@ -78,10 +78,7 @@ class Activity:
 
     def busiest(self, most: int) -> list[ClientRate]:
         """Return the busiest clients of the last complete window."""
-        now = self._clock()
-        if now - self._begun >= WINDOW:
-            self._last, self._now = self._now, {}
-            self._length, self._begun = now - self._begun, now
+        self._turn()
         found = nlargest(most, self._last.items(), key=lambda one: one[1].received + one[1].sent)
         return [
             ClientRate(
@@ -92,6 +89,30 @@ class Activity:
             )
             for client_id, one in found
         ]
+
+    def rates(self) -> Callable[[str], tuple[float, float] | None]:
+        """Return a function that returns the rates of a client, received and sent, in the last complete window.
+
+        It returns None until a window is complete.
+        """
+        self._turn()
+        last, length = self._last, self._length
+        if not length:
+            return lambda client_id: None
+        nothing = _Client("")
+
+        def of(client_id: str) -> tuple[float, float]:
+            client = last.get(client_id, nothing)
+            return client.received / length, client.sent / length
+
+        return of
+
+    def _turn(self) -> None:
+        """Begin a new window if the current one is complete."""
+        now = self._clock()
+        if now - self._begun >= WINDOW:
+            self._last, self._now = self._now, {}
+            self._length, self._begun = now - self._begun, now
 
     def _sent(self, session: Session, messages: int) -> None:
         if messages > 0:

@@ -42,9 +42,12 @@ from bridge.service.activity import Watch
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts
+from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
+from bridge.service.client_journal import ClientJournal
 from bridge.service.gateway import Gateway
-from bridge.service.log import is_journal
+from bridge.service.history import HistoryRecorder
+from bridge.service.log import LogTail, is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.queue_manager_watch import QueueManagerWatch
@@ -151,7 +154,7 @@ class StartError(Exception):
 
 
 class AdminPort(Protocol):
-    """Serves metrics, health checks and the console: `bridge.console.admin_port.AdminPort`."""
+    """Serves metrics, health checks and the console: `bridge.console.server.AdminPort`."""
 
     async def start(self) -> list[str]:
         """Listen and return lines for display. Raises OSError or TlsError."""
@@ -191,6 +194,9 @@ class Bridge:
         self.archive: Recorder | None = None
         #: None without an admin port
         self.metrics: Metrics | None = None
+        #: None without an admin port
+        self.log_tail: LogTail | None = None
+        self.history: HistoryRecorder | None = None
         #: None until the queue manager is available
         self.queue_manager_watch: QueueManagerWatch | None = None
         #: None if tracing is disabled
@@ -220,6 +226,8 @@ class Bridge:
             from bridge.service.metrics.metrics import Metrics
 
             self.metrics = Metrics(self.configuration, self.started_at, loop.time)
+            self.log_tail = LogTail()
+            self.log_tail.begin()
             # First, so that a starting or standby bridge can be monitored, too.
             try:
                 for line in await self._admin_port.start():
@@ -265,6 +273,11 @@ class Bridge:
                 self.service.units.traces = self.traces.publications
             await self.service.start()
             self.queue_manager_watch.begin()
+            if self.metrics is not None:
+                self.history = HistoryRecorder(
+                    self.service, self.metrics.traffic.totals, self.queue_manager_watch, self.host, lambda: self.configuration
+                )
+                self.history.begin()
             for line in await self.host.listen():
                 self.announce(line)
         except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
@@ -289,6 +302,10 @@ class Bridge:
             mappings=self.mappings,
             watch=self._watch,
             queue_manager_watch=self.queue_manager_watch,
+            queue_manager_connection=QueueManagerConnection(self.host),
+            history=self.history,
+            journal=None if self.history is None else ClientJournal(self.service.events),
+            log_tail=self.log_tail,
             reload=self._reload,
             started_at=self.started_at,
         )
@@ -324,14 +341,15 @@ class Bridge:
             raise StartError(str(error)) from error
 
     async def _let_control_in(self, path: Path) -> None:
-        control = ControlServer(path, self._answer)
+        control = ControlServer(path, self.answer)
         try:
             await control.start()
         except OSError as error:
             raise StartError(f"control_socket {path}: {error.strerror or error}") from error
         self._control = control
 
-    async def _answer(self, request: AnyRequest, user: str) -> Answer:
+    async def answer(self, request: AnyRequest, user: str) -> Answer:
+        """Answer an administration request of a user, in any state of the bridge."""
         if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus):
             status = standby_status(self.configuration, self.started_at, self._waits_for)
             return Answer(result=msgspec.Raw(msgspec.json.encode(status)))
@@ -390,6 +408,7 @@ class Bridge:
         self.channels.abort()
         await self.mappings.stop()
         await self._watch.stop()
+        await self._stop_administration()
         await cast("IbmBackend", self.service.backend).abandon()  # only this backend is ever fenced
 
     async def stop(self) -> None:
@@ -404,6 +423,7 @@ class Bridge:
         self.channels.stop_listening()
         await self.mappings.stop()
         await self._watch.stop()
+        await self._stop_administration()
         await self._idle()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
@@ -417,6 +437,12 @@ class Bridge:
         await self.service.settled()
         self.service.wills.publish_all()
         await self.service.backend.stop()
+
+    async def _stop_administration(self) -> None:
+        if self.history is not None:
+            self.history.stop()
+        if self.administration is not None:
+            await self.administration.parts.queue_manager_connection.stop()
 
     async def _idle(self) -> None:
         """Wait until all submitted units of work have ended and their answers are written."""
@@ -480,6 +506,8 @@ class Bridge:
                 await self._admin_port.stop()
             if self.metrics is not None:
                 self.metrics.stop()
+            if self.log_tail is not None:
+                self.log_tail.end()
             if self.queue_manager_watch is not None:
                 self.queue_manager_watch.stop()
             if self.archive is not None:

@@ -25,26 +25,10 @@ import msgspec
 
 from bridge.config import LogConfig, LogLevel
 from bridge.log_messages.identifier import divided
+from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.transport.peer import Peer
 
-#: Maximum length of a message in characters.
-LINE_LENGTH = 1_000
-
 _REASON = re.compile(r"MQRC_[A-Z_]+[A-Z]")
-#: Control characters, zero-width characters, and characters that change the text direction.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
-
-def printable(text: str) -> str:
-    """Return a text as one line: unprintable characters are escaped, and long texts are truncated."""
-    if len(text) > LINE_LENGTH:
-        text = f"{text[:LINE_LENGTH]} … ({len(text)} characters)"
-    return _UNPRINTABLE.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def peer_of(record: logging.LogRecord) -> Peer | None:

@@ -61,6 +61,11 @@ class QueueManagerWatch:
         """Descriptions of problems that send client messages to the dead-letter queue."""
         return [] if self._diverted is None else self._diverted.problems
 
+    @property
+    def latest(self) -> QueueManagerStatus | None:
+        """The result of the last inspection; None if it failed or is too old."""
+        return self._found if time.monotonic() - self._found_at <= _STALE else None
+
     async def status(self) -> QueueManagerStatus | None:
         """Return the latest result, after a new inspection if the interval has passed; None if the result is too old."""
         with contextlib.suppress(TimeoutError):

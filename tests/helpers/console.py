@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import ssl
 from collections.abc import Mapping
 from html import unescape
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tests.helpers.bridge_process import BridgeProcess
@@ -95,6 +97,14 @@ class Console:
         """Send a form of a page, and return the page that is shown then."""
         page = self.post(path, csrf_token=self.csrf_token, **fields)
         return page if page.status != 303 else self.get(page.headers["Location"])
+
+    def json(self, path: str, **query: str) -> Any:
+        """The JSON of a page."""
+        address = path + (f"?{urlencode(query)}" if query else "")
+        page = self.request("GET", address, headers={"Accept": "application/json"})
+        assert page.status == 200, page.html
+        assert page.headers["Content-Type"] == "application/json"
+        return json.loads(page.bytes)
 
     def links(self, path: str, to: str) -> list[str]:
         """The links of a page to others whose addresses begin like this."""

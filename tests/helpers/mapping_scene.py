@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter
 
+from bridge.administration.mapping_status import Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.mapping.rules.loops import LoopGuard
@@ -19,7 +20,6 @@ from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import runner_of
 from bridge.service.mappings.runner import Runner
-from bridge.service.mappings.status import Status
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, decode_mqdlh, decode_rfh2

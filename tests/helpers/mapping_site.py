@@ -12,9 +12,9 @@ import msgspec
 from typer.testing import CliRunner
 
 from bridge.administration.control_socket import ask
+from bridge.administration.mapping_status import State, Status
 from bridge.administration.requests import ListMappings
 from bridge.cli.program import program
-from bridge.service.mappings.status import State, Status
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, publish
 from tests.helpers.patience import PATIENCE, eventually

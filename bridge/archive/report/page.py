@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-from bridge.archive.report.section import Report, Section, cell, number, period
+from bridge.archive.report.section import Report, Section, cell, period
+from bridge.charts import Chart, bar_chart, column_chart, number
 
 
 def page(report: Report) -> str:
     return _environment().get_template("report.html").render(report=report, period=period)
 
 
-def drawn(section: Section) -> Markup:
-    """Return the chart of a section as SVG. The section must have rows."""
-    charts: Any = _environment().get_template("charts.html").module
-    return Markup(charts.chart(section))
+def chart(section: Section) -> Chart:
+    """Return the chart of a section. The section must have rows."""
+    places = [section.columns.index(name) for name in section.chart]
+    series = [(name, [row[place] for row in section.rows]) for name, place in zip(section.chart, places, strict=True)]
+    labels = [f"QoS {row[0]}" if section.columns[0] == "qos" else cell(row[0]) for row in section.rows]
+    draw = column_chart if section.key == "hour" else bar_chart
+    return draw(section.title, labels, series)
 
 
 @cache
@@ -32,14 +34,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cell": cell, "number": number, "place": _place, "most": _most}
+    made.filters |= {"cell": cell, "number": number}
+    made.filters["chart"] = chart
     return made
-
-
-def _place(name: str, columns: list[str]) -> int:
-    return columns.index(name)
-
-
-def _most(rows: list[list[Any]], places: list[int]) -> float:
-    """Return the maximum of some columns, or 1 if all values are 0: the scale of a chart."""
-    return max((row[place] or 0 for row in rows for place in places), default=0) or 1

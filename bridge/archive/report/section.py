@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from bridge.charts import number
+
 
 class Section(msgspec.Struct):
     """A table of the report. The first column is the key of each row, and `chart` lists the columns to plot."""
@@ -26,13 +28,6 @@ class Report(msgspec.Struct):
     end: datetime | None
     rows: int
     sections: list[Section]
-
-
-def number(value: float) -> str:
-    """Format a number for display."""
-    if isinstance(value, float) and value != int(value):
-        return f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
-    return f"{int(value):,}"
 
 
 def cell(value: Any) -> str:

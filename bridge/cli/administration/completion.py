@@ -63,8 +63,8 @@ def clients(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def mappings(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of mappings."""
+    from bridge.administration.mapping_status import Status
     from bridge.administration.requests import ListMappings
-    from bridge.service.mappings.status import Status
 
     return _names(ctx, incomplete, ListMappings(), Status, lambda one: one.name)
 

@@ -13,7 +13,7 @@ from bridge.cli.administration.control import done, shown
 from bridge.cli.table import print_table
 
 if TYPE_CHECKING:
-    from bridge.service.mappings.status import Status
+    from bridge.administration.mapping_status import Status
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the mapping.", autocompletion=completion.mappings)]
 
@@ -22,8 +22,8 @@ def list_(
     config: options.ConfigurationFile = None, data_dir: options.DataDirectory = None, json: options.Json = False
 ) -> None:
     """Print the state and counts of each mapping of a running bridge, and its last error."""
+    from bridge.administration.mapping_status import Status
     from bridge.administration.requests import ListMappings
-    from bridge.service.mappings.status import Status
 
     statuses = shown(ListMappings(), list[Status], config, data_dir)
     if json:

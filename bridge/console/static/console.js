@@ -1,10 +1,45 @@
-// What pages of the console do beside htmx: all of it is for who has JavaScript, and reading goes without.
+// What pages of the console do in addition to htmx. Reading works without JavaScript.
 'use strict';
 
-// On a phone the pages are a line that is scrolled.
-document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+// On a phone the navigation is a line that scrolls.
+document.querySelector('header nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 
-// Refreshing: not while the page is hidden or paused, and marked, so that it does not keep a login alive.
+// The switch between UTC and the time zone of the browser. Pages contain UTC.
+const zone = document.getElementById('zone');
+const zoneName = document.getElementById('zone-name');
+const isLocal = () => localStorage.getItem('zone') === 'local';
+const localName = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const two = (number) => String(number).padStart(2, '0');
+const clock = (date) => `${two(date.getHours())}:${two(date.getMinutes())}`;
+const written = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(date)}:${two(date.getSeconds())}`;
+const utc = (date) => new Date(date.getTime() + date.getTimezoneOffset() * 60000);
+const shown = (date) => (isLocal() ? date : utc(date));
+
+// Times in the chosen zone, and labels for the cells of tables that become cards on a phone.
+const dress = (part) => {
+  for (const one of part.querySelectorAll('time[datetime]')) one.textContent = written(shown(new Date(one.dateTime)));
+  for (const one of part.querySelectorAll('text[data-time]')) one.textContent = clock(shown(new Date(one.dataset.time * 1000)));
+  for (const table of part.querySelectorAll('table.rows')) {
+    const labels = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, place) => { cell.dataset.label = labels[place]; });
+    table.classList.add('cards');
+  }
+};
+const showZone = () => {
+  zoneName.textContent = `Times in ${isLocal() ? localName : 'UTC'}`;
+  zone.textContent = isLocal() ? 'UTC' : 'Local time';
+  dress(document);
+};
+if (zone) {
+  zone.hidden = false;
+  zone.addEventListener('click', () => {
+    localStorage.setItem('zone', isLocal() ? 'utc' : 'local');
+    showZone();
+  });
+  showZone();
+}
+
+// Pages are not refreshed while hidden or paused. The header prevents that refreshing keeps a login alive.
 const pause = document.getElementById('pause');
 if (pause && document.querySelector('[hx-trigger^="every"]')) {
   const show = () => {
@@ -19,41 +54,48 @@ if (pause && document.querySelector('[hx-trigger^="every"]')) {
   show();
 }
 document.body.addEventListener('htmx:beforeRequest', (event) => {
-  if (document.hidden || sessionStorage.getItem('paused') === 'yes') event.preventDefault();
+  const writing = [...document.querySelectorAll('#live input:not([type])')].some((one) => one.value || one === document.activeElement);
+  if (document.hidden || writing || sessionStorage.getItem('paused') === 'yes') event.preventDefault();
 });
 document.body.addEventListener('htmx:configRequest', (event) => {
   event.detail.headers['X-Refresh'] = '1';
 });
 
-// A table that was scrolled stays where it was, and an alarm that is no news is not read out again.
+// A table keeps its scroll position, and a selection stays.
 let scrolled = [];
+let selected = new Set();
 document.body.addEventListener('htmx:beforeSwap', () => {
   scrolled = [...document.querySelectorAll('#live .scroll')].map((one) => [one.scrollLeft, one.scrollTop]);
+  selected = new Set([...document.querySelectorAll('#live input:checked')].map((one) => one.id));
 });
 document.body.addEventListener('htmx:afterSwap', () => {
-  document.querySelectorAll('#live .scroll').forEach((one, place) => {
+  const live = document.getElementById('live');
+  live.querySelectorAll('.scroll').forEach((one, place) => {
     if (scrolled[place]) [one.scrollLeft, one.scrollTop] = scrolled[place];
   });
+  live.querySelectorAll('input[type="checkbox"]').forEach((one) => { one.checked = selected.has(one.id); });
+  dress(live);
 });
+// Problems that are not new are not announced again.
 document.body.addEventListener('htmx:oobBeforeSwap', (event) => {
   const { target, fragment } = event.detail;
   if (target.textContent.trim() === fragment.textContent.trim()) event.detail.shouldSwap = false;
 });
 
-// What is shown is old where nothing answers.
+// Report that the page is not up to date.
 const stale = document.getElementById('stale');
 const told = (text) => {
   if (stale.textContent !== text) stale.textContent = text;
   stale.hidden = !text;
 };
 for (const name of ['htmx:sendError', 'htmx:timeout', 'htmx:responseError']) {
-  document.body.addEventListener(name, () => told('The bridge does not answer: what is shown here is old.'));
+  document.body.addEventListener(name, () => told('The bridge does not answer: this page is not up to date.'));
 }
 document.body.addEventListener('htmx:afterOnLoad', (event) => {
   if (event.detail.xhr.status < 400) told('');
 });
 
-// The slash leads to the search field.
+// The slash focuses the search field.
 document.addEventListener('keydown', (event) => {
   const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
   if (event.key !== '/' || inField || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -64,7 +106,7 @@ document.addEventListener('keydown', (event) => {
   }
 });
 
-// Live views of topics. What comes is text, and becomes text.
+// Live views. Messages are inserted as text.
 const view = document.getElementById('view');
 if (view) {
   const most = 200;
@@ -81,7 +123,7 @@ if (view) {
   source.addEventListener('message', (event) => {
     const seen = JSON.parse(event.data);
     const row = document.createElement('tr');
-    const time = new Date(seen.time * 1000).toLocaleTimeString();
+    const time = written(shown(new Date(seen.time * 1000)));
     row.append(cell(time), cell(seen.topic + (seen.retained ? ' (retained)' : ''), 'code'), cell(String(seen.size), 'number'), cell(seen.text, 'code'));
     view.prepend(row);
     while (view.rows.length > most) view.lastElementChild.remove();

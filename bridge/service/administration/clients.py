@@ -7,13 +7,38 @@ import time
 from collections.abc import AsyncIterator, Callable
 from fnmatch import translate
 from itertools import islice
+from operator import attrgetter, itemgetter
 from re import compile as compiled
+from typing import Any
 
-from bridge.administration.answers import ClientDetails, ClientStatus, ClientSubscriptionStatus, InFlightMessage, age
-from bridge.administration.requests import MOST_ROWS, DisconnectClient, ListClients, PurgeClients, ShowClient
+import msgspec
+
+from bridge.administration.answers import (
+    ClientDetails,
+    ClientPage,
+    ClientRow,
+    ClientStatus,
+    ClientSubscriptionStatus,
+    ClientTraffic,
+    InFlightMessage,
+    age,
+)
+from bridge.administration.requests import (
+    MOST_ROWS,
+    ClientColumn,
+    DisconnectClient,
+    FindClients,
+    ListClients,
+    PurgeClients,
+    Refused,
+    ShowClient,
+    WatchClient,
+)
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
+from bridge.service.client_journal import TooManyWatched
 from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import put_time_of
 
 #: Wildcards of `translate` other than `*`, escaped because client identifiers may contain them.
 _OTHER_WILDCARDS = compiled(r"[?\[]")
@@ -42,6 +67,77 @@ async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]
     return found
 
 
+async def find_clients(parts: Parts, request: FindClients) -> ClientPage:
+    """Return one page of clients in the order of a column, and the totals of all matching clients."""
+    wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
+    rates = parts.watch.asked().rates()
+    key = _sort_key(parts, request.sort, rates)
+    page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
+    matching: list[tuple[Any, Session]] = []
+    async for session in _sessions(parts, lambda client_id: wanted(client_id) is not None):
+        if request.channel not in (None, session.channel) or request.connected not in (None, session.connected):
+            continue
+        page.found += 1
+        page.connected += session.connected
+        page.waiting += len(session.outbox.backlog)
+        page.in_flight += len(session.outbox.in_flight.deliveries)
+        page.subscriptions += len(session.filters) + len(session.shares)
+        matching.append((key(session), session))
+    # Sessions arrive by client identifier, and sorting is stable.
+    if request.sort != "client_id" or request.descending:
+        matching.sort(key=itemgetter(0), reverse=request.descending)
+    for _, session in matching[request.skip : request.skip + min(request.rows, MOST_ROWS)]:
+        received, sent = rates(session.client_id) or (None, None)
+        status = msgspec.structs.asdict(status_of(parts, session))
+        page.clients.append(ClientRow(**status, oldest=_oldest(session), received_rate=received, sent_rate=sent))
+    return page
+
+
+def _sort_key(
+    parts: Parts, column: ClientColumn, rates: Callable[[str], tuple[float, float] | None]
+) -> Callable[[Session], Any]:
+    """Return a function that returns the sort key of a session, without building the whole row."""
+    match column:
+        case "waiting":
+            return lambda session: len(session.outbox.backlog)
+        case "in_flight":
+            return lambda session: len(session.outbox.in_flight.deliveries)
+        case "subscriptions":
+            return lambda session: len(session.filters) + len(session.shares)
+        case "oldest":
+            return lambda session: _oldest(session) or float("inf")
+        case "received_rate":
+            return lambda session: (rates(session.client_id) or (0.0, 0.0))[0]
+        case "sent_rate":
+            return lambda session: (rates(session.client_id) or (0.0, 0.0))[1]
+        case "client_id" | "connected" | "channel" | "durable" | "since":
+            return attrgetter(column)
+        case _:
+            return lambda session: getattr(status_of(parts, session), column)
+
+
+def _oldest(session: Session) -> float:
+    """Return the put time of the oldest message that a client has not acknowledged; 0.0 for none."""
+    outbox, times = session.outbox, []
+    if len(outbox.backlog):
+        times.append(put_time_of(next(iter(outbox.backlog))))
+    for outgoing in islice(outbox.in_flight.deliveries.values(), 1):
+        if outgoing.transmission is not None:
+            times.append(put_time_of(outgoing.transmission))
+    return min(filter(None, times), default=0.0)
+
+
+async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
+    """Return recent messages of a client. Raises Refused."""
+    if parts.journal is None:
+        raise Refused("messages of clients are recorded only if the bridge has an admin port (admin.port)")
+    _session(parts, request.client_id)
+    try:
+        return parts.journal.watch(request.client_id, request.after, request.payloads)
+    except TooManyWatched as error:
+        raise Refused(str(error)) from error
+
+
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     """Return the details of a client. Raises Refused."""
     session = _session(parts, request.client_id)
@@ -50,6 +146,8 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     subscriptions += [ClientSubscriptionStatus(*one) for one in session.shares.values()]
     outbox = session.outbox
     waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]
+    rates = parts.watch.asked().rates()(request.client_id) if request.rates else None
+    received_rate, sent_rate = rates or (None, None)
     return ClientDetails(
         status=status_of(parts, session),
         owner="" if session.principal is None else str(session.principal),
@@ -69,6 +167,10 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         ],
         received=len(session.receiver.identifiers),
         waiting=waiting,
+        oldest=_oldest(session),
+        received_rate=received_rate,
+        sent_rate=sent_rate,
+        events=[] if parts.journal is None else parts.journal.events_of(request.client_id),
     )
 
 

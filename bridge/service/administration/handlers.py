@@ -25,15 +25,18 @@ from bridge.administration.answers import (
     TopicNode,
 )
 from bridge.administration.counters import Counters, MappingCounters
+from bridge.administration.mapping_status import Status
 from bridge.administration.requests import (
     MOST_ROWS,
     Answer,
     AnyRequest,
+    Invalid,
     ListChannels,
     ListLinks,
     ListMappings,
     ListTopics,
     PauseMapping,
+    Refused,
     Reload,
     Request,
     ResumeMapping,
@@ -52,13 +55,20 @@ from bridge.mq.mqi import MQError
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
-from bridge.service.administration.clients import disconnect_client, list_clients, purge_clients, show_client
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts, Refused
+from bridge.service.administration import dead_letters, inspection, queues
+from bridge.service.administration.clients import (
+    disconnect_client,
+    find_clients,
+    list_clients,
+    purge_clients,
+    show_client,
+    watch_client,
+)
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
 from bridge.service.administration.problems import problems
 from bridge.service.channels import ChannelError, place_of
 from bridge.service.log import set_level
 from bridge.service.mappings.registry import MappingError
-from bridge.service.mappings.status import Status
 
 if TYPE_CHECKING:
     from bridge.link.connection import LinkConnection
@@ -259,14 +269,14 @@ T = TypeVar("T")
 async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
     """Return the levels below a topic. Raises Refused."""
     if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
-        raise Refused(f"{request.below!r} is no topic: {error}")
+        raise Invalid(f"{request.below!r} is no topic: {error}")
     return await _asked(parts, parts.host.topic_inquiry.below(request.below, request.after, _rows(request.rows)))
 
 
 async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
     """Return the retained publications and subscriptions of a topic filter. Raises Refused."""
     if (error := topic_filter_error(request.topic_filter)) is not None:
-        raise Refused(f"{request.topic_filter!r} is no topic filter: {error}")
+        raise Invalid(f"{request.topic_filter!r} is no topic filter: {error}")
     rows = _rows(request.rows)
     return await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
 
@@ -348,6 +358,9 @@ log = logging.getLogger(__name__)
 #: Handles a request. Returns the answer's `result`, Done, or a complete answer. Raises Refused.
 Handler = Callable[[Parts, Any], Awaitable[object]]
 
+#: Maximum number of message identifiers in an entry of the audit log.
+MOST_IDS: Final = 50
+
 HANDLERS: Final = MappingProxyType[type[Request], Handler](
     {
         requests.Reload: reload,
@@ -356,6 +369,8 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
         requests.StartChannel: start_channel,
         requests.StopChannel: stop_channel,
         requests.ListClients: list_clients,
+        requests.FindClients: find_clients,
+        requests.WatchClient: watch_client,
         requests.ShowClient: show_client,
         requests.DisconnectClient: disconnect_client,
         requests.PurgeClients: purge_clients,
@@ -365,6 +380,24 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
         requests.TestLink: test_link,
         requests.ListTopics: list_topics,
         requests.ShowTopic: show_topic,
+        requests.Publish: queues.publish,
+        requests.ListSubscriptions: queues.list_subscriptions,
+        requests.ListQueues: queues.list_queues,
+        requests.ShowQueue: queues.show_queue,
+        requests.BrowseQueue: queues.browse_queue,
+        requests.ShowMessage: queues.show_message,
+        requests.PutMessage: queues.put_message,
+        requests.MoveMessages: queues.move_messages,
+        requests.ClearQueue: queues.clear_queue,
+        requests.ListDeadLetters: dead_letters.list_dead_letters,
+        requests.ShowDeadLetter: dead_letters.show_dead_letter,
+        requests.RetryDeadLetters: dead_letters.retry_dead_letters,
+        requests.DeleteDeadLetters: dead_letters.delete_dead_letters,
+        requests.ExportDeadLetters: dead_letters.export_dead_letters,
+        requests.ShowHistory: inspection.show_history,
+        requests.ShowLog: inspection.show_log,
+        requests.ShowAuditLog: inspection.show_audit_log,
+        requests.ShowConfiguration: inspection.show_configuration,
         requests.ListMappings: list_mappings,
         requests.PauseMapping: pause_mapping,
         requests.ResumeMapping: resume_mapping,
@@ -383,7 +416,7 @@ class Administration:
         try:
             found = await HANDLERS[type(request)](self.parts, request)
         except Refused as error:
-            answer = Answer(ok=False, lines=[str(error)])
+            answer = Answer(ok=False, lines=[str(error)], invalid=isinstance(error, Invalid))
         except Exception:
             # An error of the administration must not affect messages.
             log.exception("MQB9001E a request of %s fails: %s", user, request)
@@ -395,7 +428,11 @@ class Administration:
                 answer = Answer(lines=found.lines)
             else:
                 answer = Answer(result=msgspec.Raw(msgspec.json.encode(found)))
-        if request.CHANGES:
+        if request.CHANGES or (request.AUDITED and getattr(request, "first", True)):
             facts = msgspec.to_builtins(request)
+            if isinstance(payload := getattr(request, "payload", None), bytes):
+                facts["payload"] = f"{len(payload)} bytes"
+            if len(ids := facts.get("ids", ())) > MOST_IDS:
+                facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
         return answer

@@ -10,17 +10,17 @@ from bridge.administration.answers import BridgeState
 from bridge.config import Configuration
 from bridge.mq.host import Host
 from bridge.service.activity import Watch
+from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import Channels
+from bridge.service.client_journal import ClientJournal
+from bridge.service.history import HistoryRecorder
+from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 
 #: Number of rows processed per turn of the event loop.
 ROWS_AT_A_TURN = 500
-
-
-class Refused(Exception):
-    """A request cannot be performed. The message is for display."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -40,9 +40,14 @@ class Parts(msgspec.Struct, kw_only=True):
     mappings: Mappings
     watch: Watch
     queue_manager_watch: QueueManagerWatch
+    queue_manager_connection: QueueManagerConnection
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
     #: seconds since the epoch
     started_at: float
+    #: None without an admin port
+    history: HistoryRecorder | None = None
+    journal: ClientJournal | None = None
+    log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
     #: why the last reload failed; blank if it succeeded, or there was none
     failed_reload: str = ""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from bridge.administration.answers import Problem, ProblemKind
+from bridge.administration.mapping_status import State
 from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.certificates import Certificates
-from bridge.service.mappings.status import LOOK_AHEAD, State
+from bridge.service.mappings.status import LOOK_AHEAD
 
 #: Thresholds of a large backlog: number of messages, or fraction of MAXDEPTH; and age of an old backlog in seconds.
 LARGE_BACKLOG: Final = 100_000

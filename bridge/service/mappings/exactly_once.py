@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from bridge.administration.mapping_status import State, Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import Refusal
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.status import Tally
 from bridge.service.mappings.to_link import ToLinkRunner
 from bridge.service.mappings.transfer import WAIT
 from bridge.telemetry.message import Publication

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from bridge.administration.mapping_status import State, Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.link.state import LinkPhase
@@ -18,7 +19,7 @@ from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import link_connection
 from bridge.service.mappings.runner import PuttingRunner
-from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.status import Tally
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import MappedMessage, Message, Received
 

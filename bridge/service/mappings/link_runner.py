@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from bridge.administration.mapping_status import State
 from bridge.config import LinkConfig
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.mqi import Connection
 from bridge.service.mappings.link_session import chosen_client_id, end_session
 from bridge.service.mappings.runner import Runner
-from bridge.service.mappings.status import State
 
 #: Seconds to wait for a link to disconnect.
 FAREWELL = 5.0

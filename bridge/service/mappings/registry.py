@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.administration.mapping_status import State, Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.status import State, Status
 
 # Runners and the broker client are imported on demand: many bridges have no mappings.
 if TYPE_CHECKING:

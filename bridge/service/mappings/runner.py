@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
+from bridge.administration.mapping_status import State, Status
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
@@ -16,7 +17,7 @@ from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import LOST, Worker, WorkerEvents
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.status import Tally
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 

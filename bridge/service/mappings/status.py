@@ -1,88 +1,17 @@
-"""The status of a mapping, written by its thread and readable by any thread."""
+"""The counts of one unit of work of a mapping."""
 
 from __future__ import annotations
 
-import time
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from bridge.administration.mapping_status import Status
 from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import Fate
 
 #: Maximum number of messages per mapping that may wait for blocked queues while others continue.
 LOOK_AHEAD: Final = 10_000
-
-
-class State(StrEnum):
-    """The state of a mapping."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    #: the queue manager is unreachable, or a queue is opened exclusively elsewhere
-    WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
-    WAITING_FOR_LINK = "waiting for the link"
-    #: a destination rejects a message, which is retried; messages for other queues may continue (`Status.blocked`)
-    RETRYING = "retrying"
-    #: the mapping cannot continue: for example, even the dead-letter queue rejects messages
-    STUCK = "stuck"
-    DISABLED = "disabled"
-    #: by an administrator, until it is resumed
-    PAUSED = "paused"
-    STOPPED = "stopped"
-
-
-class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
-    """A destination queue that rejects messages while those for other destinations continue."""
-
-    queue: str
-    #: ObjectQMgrName; blank for a queue of this queue manager
-    queue_manager: str = ""
-    #: "MQRC_Q_FULL (2053)"
-    reason: str
-    #: number of messages waiting for it, as far as the mapping has looked ahead
-    waiting: int
-    #: seconds since the epoch
-    since: float
-
-    def __str__(self) -> str:
-        at = f" at queue manager {self.queue_manager}" if self.queue_manager else ""
-        messages = "1 message waits" if self.waiting == 1 else f"{self.waiting:,} messages wait"
-        return f"queue {self.queue}{at} accepts no messages: {self.reason}; {messages}"
-
-
-class Status(msgspec.Struct, kw_only=True):
-    """Counters since the start of the bridge, and the last error."""
-
-    name: str
-    state: State = State.STARTING
-    #: messages taken from the source in committed units of work
-    taken: int = 0
-    #: of these: put or published
-    moved: int = 0
-    #: of these: skipped because of the filter or the topic pattern
-    filtered: int = 0
-    #: of these: discarded to cut a loop
-    cut: int = 0
-    dead_lettered: int = 0
-    #: units of work backed out
-    backouts: int = 0
-    commits: int = 0
-    last_error: str = ""
-    #: seconds since the epoch
-    last_error_at: float | None = None
-    #: destination queues that reject messages
-    blocked: list[BlockedQueue] = []
-    #: while a queue is blocked: all messages at the source, including those for other destinations
-    backlog: int = 0
-
-    def wrong(self, why: str, state: State | None = None) -> None:
-        """Record an error, then set the state, so that readers who see the state also find its reason."""
-        self.last_error = why
-        self.last_error_at = time.time()
-        if state is not None:
-            self.state = state
 
 
 class Tally(msgspec.Struct):

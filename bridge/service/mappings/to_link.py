@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from bridge.administration.mapping_status import State, Status
 from bridge.archive.mapping_observer import FILTERED, LINK_LOST
 from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
@@ -19,7 +20,7 @@ from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.link_runner import LinkRunner
 from bridge.service.mappings.link_session import link_connection
 from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN
-from bridge.service.mappings.status import State, Status, Tally
+from bridge.service.mappings.status import Tally
 from bridge.service.mappings.transfer import WAIT, consumer_source
 from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire import cmqc

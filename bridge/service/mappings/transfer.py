@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from bridge.administration.mapping_status import BlockedQueue, State, Status
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
@@ -16,7 +17,7 @@ from bridge.mq.message_producer import name_of
 from bridge.mq.mqi import Connection, Got
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.runner import BLOCKING, FIRST_RETRY, LONGEST_RETRY, PASSING, MessageRefused, PuttingRunner
-from bridge.service.mappings.status import LOOK_AHEAD, BlockedQueue, State, Status, Tally
+from bridge.service.mappings.status import LOOK_AHEAD, Tally
 from bridge.telemetry.conversion import message_of, publication_of
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc

@@ -12,6 +12,7 @@ from typing import Final
 import bridge
 from bridge.administration.answers import BridgeState, ProblemKind
 from bridge.administration.histogram import Histogram
+from bridge.administration.mapping_status import State
 from bridge.compilation import PURE
 from bridge.config import Configuration
 from bridge.mq.backend import Commits
@@ -19,7 +20,6 @@ from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
 from bridge.service.administration.parts import Parts
 from bridge.service.administration.problems import problems
-from bridge.service.mappings.status import State
 from bridge.service.metrics.catalogue import Samples
 from bridge.service.metrics.traffic import Traffic
 from bridge.service.queue_manager_watch import QueueManagerWatch

@@ -143,6 +143,14 @@ class Traffic:
         self._unauthenticated: Counter[str] = Counter()
         self._sessions_refused: Counter[str] = Counter()
 
+    def totals(self) -> tuple[int, int]:
+        """Return the number of messages published by clients, and delivered to clients."""
+        published = delivered = 0
+        for traffic in self.clients.values():
+            published += sum(messages for messages, _ in traffic.counts.received())
+            delivered += sum(messages for messages, _ in traffic.counts.sent())
+        return published, delivered
+
     def listen(self, events: EventBus) -> None:
         """Subscribe to the events of a service."""
         events.subscribe(ConnectRejected, self._connect_rejected)

@@ -103,7 +103,7 @@ def test_tls_passwords_the_mapping_and_the_console(reader: Reader) -> None:
             assert all(line in done.stdout.splitlines() for line in shown), (command, done.stdout)
         (publish,) = [command for command, _ in reader.typed(section) if command.startswith("mosquitto_pub")]
         refused = reader.type(publish.replace(f"-P {PASSWORD}", "-P wrong"))
-        (said,) = re.findall(r"device is told `([^`]+)`", PAGE)
+        (said,) = re.findall(r"device reports `([^`]+)`", PAGE)
         assert refused.returncode != 0 and said in refused.stderr
         (identifier,) = re.findall(r"mqbridge explain (\w+)", PAGE)
         bridge.line_where(lambda line: identifier in line)

@@ -12,8 +12,9 @@ import pytest
 from bridge.archive.database import NoRows
 from bridge.archive.report.page import page
 from bridge.archive.report.report import report
-from bridge.archive.report.section import Report, Section, number
+from bridge.archive.report.section import Report, Section
 from bridge.archive.schema import Outcome
+from bridge.charts import number
 from tests.helpers.archive import NOON, Story, write
 
 WRONG = "MQRC_RFH_ERROR (2334)"

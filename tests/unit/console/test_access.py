@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.console.logins import IDLE, LONGEST, MOST, MOST_OF_ONE, Logins
-from bridge.console.security_headers import HEADERS
+from bridge.console.access import IDLE, MAX_DURATION, MAX_LOGINS, MAX_LOGINS_PER_NAME, Logins
+from bridge.console.app import HEADERS
 from bridge.console.tokens import Right, TokenFile, make_token_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
@@ -19,19 +19,23 @@ from tests.helpers.patience import PATIENCE
 
 PAGES = (
     "/", "/clients", "/topics", "/topics/show?filter=a", "/topics/live?filter=a", "/queues", "/queues/show?name=ORDERS",
-    "/mappings", "/mappings/try?name=orders", "/links", "/dead-letters", "/log", "/pipelines", "/archive",
+    "/mappings", "/mappings/try?name=orders", "/links", "/dead-letters", "/log", "/pipelines", "/archive", "/channels",
+    "/subscriptions", "/audit", "/configuration",
 )  # fmt: skip
 CHANGES = {
-    "/channels/stop": {"name": "NONE"},
+    "/channels/stop": {"name": "NONE", "confirm": "1"},
     "/channels/start": {"name": "NONE"},
-    "/clients/disconnect": {"id": "none"},
-    "/clients/purge": {"id": "none", "sure": "1"},
+    "/clients/disconnect": {"ids": "none", "confirm": "1"},
+    "/clients/purge": {"ids": "none", "confirm": "1"},
     "/topics/publish": {"topic": "a", "payload": "x"},
-    "/mappings/pause": {"name": "none"},
+    "/mappings/pause": {"name": "none", "confirm": "1"},
+    "/queues/put": {"name": "NONE", "payload": "x"},
+    "/queues/move": {"name": "NONE", "to": "NOWHERE", "confirm": "1"},
+    "/queues/clear": {"name": "NONE", "confirm": "1"},
     "/mappings/resume": {"name": "none"},
     "/links/test": {"name": "none"},
     "/dead-letters/retry": {"all": "1"},
-    "/dead-letters/delete": {"all": "1", "sure": "1"},
+    "/dead-letters/delete": {"all": "1", "confirm": "1"},
     "/log/level": {"level": "info"},
 }
 
@@ -122,8 +126,10 @@ def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None
     bearer = {"Authorization": f"Bearer {console.token}"}
     assert console.request("GET", "/clients", headers=bearer).status == 200
     done = console.post("/topics/publish", headers=bearer, topic="by/program", payload="x")
-    assert (done.status, done.text) == (200, "1 bytes are published to by/program ")
-    refused = console.post("/mappings/pause", headers=bearer, name="nosuch")
+    assert (done.status, done.text) == (200, "published 1 byte to by/program ")
+    asked = console.post("/mappings/pause", headers=bearer, name="nosuch")
+    assert (asked.status, "confirm=1" in asked.text) == (409, True)
+    refused = console.post("/mappings/pause", headers=bearer, name="nosuch", confirm="1")
     assert refused.status == 409
     assert "nosuch" in refused.text
     assert not console.cookies
@@ -245,9 +251,9 @@ def test_a_token_that_is_taken_back(bridge: BridgeProcess) -> None:
 def test_changes_are_audited(console: Console) -> None:
     """Logins and changes are in the audit log, with who made them, and whether they succeeded."""
     console.change("/topics/publish", topic="audited", payload="secret")
-    console.change("/mappings/pause", name="nosuch")
+    console.change("/mappings/pause", name="nosuch", confirm="1")
     entries = audited(console.bridge)
-    published = [one for one in entries if one.get("what") == "publish" and one.get("topic") == "audited"]
+    published = [one for one in entries if one.get("command") == "publish" and one.get("topic") == "audited"]
     assert published[-1]["user"] == "token admin"
     assert published[-1]["ok"] is True
     assert "secret" not in json.dumps(published)
@@ -262,8 +268,8 @@ def test_changes_are_audited(console: Console) -> None:
 def test_forms_are_bounded(console: Console) -> None:
     """A form that is too long, has too many fields, or is none, is refused before it is looked at."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert console.request("POST", "/topics/publish", b"topic=" + b"a" * 2_000_000, form).status == 413
-    assert console.request("POST", "/topics/publish", "&".join(f"f{i}=1" for i in range(100)), form).status == 400
+    assert console.request("POST", "/topics/publish", b"topic=" + b"a" * 5_000_000, form).status == 413
+    assert console.request("POST", "/topics/publish", "&".join(f"f{i}=1" for i in range(700)), form).status == 400
     assert console.request("POST", "/topics/publish", b"topic=%ff%fe", form).status == 400
     assert console.request("POST", "/topics/publish", "{}", {"Content-Type": "application/json"}).status == 415
 
@@ -281,16 +287,17 @@ def test_queries_that_are_wrong(console: Console) -> None:
     """What a query cannot mean is told in words."""
     for path in (
         "/clients/show", "/clients?connected=maybe", f"/clients?search={'a*' * 200}", "/topics/show?filter=a%23",
-        "/topics/events?filter=", "/queues?from=-1", "/queues/show?name=ORDERS&from=x", "/queues/message?name=ORDERS&id=xyz",
+        "/topics/events?filter=", "/queues?page=-1", "/queues/show?name=ORDERS&page=x", "/clients?sort=nothing", "/?range=1y",
+        "/queues/message?name=ORDERS&id=xyz",
         "/queues/message?name=ORDERS&id=00", "/dead-letters?reason=NONESUCH", "/dead-letters?topic=a%23", "/log?level=loud",
-        "/archive?span=5y", "/archive?from=yesterday",
+        "/archive?span=5y", "/archive?start=yesterday", "/subscriptions?filter=a%23",
     ):  # fmt: skip
         page = console.get(path)
         assert page.status == 400, path
         assert "Traceback" not in page.text
     assert console.get("/clients/show", id="nosuch").status == 404
     assert console.get("/mappings/try", name="nosuch").status == 404
-    assert "MQRC_UNKNOWN_OBJECT_NAME" in console.get("/queues/show", name="NO.SUCH.QUEUE").text
+    assert "Queue NO.SUCH.QUEUE not found" in console.get("/queues/show", name="NO.SUCH.QUEUE").text
 
 
 # Parts ---------------------------------------------------------------------------------------------------------------
@@ -363,7 +370,7 @@ def test_a_login_ends_at_last() -> None:
     busy, short = logins.begin("anna", Right.READ), logins.begin("bert", Right.READ, seconds=60.0)
     clock.now += 61
     assert logins.find(short) is None
-    while clock.now < 1_000.0 + LONGEST:
+    while clock.now < 1_000.0 + MAX_DURATION:
         assert logins.find(busy) is not None
         clock.now += IDLE / 2
     clock.now += 1
@@ -377,7 +384,7 @@ def test_logins_are_bounded() -> None:
     first, second = logins.begin("anna", Right.READ), logins.begin("anna", Right.READ)
     clock.now += 1
     assert logins.find(first) is not None
-    for number in range(MOST - 1):
+    for number in range(MAX_LOGINS - 1):
         logins.begin(f"reader {number}", Right.READ)
     assert logins.find(second) is None
     assert logins.find(first) is not None
@@ -387,6 +394,6 @@ def test_logins_of_one_name_take_no_others_place() -> None:
     """Who logs in again and again ends their own logins."""
     logins = Logins(Clock())
     anna = logins.begin("anna", Right.CHANGE)
-    bert = [logins.begin("bert", Right.READ) for _ in range(MOST)]
+    bert = [logins.begin("bert", Right.READ) for _ in range(MAX_LOGINS)]
     assert logins.find(anna) is not None
-    assert sum(logins.find(one) is not None for one in bert) == MOST_OF_ONE
+    assert sum(logins.find(one) is not None for one in bert) == MAX_LOGINS_PER_NAME

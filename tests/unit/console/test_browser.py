@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ pytestmark = pytest.mark.slow
 
 #: What the navigation leads to, and the heading there.
 PAGES = (
-    ("Clients", "Clients"), ("Topics", "Topics"), ("Queues", "Queues"), ("Mappings", "Mappings"), ("Links", "Links"),
-    ("Dead letters", "Dead letters"), ("Pipelines", "Pipelines"), ("Archive", "Archive"), ("Log", "Log"),
-    ("Overview", "Overview"),
+    ("Clients", "Clients"), ("Subscriptions", "Subscriptions"), ("Topics", "Topics"), ("Queues", "Queues"),
+    ("Dead letters", "Dead letters"), ("Mappings", "Mappings"), ("Links", "Links"), ("Pipelines", "Pipelines"),
+    ("Channels", "Channels"), ("Archive", "Archive"), ("Log", "Log"), ("Audit", "Audit log"),
+    ("Configuration", "Configuration"), ("Overview", "Overview"),
 )  # fmt: skip
 WINDOWS = {
     "light": {"colorScheme": "light", "viewport": {"width": 1280, "height": 800}},
@@ -88,9 +90,13 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
     # One page behind each list.
     for page, link, text in (
         ("/clients", 'tbody a >> text="pump-1"', "plant/#"),
+        ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
+        ("/clients?sort=waiting&descending=1", 'th >> text="Published/s"', "clients,"),
+        ("/", 'text="24 hours"', "Messages waiting for clients"),
+        ("/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", 'text="Attributes"', "MAXDEPTH"),
         ("/topics/show?filter=plant/%23", "a.button", "Watching"),
         ("/queues/show?name=ORDERS", "tbody th a", "MQMD"),
-        ("/mappings", 'tbody a >> text="orders"', "A publication comes in"),
+        ("/mappings", 'tbody a >> text="orders"', "Publication"),
         ("/dead-letters", "tbody th a", "No client of that identifier"),
         ("/archive", 'text="last hour"', "Archive"),
     ):
@@ -135,13 +141,81 @@ def test_a_client_is_disconnected(bridge: BridgeProcess, browser: Browser) -> No
         browser.do("click", 'text="to-be-cut"')
         browser.do("sees", "dl", "connected")
         browser.do("click", 'text="Disconnect"')
+        browser.do("sees", "h1", "Disconnect these clients?")
+        browser.do("click", "#confirm")
         browser.do("sees", ".said.good", "disconnected")
         with pytest.raises(ConnectionClosed):
             client.receive()
     browser.do("sees", "dl", "away")
-    browser.do("check", 'input[name="sure"]')
     browser.do("click", 'text="Purge"')
+    browser.do("click", "#confirm")
     browser.do("sees", ".said.good", "ended")
+
+
+def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) -> None:
+    """A selection survives the refresh of the page, and only the selected clients are purged."""
+    log_in(browser, bridge, {})
+    for name in ("chosen-1", "chosen-2", "spared-1"):
+        RawClient.connected(bridge.port, name, clean=False).disconnect()
+    browser.do("goto", "/clients?connected=no")
+    for name in ("chosen-1", "chosen-2"):
+        browser.do("check", f'tr:has-text("{name}") input[name="ids"]')
+    with RawClient.connected(bridge.port, "late-1", clean=False) as client:
+        client.disconnect()
+        browser.do("sees", "tbody", "late-1")
+    browser.do("click", "#purge")
+    browser.do("sees", "main", "chosen-2")
+    assert browser.do("count", 'main li:has-text("spared-1")') == 0
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "2 of 2 succeeded")
+    browser.do("sees", "tbody", "spared-1")
+    browser.do("misses", "tbody", "chosen-1")
+
+
+def test_a_client_is_watched(bridge: BridgeProcess, browser: Browser) -> None:
+    """The messages from and to a client appear while they pass."""
+    log_in(browser, bridge, {})
+    with RawClient.connected(bridge.port, "watched") as client:
+        client.subscribe(("to/watched", 1))
+        browser.do("goto", "/clients/watch?id=watched")
+        browser.do("sees", "#view-state", "Watching watched")
+        client.publish("from/watched", b"<i>out</i>", 1)
+        bridge.mq("pub", "to/watched", "in")
+        client.acknowledge(client.wait_for(Publish))
+        browser.do("sees", "#view", "published: from/watched")
+        browser.do("sees", "#view", "<i>out</i>")
+        browser.do("sees", "#view", "delivered: to/watched")
+    assert browser.do("complaints") == []
+
+
+def test_messages_are_put_moved_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+    """A message is put to a queue, moved to another one and deleted there."""
+    log_in(browser, bridge, {})
+    browser.do("goto", "/queues/show?name=SMALL")
+    browser.do("fill", "#payload", "moved by hand")
+    browser.do("click", 'button:has-text("Put")')
+    browser.do("sees", "tbody", "moved by hand")
+    browser.do("fill", "#to", "UPWARDS.HELD")
+    browser.do("click", "#move")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.bad", "MQRC_UNKNOWN_OBJECT_NAME")
+    browser.do("click", "#clear")
+    browser.do("click", "#confirm")
+    browser.do("sees", ".said.good", "deleted 1 message")
+
+
+def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
+    """Times are in UTC; a switch shows all of them in the time zone of the browser, also after a refresh."""
+    log_in(browser, bridge, {"timezoneId": "Asia/Tokyo"})
+    browser.do("goto", "/audit")
+    browser.do("sees", "#zone-name", "Times in UTC")
+    before = browser.do("text", "tbody tr:last-child time")
+    browser.do("click", "#zone")
+    browser.do("sees", "#zone-name", "Times in Asia/Tokyo")
+    after = browser.do("text", "tbody tr:last-child time")
+    assert datetime.fromisoformat(after) - datetime.fromisoformat(before) == timedelta(hours=9)
+    browser.do("goto", "/")
+    browser.do("sees", "#zone-name", "Times in Asia/Tokyo")
 
 
 def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> None:
@@ -153,7 +227,7 @@ def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> N
     with RawClient.connected(bridge.port, "listener") as client:
         client.subscribe(("from/#", 1))
         browser.do("click", "text=Publish >> nth=-1")
-        browser.do("sees", ".said.good", "published to from/console")
+        browser.do("sees", ".said.good", "to from/console")
         assert client.take().payload == b"<b>hello</b>"
         browser.do("goto", "/topics/live?filter=from/%23")
         browser.do("sees", "#view-state", "Subscribed to from/#")
@@ -174,7 +248,7 @@ def test_a_dead_letter_is_retried(bridge: BridgeProcess, browser: Browser) -> No
     browser.do("sees", "pre", "for the late one")
     with RawClient.connected(bridge.port, "latecomer") as client:
         browser.do("click", 'text="Retry"')
-        browser.do("sees", ".said.good", "1 of 1 letters")
+        browser.do("sees", ".said.good", "Retried 1 message")
         assert client.take().payload == b"for the late one"
 
 
@@ -183,6 +257,7 @@ def test_a_mapping_is_paused_and_tried(bridge: BridgeProcess, browser: Browser) 
     log_in(browser, bridge, {})
     browser.do("goto", "/mappings")
     browser.do("click", 'tr:has-text("upwards") >> text="Pause"')
+    browser.do("click", "#confirm")
     browser.do("sees", ".said.good", "paused")
     browser.do("sees", 'tr:has-text("upwards") .state', "paused")
     browser.do("click", 'tr:has-text("upwards") >> text="Resume"')

@@ -1,45 +1,78 @@
-"""Charts, and live views that too much comes for: parts of the console by themselves."""
+"""Charts, the history they show, and live views with too many messages."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import re
+from typing import Any, cast
 
 import pytest
 
+from bridge.charts import BOTTOM, LEFT, RIGHT, TOP, ceiling, line_chart
 from bridge.console.bridge_access import BridgeAccess
-from bridge.console.line_chart import HEIGHT, POINTS, WIDTH, line_chart
 from bridge.console.live_views import LiveViews
-from bridge.console.samples import rates
 from bridge.mq.mqi import MQSD, GetOptions, Got
+from bridge.service.history import COARSE, FINE, MOST_POINTS, HistoryRecorder, Sample
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
 
 
-def test_rates() -> None:
-    """A rate is by how much a total rose in a second; a total that began anew has none."""
-    assert rates([0.0, 1.0, 3.0, 4.0], [0, 10, 30, 5]) == [10.0, 10.0, 0.0]
-    assert rates([1.0], [7]) == []
-    assert rates([1.0, 1.0], [7, 8]) == [0.0]
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 240])
+def test_a_line_is_within_the_plot_area(count: int) -> None:
+    """All points of a line are within the axes, the newest at the right edge, however many values there are."""
+    times = [1_000.0 + number for number in range(count)]
+    values = [float(number % 7) for number in range(count)]
+    chart = line_chart("Title", times, [("line", values)], 1_000.0, times[-1] if count else 0)
+    written = re.findall(r'points="([^"]+)"', chart.svg)
+    points = [tuple(map(float, point.split(","))) for one in written for point in one.split()]
+    assert len(points) == count
+    assert all(LEFT <= x <= RIGHT and TOP <= y <= BOTTOM for x, y in points)
+    assert count < 2 or points[-1][0] == RIGHT
+    assert "Title" in chart.description
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 600, 5_000])
-def test_a_line_is_within_its_chart(count: int) -> None:
-    """All points of a line are within the chart, the newest at its right edge, however many values there are."""
-    chart = line_chart("Title", 600, [("line", [float(number % 7) for number in range(count)])])
-    ((name, _, written),) = chart.lines
-    points = [tuple(map(float, point.split(","))) for point in written.split()]
-    assert name == "line"
-    assert len(points) <= POINTS
-    assert all(-0.1 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
-    assert not points or points[-1][0] == WIDTH
-    assert "Title" in chart.words
+def test_unknown_values_interrupt_a_line() -> None:
+    """A line has a gap where a value is unknown, and the legend has the last value."""
+    chart = line_chart("", [0.0, 1.0, 2.0, 3.0, 4.0], [("line", [1.0, 2.0, None, 3.0, 4.0])], 0.0, 4.0)
+    assert chart.svg.count("<polyline") == 2
+    assert chart.legend == [("line", 4.0)]
 
 
-@pytest.mark.parametrize(("most", "scale"), [(0, 1), (1, 1), (1.5, 2), (3, 5), (7, 10), (1_001, 2_000)])
-def test_the_scale_is_round(most: float, scale: float) -> None:
-    """The scale of a chart ends at a round number above its values."""
-    assert line_chart("", 600, [("", [most])]).most == scale
+@pytest.mark.parametrize(("most", "scale"), [(0, 1), (1, 1), (1.5, 2), (3, 4), (7, 10), (1_001, 2_000)])
+def test_the_axis_ends_at_a_round_number(most: float, scale: float) -> None:
+    """The axis ends at a round number that is not below any value."""
+    assert ceiling(most) == scale
+
+
+def sample(time: float, published: int, backlog: int | None = 0) -> Sample:
+    return Sample(time, published, 0, 1, 2, backlog, 0)
+
+
+def recorder() -> HistoryRecorder:
+    nothing = cast("Any", None)
+    return HistoryRecorder(nothing, nothing, nothing, nothing, nothing)
+
+
+def test_rates_of_the_history() -> None:
+    """A rate is the increase per second. A total that decreases, because counting restarted, has the rate 0."""
+    history = recorder()
+    for time, published in ((0.0, 0), (1.0, 10), (3.0, 30), (4.0, 5)):
+        history.add(sample(time, published))
+    assert history.history(600, 4.0).published == [None, 10.0, 10.0, 0.0]
+
+
+@pytest.mark.parametrize("seconds", [600, 3_600, 86_400])
+def test_the_history_is_bounded(seconds: int) -> None:
+    """However long a bridge runs, an answer has a bounded number of points, which cover the range up to now."""
+    history, now = recorder(), 2 * 86_400
+    for time in range(now + 1):
+        history.add(sample(float(time), time, None if time % 2 else 7))
+    found = history.history(seconds, float(now))
+    assert 50 < len(found.times) <= MOST_POINTS
+    assert found.times[-1] == now
+    assert found.times[0] >= now - seconds
+    assert {one for one in found.published if one is not None} == {1.0}
+    assert len(history._fine) + len(history._coarse) <= FINE + COARSE + 2
 
 
 class Flood:
@@ -72,9 +105,9 @@ async def test_a_view_that_too_much_comes_for_ends() -> None:
     views = LiveViews(cast(BridgeAccess, bridge))
     said = b""
     async with asyncio.timeout(PATIENCE):
-        async for event in views.events(views.begin("anna", "flood/#", True), lambda: True):
+        async for event in views.topic("anna", "flood/#", True, lambda: True).body_iterator:
             said += event
-    assert b"take a narrower filter" in said
+    assert b"use a narrower filter" in said
     assert said.count(b"event: message") <= 200
     assert b"event: end" in said
     await views.stop()

@@ -14,9 +14,8 @@ import pytest
 from bridge.administration.answers import BridgeState
 from bridge.administration.requests import ShowStatus
 from bridge.config import Configuration
-from bridge.console import health, metrics
-from bridge.console.admin_port import AdminPort
-from bridge.console.http_protocol import MOST_CONNECTIONS
+from bridge.console import metrics
+from bridge.console.server import MAX_CONNECTIONS, AdminPort
 from bridge.service.administration.handlers import show_status
 from bridge.service.lifecycle import Bridge
 from tests.helpers.patience import PATIENCE
@@ -80,7 +79,7 @@ def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> N
     """Of more connections than there may be, those that have waited longest for a request give way: health is told."""
     address = urlsplit(running.url)
     assert address.hostname is not None and address.port is not None
-    count = 3 * MOST_CONNECTIONS
+    count = 3 * MAX_CONNECTIONS
     with unfinished_connections(address.hostname, address.port, count, sent.encode()) as oldest:
         assert ask(f"{running.url}/healthz") == (200, "ok\n")
         assert_cut_off(oldest)
@@ -89,8 +88,7 @@ def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> N
 @pytest.fixture
 def hung(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgeThread]:
     """The bridge, while its event loop does not turn."""
-    for module in (health, metrics):
-        monkeypatch.setattr(module, "TURN_TIMEOUT", 0.1)
+    monkeypatch.setattr(metrics, "TURN_TIMEOUT", 0.1)
     go_on, stands = threading.Event(), threading.Event()
 
     def hang() -> None:

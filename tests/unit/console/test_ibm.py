@@ -31,7 +31,10 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
     assert "Traceback" not in process.log, process.log
 
 
-@pytest.mark.parametrize("path", ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log", "/subscriptions", "/configuration"],
+)
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
     """Pages are shown as for the embedded queue manager."""
     page = Console(bridge).log_in(TOKEN).get(path)
@@ -53,7 +56,7 @@ def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
     console = Console(bridge).log_in(TOKEN)
     with RawClient.connected(bridge.port, "taker", clean=False) as client:
         client.subscribe(("news/#", 1))
-        assert "are published" in console.change("/topics/publish", topic="news/1", payload="hello").text
+        assert "published" in console.change("/topics/publish", topic="news/1", payload="hello").text
         taken = client.take()
         assert (taken.topic, taken.payload) == ("news/1", b"hello")
         client.acknowledge(taken)
@@ -63,4 +66,4 @@ def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
     until(lambda: "waits" in console.get(path).text, lambda: console.get(path).text)
     (message,) = console.links(path, "/queues/message")
     assert "RemoteQMgrName taker" in console.get(message).text
-    assert console.change("/clients/purge", id="taker", sure="1").status == 200
+    assert console.change("/clients/purge", ids="taker", confirm="1").status == 200

@@ -42,23 +42,23 @@ def test_the_overview(console: Console) -> None:
         page = shows(console, "/", "1 connected")
     for text in ("running, for", "MQB1 (embedded) answers", "PLAIN.MQTT", f"127.0.0.1:{console.bridge.port}"):
         assert text in page.text
-    assert page.html.count('<svg role="img" aria-label=') == 3
+    assert page.html.count('role="img" aria-label=') == 4
 
 
 def test_alarms_are_in_words(console: Console) -> None:
     """A channel that is stopped can be started again; what is wrong is told in words on the first page."""
     try:
-        stopped = console.change("/channels/stop", name="PLAIN.MQTT")
+        stopped = console.change("/channels/stop", name="PLAIN.MQTT", confirm="1", back="/channels")
         assert "PLAIN.MQTT" in stopped.text
         assert "stopped" in stopped.text
     finally:
-        started = console.change("/channels/start", name="PLAIN.MQTT")
+        started = console.change("/channels/start", name="PLAIN.MQTT", back="/channels")
     assert "running" in started.text
     # It took any free port, and has taken another one now.
     found = re.search(r"<code>127\.0\.0\.1:(\d+)</code>", started.html)
     assert found is not None
     console.bridge.port = int(found[1])
-    refused = console.change("/channels/stop", name="NO.SUCH")
+    refused = console.change("/channels/stop", name="NO.SUCH", confirm="1")
     assert 'class="said bad"' in refused.html
     assert "NO.SUCH" in refused.text
 
@@ -71,8 +71,8 @@ def test_rates_are_drawn(console: Console) -> None:
         def drawn() -> bool:
             client.publish("rates", b"x")
             client.wait_for(Publish)
-            found = re.search(r"delivered to clients now (\d+)", console.get("/").html)
-            return found is not None and int(found[1]) > 0
+            found = re.search(r"delivered now ([\d.]+)", console.get("/").html)
+            return found is not None and float(found[1]) > 0
 
         until(drawn)
 
@@ -111,7 +111,7 @@ def test_clients_are_searched(console: Console) -> None:
         ):
             text = console.get(path).text
             assert ("search-here" in text, "search-away" in text) == (here, away), path
-    console.change("/clients/purge", id="search-away", sure="1")
+    console.change("/clients/purge", ids="search-away", confirm="1")
 
 
 def test_clients_are_shown_a_page_at_a_time(console: Console) -> None:
@@ -121,9 +121,10 @@ def test_clients_are_shown_a_page_at_a_time(console: Console) -> None:
         first = console.get("/clients", search="many-")
         assert len(set(re.findall(r"many-\d{3}", first.text))) == 100
         assert "many-100" not in first.text
-        following = re.search(r'id="next" href="([^"]+)"', first.html)
+        following = re.search(r'id="page2" href="([^"]+)"', first.html)
         assert following is not None
         second = console.get(following[1].replace("&amp;", "&"))
+        assert "101 clients, 101 connected" in second.text
         assert "many-100" in second.text
         assert "many-099" not in second.text
     finally:
@@ -136,7 +137,7 @@ def test_a_client_is_disconnected(console: Console) -> None:
     port = console.bridge.port
     with RawClient.connected(port, "cut", clean=False) as client:
         client.subscribe(("cut/#", 1))
-        page = console.change("/clients/disconnect", id="cut")
+        page = console.change("/clients/disconnect", ids="cut", confirm="1")
         assert "disconnected" in page.text
         with pytest.raises(ConnectionClosed):
             client.receive()
@@ -144,16 +145,18 @@ def test_a_client_is_disconnected(console: Console) -> None:
     page = shows(console, "/clients/show?id=cut", "cut/1")
     for text in ("away", "durable", "cut/#", "1 messages"):
         assert text in page.text
-    again = console.change("/clients/disconnect", id="cut")
+    again = console.change("/clients/disconnect", ids="cut", confirm="1")
     assert "not connected" in again.text
 
 
 def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
     """A session is purged when it is ticked that it may end; then it is gone, with what waited."""
     RawClient.connected(console.bridge.port, "purged", clean=False).disconnect()
-    assert "Nothing was purged" in console.change("/clients/purge", id="purged").text
+    asked = console.change("/clients/purge", ids="purged")
+    assert "waiting messages are deleted for good" in asked.text
+    assert "purged" in asked.text
     assert console.get("/clients/show", id="purged").status == 200
-    assert "ended" in console.change("/clients/purge", id="purged", sure="1").text
+    assert "ended" in console.change("/clients/purge", ids="purged", confirm="1").text
     assert console.get("/clients/show", id="purged").status == 404
 
 
@@ -165,7 +168,7 @@ def test_what_is_published_comes_to_clients(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "taker") as client:
         client.subscribe(("tree/+", 1))
         page = console.change("/topics/publish", topic="tree/leaf", payload="grün\r\nzwei", retain="1")
-        assert "10 bytes are published to tree/leaf, and retained" in page.text
+        assert "published 10 bytes to tree/leaf, retained" in page.text
         publish = client.take()
         assert (publish.topic, publish.payload) == ("tree/leaf", "grün\nzwei".encode())
         shown = console.get("/topics/show", filter="tree/leaf")
@@ -180,7 +183,7 @@ def test_what_is_published_comes_to_clients(console: Console) -> None:
 @pytest.mark.parametrize("topic", ["", "a/#", "+", "a" * 20_000, "/".join("a" * 200)])
 def test_a_topic_that_is_none(console: Console, topic: str) -> None:
     """Nothing is published to what is no topic, and it is told why."""
-    assert "Nothing was published" in console.change("/topics/publish", topic=topic, payload="x").text
+    assert "is not valid" in console.change("/topics/publish", topic=topic, payload="x").text
 
 
 # Queues --------------------------------------------------------------------------------------------------------------
@@ -212,7 +215,7 @@ def test_messages_are_shown_a_page_at_a_time(console: Console) -> None:
     first = console.get("/queues/show", name="ORDERS")
     assert "body 49" in first.text
     assert "body 50" not in first.text
-    following = re.search(r'id="next" href="([^"]+)"', first.html)
+    following = re.search(r'id="page2" href="([^"]+)"', first.html)
     assert following is not None
     assert "body 51" in console.get(following[1].replace("&amp;", "&")).text
     console.bridge.mq("get", "ORDERS", "--count", "0")
@@ -236,10 +239,10 @@ def test_a_mapping_is_paused_and_resumed(console: Console) -> None:
     bridge = console.bridge
     with RawClient.connected(bridge.port, "upwards") as client:
         client.subscribe(("up/#", 1))
-        assert "paused" in console.change("/mappings/pause", name="upwards").text
+        assert "paused" in console.change("/mappings/pause", name="upwards", confirm="1", back="/mappings").text
         bridge.mq("put", "UPWARDS", "waits")
         assert re.search(r"UPWARDS 1 ", console.get("/queues", search="UPWARDS").text)
-        assert "upwards" in console.change("/mappings/resume", name="upwards").text
+        assert "upwards" in console.change("/mappings/resume", name="upwards", back="/mappings").text
         assert client.take().payload == b"waits"
 
 
@@ -253,7 +256,7 @@ def test_a_mapping_is_tried(console: Console) -> None:
     page = console.post(path, csrf_token=console.csrf_token, topic="other", payload="x")
     assert "does not take it: topic other does not match orders/#" in page.text
     page = console.post(path, csrf_token=console.csrf_token, topic="orders/1", payload="x", properties="nothing")
-    assert "cannot be made" in page.text
+    assert "is not valid" in page.text
     page = console.post("/mappings/try?name=upwards", csrf_token=console.csrf_token, payload="y", topic="")
     assert "It would be published to topic up/here" in page.text
     assert not console.bridge.messages("ORDERS")
@@ -286,16 +289,17 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
     page = console.get(path)
     for text in ("No client of that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
         assert text in page.text, text
-    (name,) = re.findall(r'name="id" value="([^"]+)"', page.html)[:1]
-    refused = console.change("/dead-letters/retry", id=name, to="NO.SUCH.QUEUE")
-    assert "Retried 1 messages; 1 are on the dead-letter queue as before" in refused.text
+    (name,) = re.findall(r'name="ids" value="([^"]+)"', page.html)[:1]
+    refused = console.change("/dead-letters/retry", ids=name, to="NO.SUCH.QUEUE")
+    assert "Retried 1 message: 0 delivered, 1 still on the dead-letter queue" in refused.text
     assert "stayed: queue NO.SUCH.QUEUE: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
     with RawClient.connected(console.bridge.port, "late") as client:
-        done = console.change("/dead-letters/retry", id=name)
-        assert "Retried 1 messages; 0 are on the dead-letter queue as before" in done.text
+        done = console.change("/dead-letters/retry", ids=name)
+        assert "Retried 1 message: " in done.text
+        assert "0 still on the dead-letter queue" in done.text
         assert client.take().payload == b"news for <you>"
     assert console.get(path).status == 404
-    assert "All is well." in console.get("/").text
+    assert "No problems." in console.get("/").text
 
 
 def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
@@ -306,12 +310,12 @@ def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
     assert "attachment" in export.headers["Content-Disposition"]
     (letter,) = map(json.loads, export.html.splitlines())
     assert letter["letter"]["destination_queue_manager"] == "gone-1"
-    assert "Nothing was deleted" in console.change("/dead-letters/delete", client="gone-1").text
-    assert console.post("/dead-letters/delete", csrf_token=console.csrf_token, sure="1").status == 400
-    assert "1 letters are deleted" in console.change("/dead-letters/delete", client="gone-1", sure="1").text
+    assert "Delete these messages for good?" in console.change("/dead-letters/delete", client="gone-1").text
+    assert console.post("/dead-letters/delete", csrf_token=console.csrf_token, confirm="1").status == 400
+    assert "Deleted 1 message" in console.change("/dead-letters/delete", client="gone-1", confirm="1").text
     left = console.get("/dead-letters").text
     assert "gone-2" in left
-    console.change("/dead-letters/delete", all="1", sure="1")
+    console.change("/dead-letters/delete", all="1", confirm="1")
     assert "There are no dead letters" in console.get("/dead-letters").text
 
 
@@ -334,7 +338,7 @@ def test_the_log(console: Console) -> None:
 def test_the_level_of_the_log(console: Console) -> None:
     """The level of the log is set, for the log itself as well as for what is shown of it."""
     try:
-        page = console.change("/log/level", level="debug")
+        page = console.change("/log/level", level="debug", back="/log")
         assert 'class="said good"' in page.html
         assert re.search(r'id="set-level".*<option selected>debug', page.html)
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration
-from bridge.console.pipeline_metrics import gather_pipelines
+from bridge.console.metrics import gather_pipelines
 from bridge.service.metrics.catalogue import Samples
 from bridge.spark.administration import LOCK, STATUS, BatchSummary, StatusRecord
 

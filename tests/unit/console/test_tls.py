@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.console.tls_gate import MOST_HANDSHAKES
+from bridge.console.server import MAX_HANDSHAKES
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.console import Console
@@ -52,7 +52,7 @@ def test_the_console_by_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> Non
     """Who trusts the certificate's authority logs in; the cookie of the login goes nowhere without TLS."""
     console = at(bridge, trust).log_in()
     assert list(console.cookies) == ["__Host-mqbridge"]
-    assert "are published" in console.change("/topics/publish", topic="by/tls", payload="x").text
+    assert "published 1 byte" in console.change("/topics/publish", topic="by/tls", payload="x").text
     assert console.get("/healthz").status == 200
     assert console.get("/metrics").status == 200
 
@@ -94,6 +94,6 @@ def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust
     """The oldest of too many gives way: health is told."""
     console = at(bridge, trust)
     host, _, port = console.place.partition(":")
-    with unfinished_connections(host, int(port), 3 * MOST_HANDSHAKES, sent) as oldest:
+    with unfinished_connections(host, int(port), 3 * MAX_HANDSHAKES, sent) as oldest:
         assert console.get("/healthz").status == 200
         assert_cut_off(oldest)

@@ -57,9 +57,9 @@ def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
     """A user whom the configuration names as administrator may change something, which the audit log has under their name."""
     console = logged_in(bridge, "anna")
     assert "user anna (change)" in console.get("/").text
-    assert "are published" in console.change("/topics/publish", topic="by/anna", payload="x").text
+    assert "published 1 byte" in console.change("/topics/publish", topic="by/anna", payload="x").text
     entries = [json.loads(line) for line in (bridge.data_directory.parent / "audit.jsonl").read_text().splitlines()]
-    assert any(one.get("what") == "publish" and one["user"] == "user anna" for one in entries)
+    assert any(one.get("command") == "publish" and one["user"] == "user anna" for one in entries)
 
 
 def test_other_users_read(bridge: BridgeProcess) -> None:
@@ -148,10 +148,11 @@ def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
             done = administrator.does("reload")
             assert "admin: who may log in, and what the console shows, changed" in done
             bridge.mq("pub", "reload/1", "SECRET")
-            assert view.event("end")["text"] == "The view ends: who looked at it is logged in no more"
+            assert view.event("end")["text"] == "The view ends: the login has ended"
             assert dora.get("/").status == emil.get("/").status == 303
             assert Console(bridge).post("/login", user="dora", password=PASSWORDS["dora"]).status == 403
-            assert "are published" in logged_in(bridge, "emil").change("/topics/publish", topic="by/emil", payload="x").text
+            published = logged_in(bridge, "emil").change("/topics/publish", topic="by/emil", payload="x")
+            assert "published 1 byte" in published.text
             assert holder.get("/").status == 200
             assert holder.get("/dead-letters/export").status == 200
         finally:

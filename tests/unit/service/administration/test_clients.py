@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from bridge.administration.requests import ListClients, PurgeClients, ShowClient
+from bridge.administration.requests import ListClients, PurgeClients, Refused, ShowClient
 from bridge.mq.backend import ClientSubscription, Recovered
 from bridge.mqtt.packets import Subscribe
 from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts, Refused
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.telemetry.identity import Principal
 
 COUNT = 3 * ROWS_AT_A_TURN
@@ -31,6 +31,7 @@ def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
         mappings=nothing,
         watch=nothing,
         queue_manager_watch=nothing,
+        queue_manager_connection=nothing,
         reload=nothing,
         started_at=started_at,
     )

@@ -208,18 +208,18 @@ async def test_a_failed_reload_is_a_problem_until_one_succeeds(tmp_path: Path) -
     file = load(path)
     async with running(file, ConfigurationSource(path, file, load)) as bridge:
         path.write_text(text + "limts: {}\n")
-        assert not (await bridge._answer(Reload(), "user")).ok
+        assert not (await bridge.answer(Reload(), "user")).ok
         (problem,) = await found(bridge)
         assert problem.kind == "reload" and "limts" in problem.what
         path.write_text(text)
-        assert (await bridge._answer(Reload(), "user")).ok
+        assert (await bridge.answer(Reload(), "user")).ok
         assert await found(bridge) == []
 
 
 async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
     bridge = Bridge(configuration(tmp_path), lambda _: None)
     bridge._standing_by("standing by: another bridge is active")
-    answer = await bridge._answer(ShowStatus(), "user")
+    answer = await bridge.answer(ShowStatus(), "user")
     assert answer.ok
     status = msgspec.json.decode(answer.result, type=BridgeStatus)
     assert (status.state, status.problems) == (BridgeState.STANDING_BY, [])

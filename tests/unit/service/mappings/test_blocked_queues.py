@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.administration.mapping_status import State, Status
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Got
 from bridge.service.mappings import transfer
-from bridge.service.mappings.status import State, Status
 from tests.helpers.mapping_scene import DEAD_LETTERS, Fault, Scene, mapping_config
 from tests.helpers.patience import until
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.administration.mapping_status import State
 from bridge.link.state import Limits
 from bridge.mq.mqi import MQOD, Property
-from bridge.service.mappings.status import State
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.administration.mapping_status import State
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase
 from bridge.mq.message_consumer import mapping_subscriptions
@@ -15,7 +16,6 @@ from bridge.mq.state import MappingState
 from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import MappingError, Mappings
-from bridge.service.mappings.status import State
 from tests.helpers.mapping_scene import LINK, OWNER, Scene, mapping_config
 from tests.helpers.patience import happens
 

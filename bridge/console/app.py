@@ -1,0 +1,272 @@
+"""The HTTP application of the admin port: routes, exception handlers, security headers, logins, and the OpenAPI document."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import bridge
+from bridge.config.values import is_loopback
+from bridge.console import archive, clients, dead_letters, mappings, operation, queues, topics
+from bridge.console.access import delete_cookies, set_cookie
+from bridge.console.bridge_access import NotRunning
+from bridge.console.console import Console, Endpoint, LoginNeeded, json_of, wants_json
+from bridge.console.forms import FORM_TYPES, Problem, form_of, here, link, local
+from bridge.console.metrics import MetricsPage, health, readiness
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS: Final[list[Endpoint]] = [
+    endpoint
+    for module in (operation, clients, topics, queues, dead_letters, mappings, archive)
+    for endpoint in module.routes.endpoints
+]
+
+
+def application(console: Console) -> ASGIApp:
+    """Return the application of one bridge's admin port."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await console.live_views.stop()
+
+    async def may_scrape(request: Request) -> bool:
+        return console.configuration.admin.open_metrics or await console.access.who(request) is not None
+
+    app = Starlette(
+        routes=[
+            Route("/healthz", partial(health, console.bridge)),
+            Route("/readyz", partial(readiness, console.bridge)),
+            Route("/metrics", MetricsPage(console.bridge, may_scrape).answer),
+            Route("/openapi.json", _openapi),
+            Mount("/static", _Static(directory=Path(__file__).parent / "static")),
+            Route("/login", _login_page),
+            Route("/login", _log_in, methods=["POST"]),
+            Route("/logout", _log_out, methods=["POST"]),
+            *(Route(one.path, one.answer, methods=[one.method]) for one in ENDPOINTS),
+        ],
+        exception_handlers={
+            LoginNeeded: _to_login,
+            NotRunning: _report(lambda error: Problem(503, f"The bridge is not available: {error}")),
+            TimeoutError: _report(lambda error: Problem(504, "The bridge did not answer in time")),
+            Problem: _report(lambda error: error),
+            HTTPException: _report(_http_problem),
+            Exception: _failed,
+        },
+        lifespan=lifespan,
+    )
+    app.state.console = console
+    return SecurityHeaders(app, console.configuration.admin.address)
+
+
+# Exception handlers --------------------------------------------------------------------------------------------------
+
+
+def _report(problem: Callable[[Any], Problem]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handler(request: Request, error: Exception) -> Response:
+        console: Console = request.app.state.console
+        return console.report(request, problem(error))
+
+    return handler
+
+
+def _http_problem(error: HTTPException) -> Problem:
+    known = {404: "There is no such page", 405: "This page cannot be used with this method"}
+    title = known.get(error.status_code, HTTPStatus(error.status_code).phrase)
+    detail = [] if error.status_code in known else [error.detail]
+    return Problem(error.status_code, title, detail, dict(error.headers or {}))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("MQB9204E console: %s %s fails", request.method, request.url.path, exc_info=error)
+    console: Console = request.app.state.console
+    return console.report(request, Problem(500, "The console failed", ["The log of the bridge contains the reason."]))
+
+
+async def _to_login(request: Request, error: Exception) -> Response:
+    after = here(request) if request.method == "GET" and request.url.path != "/" else None
+    target = link("/login", next=after)
+    if "hx-request" in request.headers:
+        return Response(status_code=401, headers={"HX-Redirect": target})
+    if wants_json(request):
+        return json_of({"title": "Authentication is required", "lines": []}, 401, {"WWW-Authenticate": "Bearer"})
+    return RedirectResponse(target, 303)
+
+
+# Logins --------------------------------------------------------------------------------------------------------------
+
+
+def _login_form(request: Request, target: str, problem: Problem | None = None) -> Response:
+    console: Console = request.app.state.console
+    status = 200 if problem is None else problem.status
+    ways = {"by_token": console.access.by_token, "by_password": console.access.by_password}
+    answer = console.render("login.html", request, None, status, problem=problem, target=target, **ways)
+    if problem is not None:
+        answer.headers.update(problem.headers)
+    return answer
+
+
+async def _login_page(request: Request) -> Response:
+    target = local(request.query_params.get("next", "/"))
+    if await request.app.state.console.access.who(request) is not None:
+        return RedirectResponse(target, 303)
+    return _login_form(request, target)
+
+
+async def _log_in(request: Request) -> Response:
+    form = dict(await form_of(request))
+    target = local(str(form.get("next", "/")))
+    try:
+        identifier = await request.app.state.console.access.log_in(request, form)
+    except Problem as problem:
+        return _login_form(request, target, problem)
+    answer = RedirectResponse(target, 303)
+    set_cookie(answer, request, identifier)
+    return answer
+
+
+async def _log_out(request: Request) -> Response:
+    access = request.app.state.console.access
+    who = await access.who(request)
+    if who is not None and who.login is not None:
+        access.check_form(request, who, dict(await form_of(request)))
+        access.log_out(request, who)
+    answer = RedirectResponse("/login", 303)
+    delete_cookies(answer)
+    return answer
+
+
+# OpenAPI -------------------------------------------------------------------------------------------------------------
+
+
+async def _openapi(request: Request) -> Response:
+    await request.app.state.console.visit(request)
+    return json_of(openapi())
+
+
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI document of all pages and changes."""
+    types = [one.output for one in ENDPOINTS if not _is_response(one)] + [one.input for one in ENDPOINTS]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    outputs = iter(schemas)
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in ENDPOINTS:
+        operation: dict[str, Any] = {"summary": endpoint.summary}
+        fields = components[endpoint.input.__name__]
+        content: dict[str, Any] = {"*/*": {}} if _is_response(endpoint) else {"application/json": {"schema": next(outputs)}}
+        if endpoint.method == "GET":
+            operation["parameters"] = [
+                {"name": name, "in": "query", "required": name in fields.get("required", ()), "schema": schema}
+                for name, schema in fields["properties"].items()
+            ]
+        else:
+            reference = {"$ref": f"#/components/schemas/{endpoint.input.__name__}"}
+            forms = {kind: {"schema": reference} for kind in FORM_TYPES}
+            operation["requestBody"] = {"content": forms}
+            if endpoint.question:
+                operation["description"] = "Must be confirmed with the additional field `confirm=1`."
+        operation["responses"] = {"200": {"description": "OK", "content": content}}
+        if endpoint.changes:
+            operation["responses"]["409"] = {"description": "The change was not made, or must be confirmed."}
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "mqbridge", "version": bridge.__version__},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
+
+
+def _is_response(endpoint: Endpoint) -> bool:
+    return isinstance(endpoint.output, type) and issubclass(endpoint.output, Response)
+
+
+# Headers and files ---------------------------------------------------------------------------------------------------
+
+#: Source: OWASP Secure Headers Project; CSP level 3. No Strict-Transport-Security, which would apply to all ports of a host.
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
+        " base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecurityHeaders:
+    """Adds the headers to each answer, and rejects requests for other hosts if the port listens on a loopback address."""
+
+    def __init__(self, app: ASGIApp, address: str) -> None:
+        """`address` is the address that the admin port listens on."""
+        self._app = app
+        self._is_loopback = is_loopback(address)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        # With DNS rebinding, the name of another site resolves to 127.0.0.1, and its pages could use the port as their own.
+        host = _name_of(Headers(scope=scope).get("host", ""))
+        if self._is_loopback and host and not is_loopback(host):
+            text = f"The admin port listens on a loopback address and does not serve host {host[:100]!r}. hint: let a proxy\n"
+            text += "send the address that it connects to (nginx: proxy_set_header Host $proxy_host).\n"
+            await PlainTextResponse(text, 421)(scope, receive, send_with_headers)
+            return
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:
+            # Starlette raises an exception again after its handler has logged and answered it.
+            if not started:
+                raise
+
+
+def _name_of(host: str) -> str:
+    """Return the name or address in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+class _Static(StaticFiles):
+    """The style sheet, scripts and pictures, which browsers may cache and revalidate."""
+
+    def file_response(self, *args: object, **options: object) -> Response:
+        response = super().file_response(*args, **options)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "no-cache"
+        return response

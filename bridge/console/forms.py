@@ -1,0 +1,112 @@
+"""Requests as the console reads them: addresses, queries and forms, and the problem that is reported if they are invalid."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar, get_origin, get_type_hints
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
+
+T = TypeVar("T")
+
+#: Maximum size of a form in bytes, number of its fields, and time in seconds until it has arrived.
+SIZE: Final = 4_500_000
+FIELDS: Final = 600
+TIMEOUT: Final = 20.0
+FORM_TYPES: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
+_LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
+
+
+class Problem(Exception):
+    """A request that cannot be answered: HTTP status, title, and further lines with details or advice."""
+
+    def __init__(self, status: int, title: str, lines: Sequence[str] = (), headers: dict[str, str] | None = None) -> None:
+        super().__init__(title)
+        self.status = status
+        self.title = title
+        self.lines = list(lines)
+        self.headers = headers or {}
+
+
+def link(path: str, **query: object) -> str:
+    """Return the address of a page with a query. Blank and false values are omitted."""
+    given = {name: value for name, value in query.items() if value not in (None, "", False, 0, [])}
+    return path + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+def here(request: Request) -> str:
+    """Return path and query of a request."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def local(target: str) -> str:
+    """Return a target of a redirect if it is a path of this console, otherwise the first page."""
+    return target if _LOCAL.fullmatch(target) else "/"
+
+
+def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
+    """Return the fields of a query or form as a struct. Unknown fields are ignored. Raises Problem.
+
+    If a field occurs several times, its last value counts, unless the struct has a list. Blank values are as if absent,
+    except for a field of type `str | None`.
+    """
+    values: dict[str, Any] = {}
+    hints = get_type_hints(type)
+    lists = {name for name, hint in hints.items() if get_origin(hint) is list}
+    for name, value in fields:
+        if name in lists:
+            values.setdefault(name, []).append(value)
+        elif value or hints.get(name) == str | None:
+            values[name] = value
+        else:
+            values.pop(name, None)
+    try:
+        return msgspec.convert(values, type, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "The request is not valid", [str(error)]) from error
+
+
+async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
+    """Return the fields of a form. Uploaded files are bytes, and lines of text end with LF. Raises Problem."""
+    content_type = request.headers.get("content-type")
+    scope = request.scope
+    if content_type is None:
+        scope = {**scope, "headers": [*scope["headers"], (b"content-type", FORM_TYPES[0].encode())]}
+    elif content_type.partition(";")[0].strip().lower() not in FORM_TYPES:
+        raise Problem(415, f"A form is {' or '.join(FORM_TYPES)}")
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > SIZE:
+            raise Problem(413, f"A form has at most {SIZE:,} bytes")
+        return message
+
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            form = await Request(scope, receive).form(max_files=1, max_fields=FIELDS, max_part_size=SIZE)
+            try:
+                return [(name, await _value(value)) for name, value in form.multi_items()]
+            finally:
+                await form.close()
+    except TimeoutError as error:
+        raise Problem(408, f"The form did not arrive within {TIMEOUT:g} s") from error
+    except ClientDisconnect as error:
+        raise Problem(400, "The form did not arrive") from error
+
+
+async def _value(value: str | UploadFile) -> str | bytes:
+    if isinstance(value, UploadFile):
+        return await value.read()
+    if "\ufffd" in value:
+        raise Problem(400, "The form is not valid UTF-8")
+    # A browser sends CR LF for each end of a line (HTML, "multipart/form-data and normalization of newlines").
+    return value.replace("\r\n", "\n")

@@ -1,0 +1,183 @@
+"""The overview, and the pages for channels, the log, the audit log and the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from bridge.administration.answers import AuditEntries, BridgeStatus, ChannelStatus, History, LogLine, QueueRow
+from bridge.administration.requests import (
+    ListChannels,
+    ListQueues,
+    LogLevel,
+    SetLogLevel,
+    ShowAuditLog,
+    ShowConfiguration,
+    ShowHistory,
+    ShowLog,
+    ShowStatus,
+    StartChannel,
+    StopChannel,
+)
+from bridge.charts import Chart, line_chart
+from bridge.console.bridge_access import NotRunning
+from bridge.console.console import Done, Nothing, Routes, Visit
+from bridge.console.forms import Problem
+
+routes = Routes()
+
+#: The ranges of the charts in seconds.
+RANGES: Final = {"10min": 600, "1h": 3_600, "6h": 21_600, "24h": 86_400}
+#: Maximum time to wait for the depths of queues, in seconds.
+QUEUES_TIMEOUT: Final = 1.0
+
+
+class OverviewQuery(msgspec.Struct):
+    """The range of the charts."""
+
+    range: Literal["10min", "1h", "6h", "24h"] = "10min"
+
+
+class Overview(msgspec.Struct, kw_only=True):
+    """The state of the bridge, its problems and its history."""
+
+    status: BridgeStatus
+    channels: list[ChannelStatus]
+    #: the queues with messages for clients and dead letters; empty if the queue manager does not answer
+    queues: list[QueueRow]
+    #: None if the bridge stands by
+    history: History | None
+    seconds: int
+
+    def queue(self, role: str) -> QueueRow | None:
+        """Return the queue with a role."""
+        return next((one for one in self.queues if one.role == role), None)
+
+    def charts(self) -> list[Chart]:
+        """Return the charts of the page."""
+        if self.history is None:
+            return []
+        history, now = self.history, time.time()
+        groups = {
+            "Messages per second": [("published", history.published), ("delivered", history.delivered)],
+            "Messages waiting for clients": [("waiting", history.backlog)],
+            "Clients": [("connected", history.clients), ("sessions", history.sessions)],
+            "Dead letters": [("dead letters", history.dead_letters)],
+        }
+        return [line_chart(title, history.times, series, now - self.seconds, now) for title, series in groups.items()]
+
+
+@routes.page("/", "overview.html")
+async def overview(visit: Visit, query: OverviewQuery) -> Overview:
+    """Return the state of the bridge, its problems and its history."""
+    seconds = RANGES[query.range]
+    status = await visit.ask(ShowStatus(), BridgeStatus)
+    page = Overview(status=status, channels=[], queues=[], history=None, seconds=seconds)
+    try:
+        page.channels = await visit.ask(ListChannels(), list[ChannelStatus])
+        page.history = await visit.ask(ShowHistory(seconds=seconds), History)
+        async with asyncio.timeout(QUEUES_TIMEOUT):
+            page.queues = await visit.ask(ListQueues(roles=True), list[QueueRow])
+    except (NotRunning, Problem, TimeoutError):
+        pass  # a standby bridge answers only the first request; a queue manager may be unavailable
+    return page
+
+
+# Channels ------------------------------------------------------------------------------------------------------------
+
+
+class ChannelForm(msgspec.Struct):
+    """A channel."""
+
+    name: str = ""
+
+
+@routes.page("/channels", "channels.html")
+async def channels(visit: Visit, query: Nothing) -> list[ChannelStatus]:
+    """List the telemetry channels."""
+    return await visit.ask(ListChannels(), list[ChannelStatus])
+
+
+@routes.change("/channels/start")
+async def start_channel(visit: Visit, form: ChannelForm) -> Done:
+    """Start a stopped channel."""
+    return await visit.change(StartChannel(name=form.name))
+
+
+@routes.change("/channels/stop", "Stop this channel and disconnect its clients?")
+async def stop_channel(visit: Visit, form: ChannelForm) -> Done:
+    """Stop a channel and disconnect its clients."""
+    return await visit.change(StopChannel(name=form.name))
+
+
+# Log -----------------------------------------------------------------------------------------------------------------
+
+
+class LogQuery(msgspec.Struct):
+    """Lines of the log."""
+
+    level: LogLevel = "debug"
+    search: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class LogPage(msgspec.Struct, kw_only=True):
+    """The last lines of the log."""
+
+    #: the present log level
+    level: str
+    #: the newest first
+    lines: list[LogLine]
+
+
+class LogLevelForm(msgspec.Struct):
+    """A log level."""
+
+    level: LogLevel
+
+
+@routes.page("/log", "log.html")
+async def log(visit: Visit, query: LogQuery) -> LogPage:
+    """List the last lines of the log."""
+    lines = await visit.ask(ShowLog(level=query.level, search=query.search), list[LogLine])
+    status = await visit.ask(ShowStatus(), BridgeStatus)
+    return LogPage(level=status.log_level, lines=lines)
+
+
+@routes.change("/log/level")
+async def set_log_level(visit: Visit, form: LogLevelForm) -> Done:
+    """Set the log level."""
+    return await visit.change(SetLogLevel(level=form.level))
+
+
+# Audit log and configuration -----------------------------------------------------------------------------------------
+
+
+class AuditQuery(msgspec.Struct):
+    """Entries of the audit log."""
+
+    search: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+@routes.page("/audit", "audit.html")
+async def audit(visit: Visit, query: AuditQuery) -> AuditEntries:
+    """List the last entries of the audit log."""
+    return await visit.ask(ShowAuditLog(search=query.search), AuditEntries)
+
+
+class ConfigurationPage(msgspec.Struct):
+    """The effective configuration."""
+
+    #: the configuration file; blank if there is none
+    file: str
+    #: YAML, in which secrets are hidden
+    configuration: str
+
+
+@routes.page("/configuration", "configuration.html")
+async def configuration(visit: Visit, query: Nothing) -> ConfigurationPage:
+    """Return the effective configuration as YAML. Secrets are hidden."""
+    text = await visit.ask(ShowConfiguration(), str)
+    return ConfigurationPage(str(visit.console.bridge.bridge.file or ""), text)

@@ -1,0 +1,188 @@
+"""Administration of the dead-letter queue: list, group, show, retry, delete and export messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from bridge.administration.answers import DeadLetter, DeadLetterContent, DeadLetterGroup, DeadLetterPage
+from bridge.administration.requests import (
+    Answer,
+    DeadLetterRequest,
+    DeleteDeadLetters,
+    ExportDeadLetters,
+    Invalid,
+    ListDeadLetters,
+    Refused,
+    RetryDeadLetters,
+    ShowDeadLetter,
+)
+from bridge.mq.dead_letter import Letter, Selection, exported, reason_number
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried, sources_of
+from bridge.mq.mqi import Connection
+from bridge.mqtt.topics import topic_filter_error
+from bridge.service.administration.parts import Parts
+from bridge.service.administration.queues import content_of_message
+
+T = TypeVar("T")
+
+#: Maximum number of messages that a list examines.
+MOST_EXAMINED: Final = 10_000
+#: Maximum number of messages that one request retries, deletes or exports.
+MOST_CHANGED: Final = 500
+#: Approximate maximum size of an export in bytes.
+EXPORT_SIZE: Final = 16_000_000
+#: Seconds to wait for the outcome of retried messages.
+FOLLOW_TIMEOUT: Final = 2.0
+#: Maximum number of messages described one by one in an answer.
+_MOST_LINES: Final = 50
+
+
+async def list_dead_letters(parts: Parts, request: ListDeadLetters) -> DeadLetterPage:
+    """Return groups and one page of the dead-lettered messages. Raises Refused."""
+    selection = _selection(request)
+
+    def work(queue: DeadLetterQueue) -> DeadLetterPage:
+        letters = list(queue.browse(selection, count=MOST_EXAMINED + 1))
+        more = len(letters) > MOST_EXAMINED
+        letters = letters[:MOST_EXAMINED]
+        page = letters[request.skip : request.skip + request.rows]
+        return DeadLetterPage(
+            queue=queue.name, letters=list(map(_row, page)), groups=_groups(letters), found=len(letters), more=more
+        )
+
+    return await _run(parts, work, repeatable=True)
+
+
+def _groups(letters: list[Letter]) -> list[DeadLetterGroup]:
+    counts: Counter[tuple[int, str, str]] = Counter()
+    first: dict[tuple[int, str, str], Letter] = {}
+    last: dict[tuple[int, str, str], Letter] = {}
+    for letter in letters:
+        key = letter.reason, letter.destination, letter.destination_queue_manager
+        counts[key] += 1
+        first.setdefault(key, letter)
+        last[key] = letter
+    return [
+        DeadLetterGroup(
+            reason=letter.reason,
+            reason_name=letter.reason_name,
+            what=letter.what,
+            destination=letter.destination,
+            destination_queue_manager=letter.destination_queue_manager,
+            count=count,
+            oldest=letter.dead_lettered,
+            newest=last[key].dead_lettered,
+        )
+        for key, count in counts.most_common()
+        if (letter := first[key])
+    ]
+
+
+def _row(letter: Letter) -> DeadLetter:
+    return msgspec.convert(letter, DeadLetter, from_attributes=True)
+
+
+async def show_dead_letter(parts: Parts, request: ShowDeadLetter) -> DeadLetterContent:
+    """Return a dead-lettered message. Raises Refused."""
+
+    def work(queue: DeadLetterQueue) -> DeadLetterContent:
+        for letter, md, data in queue.read(Selection(ids=(request.id,)), count=1):
+            content = content_of_message(md, data, len(data), request.payloads)
+            return DeadLetterContent(letter=_row(letter), content=content)
+        raise Refused("the message is no longer on the dead-letter queue")
+
+    return await _run(parts, work, repeatable=True)
+
+
+async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
+    """Put messages to their destinations again. The answer is ok only if all of them left the queue. Raises Refused."""
+    selection, configuration = _selection(request), parts.configuration
+
+    def work(queue: DeadLetterQueue) -> list[Retried]:
+        return list(
+            queue.retry(
+                selection,
+                count=MOST_CHANGED,
+                to=request.to,
+                sources=sources_of(configuration.mappings),
+                transmission_queue=configuration.transmission_queue,
+                timeout=FOLLOW_TIMEOUT,
+            )
+        )
+
+    retried = await _run(parts, work)
+    if not retried:
+        raise Refused("no such messages are on the dead-letter queue")
+    counts = Counter(one.outcome for one in retried)
+    # "Stayed" and "returned" differ for one message, but both mean: still on the dead-letter queue.
+    failed = counts[Outcome.RETURNED] + counts[Outcome.STAYED]
+    summary = f"Retried {_messages(len(retried))}: {counts[Outcome.DELIVERED]} delivered"
+    if counts[Outcome.WAITING]:
+        summary += f", {counts[Outcome.WAITING]} waiting"
+    lines = [f"{summary}, {failed} still on the dead-letter queue"]
+    for one in sorted(retried, key=lambda one: one.outcome not in (Outcome.RETURNED, Outcome.STAYED))[:_MOST_LINES]:
+        lines.append(f"{one.letter.name}: {one.outcome}: {one.place}{f': {one.failure}' if one.failure else ''}")
+    return Answer(ok=not failed, lines=lines)
+
+
+async def delete_dead_letters(parts: Parts, request: DeleteDeadLetters) -> Answer:
+    """Delete messages. Raises Refused."""
+    selection = _selection(request)
+
+    def work(queue: DeadLetterQueue) -> list[str]:
+        return [letter.name for letter in queue.delete(selection, count=MOST_CHANGED)]
+
+    names = await _run(parts, work)
+    if not names:
+        raise Refused("no such messages are on the dead-letter queue")
+    return Answer(lines=[f"Deleted {_messages(len(names))}", *names[:_MOST_LINES]])
+
+
+async def export_dead_letters(parts: Parts, request: ExportDeadLetters) -> str:
+    """Return messages as lines of JSON. Raises Refused."""
+    selection = _selection(request)
+
+    def work(queue: DeadLetterQueue) -> str:
+        def lines() -> Iterator[str]:
+            size = 0
+            for letter, md, data in islice(queue.read(selection), MOST_CHANGED):
+                line = exported(letter, md, data).decode()
+                yield line
+                if (size := size + len(line)) > EXPORT_SIZE:
+                    return
+
+        return "".join(lines())
+
+    return await _run(parts, work, repeatable=True)
+
+
+def _selection(request: DeadLetterRequest) -> Selection:
+    if request.topic and (why := topic_filter_error(request.topic)) is not None:
+        raise Invalid(f"topic filter {request.topic[:100]!r} is not valid: {why}")
+    try:
+        reasons = (reason_number(request.reason),) if request.reason else ()
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+    return Selection(
+        ids=request.ids,
+        reasons=reasons,
+        queue=request.queue or None,
+        client=request.client_id or None,
+        topic_filter=request.topic or None,
+    )
+
+
+async def _run(parts: Parts, work: Callable[[DeadLetterQueue], T], *, repeatable: bool = False) -> T:
+    def opened(connection: Connection) -> T:
+        return work(DeadLetterQueue(connection, parts.host.dead_letter_queue))
+
+    return await parts.queue_manager_connection.run(opened, repeatable=repeatable)
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
