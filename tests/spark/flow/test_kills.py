@@ -19,7 +19,7 @@ from bridge.wire import cmqc
 from tests.helpers.patience import until_at_last
 from tests.spark.flow.conftest import Bench
 
-ROWS = 3_000
+ROWS = 1_200
 KILLS = 3
 BAD = 30
 PIPELINES = """
@@ -68,6 +68,14 @@ class Run:
         with lines.open("wb") as sink:
             self.process = subprocess.Popen(command, stderr=sink, start_new_session=True)
 
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
     def cpu_time(self) -> float:
         """Return the seconds of processor time of driver and JVM."""
         try:
@@ -107,10 +115,11 @@ def test_nothing_is_lost_or_duplicated_when_all_processes_are_killed(bench: Benc
     bad = [b"no JSON %d" % number for number in range(BAD)]
     queues.put(names["b"], *(body for pair in zip(events[:BAD], bad, strict=True) for body in pair), *events[BAD:])
     for number in range(KILLS):
-        Run(file, bench.directory / f"lines-{number}").kill_after_a_batch()
-    last = Run(file, bench.directory / "lines", "--once")
-    until_at_last(lambda: last.process.poll() is not None, last.cpu_time)
-    assert last.process.returncode == 0, last.lines.read_text()
+        with Run(file, bench.directory / f"lines-{number}") as run:
+            run.kill_after_a_batch()
+    with Run(file, bench.directory / "lines", "--once") as last:
+        until_at_last(lambda: last.process.poll() is not None, last.cpu_time)
+        assert last.process.returncode == 0, last.lines.read_text()
     files = Counter(row.text.encode() for row in bench.spark.read.parquet(str(places["files"])).collect())
     assert files == Counter(events)
     assert sorted(json.loads(body)["n"] for body in queues.bodies(names["out"])) == list(range(ROWS))
