@@ -3,7 +3,7 @@
 Every row is a shape (publishers, subscribers, window), a QoS, a kind of session and a payload. All three servers run all
 the time on the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed
 within a round, and the median of these and their spread are printed, with the CPU time that a message costs each server,
-which a busy machine changes least. The word `compiled` in place of COMMIT puts the working tree, compiled (`make compile`),
+which a busy machine changes least. The word `compiled` in place of COMMIT puts the compiled tree (`sh deploy/compile.sh`)
 beside itself as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5
 (`--properties`: user properties of each message) beside itself with clients of 3.1.1. With `--rates` latencies at these
 rates take the place of rows. A durable row with a window of one says what part of its ceiling it reaches: all publishers'

@@ -1,4 +1,4 @@
-"""How long pages of the console take on the server, with 10,000 sessions and 1,000 queues: `make bench-console`.
+"""How long pages of the console take on the server, with 10,000 sessions and 1,000 queues: `python -m benchmarks.console`.
 
 Half of the clients are connected. Each page is asked for again and again, over one connection as a browser keeps it, while a
 pair of clients beside it is idle; the time is from the request to the last byte of the answer.

@@ -1,7 +1,7 @@
 """Memory of the bridge per idle client and per durable session, the rate of new durable sessions, and the restart with them.
 
-    make bench-memory
-    make bench-memory ARGS="--clients 2000 --sessions 20000"
+    python -m benchmarks.memory
+    python -m benchmarks.memory --clients 2000 --sessions 20000
 
 Memory figures are resident bytes, so they hardly depend on what else the machine does. Rates do: the CPU seconds of the
 bridge are printed too.

@@ -187,13 +187,16 @@ def commands() -> str:
     """Return the page of the command line."""
     from typer.main import get_command
 
-    from bridge.cli.program import program
+    from bridge.cli.failures import EXIT_STATUSES
+    from bridge.cli.program import SECTIONS, program
 
     command: Any = get_command(program)
     context = command.make_context("mqbridge", [], resilient_parsing=True)
-    lines = ["# Commands", "", "Exit status: 0 on success, 1 if something could not be done, 2 if the command line or the"]
-    lines += ["configuration file has mistakes. Other exit statuses are listed with their commands."]
-    for heading, names in command.SECTIONS.items():
+    lines = ["# Commands", "", "All commands accept these options, before or after the command:", ""]
+    lines += _options(command, context)
+    lines += ["", "| exit status | meaning |", "|---|---|"]
+    lines += [f"| {status} | {_text(meaning)} |" for status, meaning in EXIT_STATUSES.items()]
+    for heading, names in SECTIONS.items():
         lines += ["", f"## {heading}"]
         for name in names:
             lines += _command(command.get_command(context, name), context, name)
@@ -204,22 +207,34 @@ def _command(command: Any, parent: Any, name: str) -> list[str]:
     from bridge.cli.examples import EXAMPLES
 
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
-    if hasattr(command, "list_commands"):
-        return [
-            line
-            for lower in command.list_commands(context)
-            for line in _command(command.get_command(context, lower), context, lower)
-        ]
+    below = [
+        line
+        for lower in (command.list_commands(context) if hasattr(command, "list_commands") else ())
+        for line in _command(command.get_command(context, lower), context, lower)
+    ]
+    if name in EXAMPLES or not below:
+        return [*_single(command, context), *below]
+    return below
+
+
+def _single(command: Any, context: Any) -> list[str]:
+    from bridge.cli.examples import EXAMPLES
+
     path = context.command_path.removeprefix("mqbridge ")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = ["", f"### {path}", "", f"`mqbridge {path} {usage}`", ""]
-    lines += [html.escape(line, quote=False) for line in inspect.cleandoc(command.help or "").splitlines()]
+    help_ = inspect.cleandoc(command.help or "").replace("\b", "")
+    lines += [html.escape(line, quote=False) for line in help_.splitlines()]
+    if options := _options(command, context):
+        lines += ["", *options]
+    return [*lines, "", "```console", *(f"$ {line}" for line in EXAMPLES[path]), "```"]
+
+
+def _options(command: Any, context: Any) -> list[str]:
     records = [one.get_help_record(context) for one in command.get_params(context)]
     options = [one for one in records if one is not None and "--help" not in one[0]]
-    if options:
-        lines += ["", "| option | meaning |", "|---|---|"]
-        lines += [f"| {_text(f'`{one[0]}`')} | {_text(one[1])} |" for one in options]
-    return [*lines, "", "```console", *(f"$ {line}" for line in EXAMPLES[path]), "```"]
+    rows = [f"| {_text(f'`{one[0]}`')} | {_text(one[1])} |" for one in options]
+    return ["| option | meaning |", "|---|---|", *rows] if rows else []
 
 
 def messages() -> str:
@@ -340,7 +355,7 @@ def main() -> None:
     current = pages()
     stale = [file for file, text in current.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
-        sys.exit("".join(f"{file.relative_to(ROOT)} is not current: run `make reference`\n" for file in stale) or 0)
+        sys.exit("".join(f"{file.relative_to(ROOT)} is not current: run `python docs/reference.py`\n" for file in stale) or 0)
     for file in stale:
         file.write_text(current[file], encoding="utf-8")
         print(f"wrote {file.relative_to(ROOT)}")

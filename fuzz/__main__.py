@@ -1,4 +1,4 @@
-"""`make fuzz [ARGS="--minutes 10"]`: fuzz every listener of a bridge, and say what came of it."""
+"""`python -m fuzz [--minutes 10]`: fuzz every listener of a bridge, and say what came of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH = 500
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="how long")
     parser.add_argument("--seed", type=int, default=None, help="the same cases again; by default others each time")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")

@@ -4,7 +4,7 @@
 # usage: fresh.sh [ARGUMENT of pytest...]     FRESH="trixie-user bookworm-root" selects machines
 set -eu
 cd "$(dirname "$0")/.."
-[ "$(id -u)" = 0 ] || { echo "test-fresh: only root can create chroots; run: sudo make test-fresh" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "test-fresh: only root can create chroots; run: sudo sh tests/fresh.sh" >&2; exit 1; }
 sh deploy/packages.sh debootstrap git
 
 fresh=$PWD/build/fresh

@@ -1,10 +1,10 @@
-"""What is done with an archive: `mqbridge audit`, `mqbridge report` and `mqbridge replay`."""
+"""`mqbridge audit`, `mqbridge report` and `mqbridge replay`: the archive of messages."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,37 +12,46 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli import options
-from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.output import note
-from bridge.cli.period import Archives, From, ReplayTo, To, archives, period
+from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, period, settings, takes
+from bridge.cli.output import note, print_record, print_table, printable, progress, say, styled
+from bridge.cli.queue_manager import configuration, connected
 
 if TYPE_CHECKING:
+    from bridge.archive.audit.audit import Audit
     from bridge.archive.reading import Selection
     from bridge.archive.replay import Replay
+    from bridge.archive.report.section import Report
     from bridge.config import Configuration
+
+Archives = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--archive",
+        metavar="DIR",
+        help="Directory of the archive. Can be repeated. Default: the one in the configuration file.",
+        show_default=False,
+    ),
+]
+
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Say that an archive is read. Raises Failure for what cannot be: exit status 1 is kept for what the audit finds."""
-    from bridge.extras import install
-
-    try:
-        import duckdb
-    except ImportError as error:
-        raise Failure(f"{error.name} is not installed: `{install('archive')}` brings it", WRONG_USAGE) from error
-    from rich.console import Console
+    """Show progress while an archive is read. Raises Failure with exit status 2, because 1 is for findings of the audit."""
+    import duckdb
 
     from bridge.archive.database import NoRows
 
     try:
-        with Console(stderr=True).status(f"{name}: reading the archive"):
+        with progress(f"{name}: reading the archive"):
             yield
     except NoRows as error:
-        raise Failure(str(error), WRONG_USAGE) from error
+        raise Failure(str(error), NOT_FOUND) from error
     except (OSError, duckdb.Error) as error:
         raise Failure(f"the archive cannot be read: {error}", WRONG_USAGE) from error
 
 
+@takes(CONFIG | OUTPUT)
 def audit(
     start: From = None,
     end: To = None,
@@ -50,155 +59,139 @@ def audit(
     late: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="SECONDS", help="Deliveries that took longer break the promise as well.", show_default=False
+            parser=options.duration,
+            metavar="TIME",
+            help="Also report deliveries that took longer as late.",
+            show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the whole result as one object of JSON.")] = False,
-    config: options.ConfigurationFile = None,
 ) -> None:
-    """Find what was lost, doubled, late or out of order, in the archive.
+    """Find lost, duplicated, late and reordered messages in the archive.
 
-    The promise is: QoS 1 at least once, QoS 2 exactly once, in order. Exit status 0: it held, as far as the archive tells;
-    how many deliveries cannot be judged, because rows are missing, is said, and in JSON is totals.unknown. 1: it was broken.
-    2: there is nothing to judge, for no client had to get a message, or got one, and no mapping took one; or the command is
-    wrong.
+    It checks that QoS 1 messages were delivered at least once, QoS 2 messages exactly once, and all in order.
+
+    Exit status 0 if no message was lost, duplicated or reordered, as far as the archive contains the rows. Deliveries
+    without rows are counted as unknown. 1 if there are findings. 3 if there is nothing to check.
     """
-    from bridge.cli.queue_manager import configuration_of
-
     first, last = period(start, end)
-    directories = archives(archive, configuration_of(config, None))
+    directories = archives(archive, configuration())
     with _reading("audit"):
         from bridge.archive.audit.audit import audit as judge
 
         result = judge(directories, start=first, end=last, late=late)
-    if json:
-        from bridge.cli.output import write_json
-
-        write_json(result)
-    else:
-        from bridge.cli.archive_view import show_audit
-
-        show_audit(result)
+    print_record(result, "held" if result.held else "broken", show_audit)
     if result.is_empty and not result.mappings:
-        raise typer.Exit(WRONG_USAGE)
+        raise typer.Exit(NOT_FOUND)
     if not result.held:
         raise typer.Exit(FAILED)
 
 
+@takes(CONFIG | OUTPUT)
 def report(
     start: From = None,
     end: To = None,
     archive: Archives = None,
-    levels: Annotated[int, typer.Option(min=1, max=20, metavar="N", help="Topic levels to tell apart.")] = 2,
-    top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Longest topics and clients lists.")] = 20,
-    json: Annotated[bool, typer.Option("--json", help="Print the whole report as one object of JSON.")] = False,
+    levels: Annotated[int, typer.Option(min=1, max=20, metavar="N", help="Topic levels to distinguish.")] = 2,
+    limit: Limit = 20,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page with charts that needs no network.", show_default=False),
+        typer.Option(metavar="FILE", help="Write an HTML page with charts to this file.", show_default=False),
     ] = None,
-    config: options.ConfigurationFile = None,
 ) -> None:
-    """Say what passed: traffic, latency, dead letters.
+    """Report traffic, latency and dead letters in the archive.
 
-    By topic, client, QoS, size and hour; top talkers; percentiles; dead letters by reason.
+    By topic, client, QoS, size and hour, with the busiest clients, percentiles, and dead letters by reason.
     """
-    from bridge.cli.queue_manager import configuration_of
-
     first, last = period(start, end)
-    directories = archives(archive, configuration_of(config, None))
+    directories = archives(archive, configuration())
     with _reading("report"):
         from bridge.archive.report.page import page
         from bridge.archive.report.report import report as figures
 
-        result = figures(directories, start=first, end=last, levels=levels, top=top)
+        result = figures(directories, start=first, end=last, levels=levels, top=limit)
     if html is not None:
         html.write_text(page(result), encoding="utf-8")
-    if json:
-        from bridge.cli.output import write_json
-
-        write_json(result)
-    elif html is None:
-        from bridge.cli.archive_view import show_report
-
-        show_report(result)
+    if settings.output is not options.Format.table or html is None:
+        print_record(result, "report", show_report)
     else:
-        typer.echo(f"{html} is written")
+        say(f"wrote {html}")
 
 
+@takes(BRIDGE)
 def replay(
     start: From = None,
-    end: ReplayTo = None,
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TIME",
+            help="End time, exclusive. Default: the time at which the run was first started.",
+            show_default=False,
+        ),
+    ] = None,
     archive: Archives = None,
     topic_filter: Annotated[str, typer.Option("--filter", metavar="FILTER", help="Topics to replay.")] = "#",
     clients: Annotated[
         list[str] | None,
-        typer.Option("--client", metavar="ID", help="Publishers to replay; any number of times.", show_default=False),
+        typer.Option("--client", metavar="CLIENT", help="Publisher to replay. Can be repeated.", show_default=False),
     ] = None,
     mapping: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="What this mapping took, instead of publications of clients.", show_default=False
+            metavar="MAPPING", help="Replay the source messages of this mapping instead of publications.", show_default=False
         ),
     ] = "",
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0.1, metavar="N", help="Most messages a second; without it, as fast as it goes.", show_default=False
+            min=0.1, metavar="N", help="Maximum number of messages per second. Default: no limit.", show_default=False
         ),
     ] = None,
     to_queue: Annotated[
-        str, typer.Option(metavar="QUEUE", help="Put to this queue, not to topics.", show_default=False)
+        str, typer.Option(metavar="QUEUE", help="Put to this queue instead of topics.", show_default=False)
     ] = "",
     to_topic: Annotated[
         str, typer.Option(metavar="PREFIX", help="Put to PREFIX/TOPIC instead of TOPIC.", show_default=False)
     ] = "",
-    retain: Annotated[bool, typer.Option("--retain", help="Retain again what was published with RETAIN.")] = False,
+    retain: Annotated[bool, typer.Option("--retain", help="Retain publications that were published with RETAIN.")] = False,
     run: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the run; without it, one made of what is asked.", show_default=False)
+        str, typer.Option(metavar="NAME", help="Name of the run. Default: derived from the options.", show_default=False)
     ] = "",
-    again: Annotated[bool, typer.Option("--again", help="Begin from the start, whatever was put already.")] = False,
-    data_dir: options.DataDirectory = None,
-    config: options.ConfigurationFile = None,
+    again: Annotated[bool, typer.Option("--again", help="Start from the beginning of the run.")] = False,
 ) -> None:
-    """Put archived publications back, in their order, each once.
+    """Put archived publications again, in order, each exactly once.
 
-    They go to the topics that they were published to, or where --to-queue or --to-topic says, and are marked: property
-    usr.replayed is the name of the run, usr.published the time of the original. The same command goes on where it was
-    interrupted: how far it came is in the queue manager, in the unit of work of the messages.
+    They go to their original topics, or as --to-queue or --to-topic specifies. Property usr.replayed contains the name of
+    the run, and usr.published the original time. The same command continues an interrupted run: its position is stored in
+    the queue manager, in the unit of work of the messages.
 
-    The time that a run is about is fixed when it is first started: -2h goes on meaning what it meant then, and without --to
-    it ends then. The same command puts what the archive has of that time and was not put yet. What came later is for a run
-    with another --from.
+    The period of a run is fixed when it is first started: -2h keeps its meaning, and without --to the period ends at that
+    time. The same command later puts the rows of that period that were archived meanwhile. Use another --from for later
+    publications.
 
-    With --mapping, what a mapping took goes back to where it took it from, as it was then; --filter is about those topics.
-    What it took from a queue needs --to-queue.
+    With --mapping, the source messages of a mapping go back to their source. --filter then applies to their topics. If the
+    source is a queue, use --to-queue.
 
-    Exit status 0: all that the archive has of it is put, now or before. 1: it could not be put. 2: nothing matches, or the
-    command is wrong. 130, 143: it was stopped by Ctrl-C or SIGTERM, behind a unit of work.
+    Exit status 0 if all matching rows were put, now or before. 1 if a message could not be put. 3 if no row matches. 130 or
+    143 if it was stopped by Ctrl-C or SIGTERM, after a unit of work.
     """
-    from bridge.cli.queue_manager import configuration_of, connected
-    from bridge.extras import install
-
     if to_queue and to_topic:
-        raise Failure("--to-queue and --to-topic: one of the two", WRONG_USAGE)
+        raise Failure("--to-queue and --to-topic exclude each other", WRONG_USAGE)
     first, last = period(start, end)
-    configuration = configuration_of(config, data_dir)
-    directories = archives(archive, configuration)
+    found = configuration()
+    directories = archives(archive, found)
     if len(directories) > 1:
-        raise Failure("--archive: replay takes one directory, for the order of two is not known", WRONG_USAGE)
-    try:
-        from bridge.archive.reading import Selection
-    except ImportError as error:
-        raise Failure(f"{error.name} is not installed: `{install('archive')}` brings it", WRONG_USAGE) from error
+        raise Failure("--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE)
+    from bridge.archive.reading import Selection
     from bridge.archive.replay import Replay, ReplayDestination
     from bridge.mqtt.topics import topic_filter_error
 
     if why := topic_filter_error(topic_filter):
         raise Failure(f"--filter {topic_filter!r}: {why}", WRONG_USAGE)
     words = (str(directories[0].absolute()), start, end, topic_filter, *sorted(clients or ()), to_queue, to_topic, retain)
-    if mapping:  # the name of a run without it is what it always was
+    if mapping:  # runs without it keep their names
         words = (*words, mapping)
-    with connected(data_dir, config) as connection:
+    with connected() as connection:
         one = Replay(connection, run or _name(*words), ReplayDestination(to_queue, to_topic, retain))
         if again:
             one.forget()
@@ -215,16 +208,16 @@ def replay(
         )
         left = selection.count(position.sequence)
         if not left and not position.sequence:
-            raise Failure(_nothing(one, directories[0], mapping, topic_filter, clients or []), WRONG_USAGE)
+            raise Failure(_nothing(one, directories[0], mapping, topic_filter, clients or []), NOT_FOUND)
         if left and mapping and not to_queue and not to_topic:
-            _refuse_queue(one, selection, mapping, configuration)
+            _refuse_queue(one, selection, mapping, found)
         if left:
             one.check()
             _put(one, selection, rate, left)
         else:
-            typer.echo(f"replay {one.run} is complete: {position.count} messages were put; --again puts them again")
+            say(f"replay {one.run} is complete: {position.count} messages were put; --again puts them again")
         if last is None and position.end is not None:
-            note(f"it was begun at {position.end.isoformat()}: for what came later, say --from that time")
+            note(f"the run was started at {position.end.isoformat()}; use that time as --from for later publications")
 
 
 def _name(*words: object) -> str:
@@ -234,22 +227,22 @@ def _name(*words: object) -> str:
 
 
 def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clients: list[str]) -> str:
-    """Return in words that there is nothing to replay."""
+    """Return the message that nothing matches."""
     start, end = one.position.start, one.position.end
-    what = f"what mapping {mapping} took" if mapping else "publications of clients"
+    what = f"source messages of mapping {mapping}" if mapping else "publications of clients"
     by = f" from client {' or '.join(clients)}" if clients else ""
     since = f"from {start.isoformat()} " if start is not None else ""
     until = f"to {end.isoformat()}" if end is not None else ""
     return (
-        f"nothing is put: no row of archive {directory} matches ({what}{by}, filter {topic_filter}, {since}{until});"
+        f"no row of archive {directory} matches ({what}{by}, filter {topic_filter}, {since}{until});"
         " rows can be read once their file is finished (archive.roll)"
     )
 
 
 def _refuse_queue(one: Replay, selection: Selection, mapping: str, configuration: Configuration | None) -> None:
-    """Raise Failure where a mapping took from a queue, whose name is no topic to publish to.
+    """Raise Failure if the source of a mapping is a queue, whose name is not a topic.
 
-    The configuration says so; where it does not know the mapping, a queue with the name in the archive does.
+    If the mapping is not in the configuration, the source in the archive is a queue if a queue of that name exists.
     """
     if configuration is not None and mapping in configuration.mappings:
         queue = getattr(configuration.mappings[mapping].source, "queue", None)
@@ -258,29 +251,29 @@ def _refuse_queue(one: Replay, selection: Selection, mapping: str, configuration
         queue = source if one.is_queue(source) else None
     if queue is not None:
         raise Failure(
-            f"mapping {mapping} took its messages from queue {queue}: say where they go, by --to-queue {queue} (or another"
-            " queue) or --to-topic",
+            f"the source of mapping {mapping} is queue {queue}",
             WRONG_USAGE,
+            hint=f"specify the destination with --to-queue {queue} (or another queue) or --to-topic",
         )
 
 
 @contextlib.contextmanager
 def _stopping(one: Replay) -> Iterator[list[int]]:
-    """Let SIGINT and SIGTERM end the replay behind its unit of work; the second signal ends it at once.
+    """Stop the replay after its unit of work at the first SIGINT or SIGTERM, and immediately at the second.
 
-    The list that is yielded holds the signals that came.
+    Yields the list of received signals.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def stop(number: int, frame: object) -> None:
-        if came:
+        if received:
             raise KeyboardInterrupt
-        came.append(number)
+        received.append(number)
         one.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -296,27 +289,118 @@ def _put(one: Replay, selection: Selection, rate: float | None, left: int) -> No
     before = one.position.count
     done, total = before, before + left
     if before:
-        note(f"replay {one.run} goes on behind {before} messages")
+        note(f"replay {one.run} continues after {before} messages")
+    console = Console(stderr=True, no_color=not settings.colored)
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with _stopping(one) as came, Progress(*shown, console=Console(stderr=True)) as progress:
-        task = progress.add_task(f"replay {one.run}", total=total, completed=before)
+    with _stopping(one) as received, Progress(*shown, console=console, disable=settings.quiet) as bar:
+        task = bar.add_task(f"replay {one.run}", total=total, completed=before)
 
         def tell(count: int) -> None:
             nonlocal done
             done += count
-            progress.advance(task, count)
+            bar.advance(task, count)
 
         try:
             one.put(selection, rate, tell)
         except NoPayload:
-            raise Failure("the archive was written without payloads (archive.payloads): nothing can be replayed") from None
+            raise Failure("the archive contains no payloads (archive.payloads), so nothing can be replayed") from None
         except MQError as error:
             raise Failure(f"{error}\n{_part(done, total)}") from error
-    if done < total and came:
+    if done < total and received:
         note(_part(done, total))
-        raise typer.Exit(128 + came[0])
-    typer.echo(f"{done - before} messages put (replay {one.run})")
+        raise typer.Exit(128 + received[0])
+    say(f"{done - before} messages put (replay {one.run})")
 
 
 def _part(done: int, total: int) -> str:
-    return f"{done} of {total} messages put; the same command goes on"
+    return f"{done} of {total} messages put; the same command continues"
+
+
+def archives(option: list[Path] | None, configuration: Configuration | None) -> list[Path]:
+    """Return the directories of the archive, from the option or the configuration. Raises Failure."""
+    found = option or []
+    if not found and configuration is not None and configuration.archive.directory is not None:
+        found = [configuration.archive.directory]
+    if not found:
+        raise Failure(
+            "no archive", WRONG_USAGE, hint="use --archive DIR, or --config FILE with a file that has archive.directory"
+        )
+    for directory in found:
+        if not directory.is_dir():
+            raise Failure(f"--archive: {directory} is not a directory", WRONG_USAGE)
+    return found
+
+
+# Tables -----------------------------------------------------------------------------------------------------------------
+
+#: Rows of clients and topics that are shown. Other formats have all.
+SHOWN = 20
+_ALWAYS = ("expected", "delivered", "lost", "doubled", "disordered", "late")
+_SOMETIMES = (
+    "missing", "repeated", "pending", "ended", "dead_lettered", "discarded", "unknown", "unmatched",
+)  # fmt: skip
+Row = tuple[str | int, ...]
+_OF_MAPPINGS = ("taken", "put", "dead_lettered", "discarded", "doubled", "late")
+
+
+def show_audit(audit: Audit) -> None:
+    """Print the totals by QoS, the findings with breaches first, examples, and the verdict."""
+    from bridge.archive.report.section import period as shown_period
+
+    columns = [*_ALWAYS, *(name for name in _SOMETIMES if getattr(audit.totals, name))]
+    rows: list[Row] = [(qos, *_numbers(counts, columns)) for qos, counts in audit.by_qos.items()]
+    title = f"Deliveries, {shown_period(audit.start, audit.end)}"
+    print_table(("QoS", *_heads(columns)), [*rows, ("all", *_numbers(audit.totals, columns))], title=title)
+    broken = [one for one in audit.findings if one.first or (audit.late_limit is not None and one.counts.late)]
+    if broken:
+        rows = [(one.client_id, one.topic, str(one.qos), *_numbers(one.counts, columns)) for one in broken[:SHOWN]]
+        print_table(("client", "topic", "QoS", *_heads(columns)), rows, title="Findings")
+        if len(broken) > SHOWN:
+            typer.echo(f"and {len(broken) - SHOWN} more; -o json prints all")
+    if audit.mappings:
+        taken: list[Row] = [(one.mapping, *_numbers(one, _OF_MAPPINGS)) for one in audit.mappings]
+        print_table(("mapping", *_heads(_OF_MAPPINGS)), taken, title="Mappings")
+    for example in audit.examples:
+        row = " ".join(f"{name}={value}" for name, value in example.row.items())
+        typer.echo(printable(f"{example.breach}, for example: {row}"))
+    for gap in audit.gaps:
+        what = "the bridge was killed: rows may be missing" if gap["rows"] is None else f"{gap['rows']} rows are missing"
+        typer.echo(f"{what} in the archive between {gap['from']} and {gap['to']}")
+    typer.echo(styled(verdict(audit), bold=True))
+
+
+def _heads(columns: Sequence[str]) -> list[str]:
+    return [name.replace("_", "-") for name in columns]
+
+
+def _numbers(counts: object, columns: Sequence[str]) -> list[int]:
+    return [getattr(counts, name) for name in columns]
+
+
+def verdict(audit: Audit) -> str:
+    """Return the verdict of an audit as a sentence."""
+    if audit.is_empty:
+        return "No client was to receive a message in that time, and none did: there is nothing to judge."
+    unknown, expected = audit.totals.unknown, audit.totals.expected
+    if not unknown:
+        return "The promise held." if audit.held else "The promise was broken."
+    since = max((gap["to"] for gap in audit.gaps), default=None)
+    return (
+        ("Nothing broken was seen, but " if audit.held else "The promise was broken, and besides ")
+        + f"{unknown:,} deliveries cannot be judged ({expected:,} were expected), because rows are missing in the archive."
+        + (f" What was published after that can be: --from {since.isoformat()}" if since is not None else "")
+    )
+
+
+def show_report(report: Report) -> None:
+    """Print each section as a table."""
+    from bridge.archive.report.section import cell
+    from bridge.archive.report.section import period as shown_period
+
+    typer.echo(f"{shown_period(report.start, report.end)}: {report.rows:,} messages")
+    for section in report.sections:
+        if not section.rows:
+            typer.echo(f"{section.title}: none")
+            continue
+        rows = [[str(cell(value)) for value in row] for row in section.rows]
+        print_table(section.columns, rows, title=section.title, numbers=True)

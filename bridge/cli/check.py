@@ -1,81 +1,100 @@
-"""`mqbridge check`: what is wrong with a configuration file, what it needs and is not there, and what the bridge will do."""
+"""`mqbridge check`: mistakes in a configuration file, missing files and packages, and a description of its effects."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
+from bridge.cli.options import CONFIG, OUTPUT, Format, settings, takes
+from bridge.cli.output import print_record
+from bridge.extras import install
+
+if TYPE_CHECKING:
+    from bridge.config import (
+        AdminConfig,
+        ChannelConfig,
+        Configuration,
+        IbmQueueManagerConfig,
+        LinkConfig,
+        ListenerConfig,
+    )
+    from bridge.config.operations import TracesConfig
 
 
 class Findings(msgspec.Struct):
-    """What `mqbridge check` has found; its JSON is what `--json` prints."""
+    """The results of `mqbridge check`, as printed by `-o json`."""
 
     file: str
     ok: bool = False
-    #: what is wrong with the file: each with file, line, column, key, expected, found
+    #: mistakes in the file, each with file, line, column, key, expected and found
     mistakes: list[dict[str, Any]] = []
-    #: what it makes the bridge do
+    #: what the bridge does with this configuration
     description: list[str] = []
     loops: list[str] = []
     notes: list[str] = []
-    #: what it needs and is not there
+    #: missing files, environment variables and packages
     missing: list[str] = []
-    #: with --connect: what the queue manager lacks, and what of that only clients with certain topics need
+    #: with --connect: missing objects and authorities of the queue manager, and those that only some clients need
     queue_manager_lacks: list[str] = []
     queue_manager_notes: list[str] = []
 
 
+@takes(CONFIG | OUTPUT)
 def check(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.", show_default=False)],
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Configuration file.", show_default=False)] = None,
     connect: Annotated[
         bool,
-        typer.Option(
-            "--connect", help="Connect to its queue manager as well, and see whether it has all that is needed."
-        ),
+        typer.Option("--connect", help="Also connect to the queue manager and the brokers, and check what they need."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print all that is found as one object of JSON.")] = False,
 ) -> None:
-    """Check a configuration file, and say what it makes the bridge do.
+    """Check a configuration file, and describe what the bridge does with it.
 
-    Exit status 2 when it has mistakes; each is one line on standard error: file, line, key, what was expected
-    and what was found.
+    Exit status 2 if the file has mistakes. Each is a line on standard error.
 
-    Exit status 1 when a file, variable or package that it needs is not there; each is a line on standard error.
-    With --connect, also when the broker of a link or the queue manager cannot be reached, or the queue manager
-    lacks something; each thing is one line on standard error: what is missing, and the MQSC that would create it.
+    Exit status 1 if a file, environment variable or package is missing. With --connect, also if the queue manager or a
+    broker cannot be reached, or the queue manager lacks an object or an authority. Each is a line on standard error, with
+    the MQSC command that creates it. Lines that start with note: point out settings that may not do what you expect.
     """
+    from bridge.cli.queue_manager import configuration_path
+
+    config = file or configuration_path()
     findings, status = find(config, connect)
-    if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    if settings.output is not Format.table:
+        print_record(findings, config, lambda _: None)
         raise typer.Exit(status)
     if findings.mistakes:
-        raise Failure("\n".join(str(one["text"]) for one in findings.mistakes), status)
+        lines = tuple(str(one["text"]) for one in findings.mistakes)
+        raise Failure(f"{config}: {_counted(len(lines), 'mistake')}", status, lines=lines)
     for line in findings.description:
         typer.echo(line)
     for loop in findings.loops:
         typer.echo(f"loop: {loop}")
     for note in findings.notes:
         typer.echo(f"note: {note}")
-    for line in findings.missing:
-        typer.echo(line, err=True)
     for note in findings.queue_manager_notes:
         typer.echo(f"note: {note}", err=True)
-    if findings.queue_manager_lacks:
-        raise Failure("\n".join(findings.queue_manager_lacks), status)
-    if findings.missing:
-        raise Failure(f"{config} is right, and what it needs is not all there for this user", status)
+    missing = (*findings.missing, *findings.queue_manager_lacks)
+    if missing:
+        raise Failure(f"{config} is valid, but {_counted(len(missing), 'requirement')} not met", status, lines=missing)
     typer.echo(f"{config} is OK")
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def find(config: Path, connect: bool) -> tuple[Findings, int]:
-    """Return what is to be said of a configuration file, and the exit status."""
+    """Return the findings about a configuration file, and the exit status."""
     from bridge.cli.queue_manager import read
-    from bridge.cli.requirements import lacking_at_queue_manager
-    from bridge.cli.surroundings import expiring, lacking, long_user_names, undefined_queues, unreachable
     from bridge.config import ConfigurationError, advice, describe
     from bridge.mapping.rules.check import loops_of, warnings_of
 
@@ -114,3 +133,223 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
             findings.description.append(f"queue manager {name} has all that the bridge needs{but}")
     findings.ok = not findings.missing and not findings.queue_manager_lacks
     return findings, 0 if findings.ok else FAILED
+
+
+# Requirements ---------------------------------------------------------------------------------------------------------
+
+#: A queue definition in MQSC.
+_DEFINED_QUEUE = re.compile(r"\bDEF(?:INE)?\s+Q(?:LOCAL|L|ALIAS|A|REMOTE|R)\s*\(\s*('[^']*'|[^\s')]+)\s*\)", re.IGNORECASE)
+
+
+def undefined_queues(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each queue of a mapping that no script of the embedded queue manager defines."""
+    from bridge.config import ToMqttMapping
+
+    settings = configuration.queue_manager
+    if settings.type != "embedded":
+        return
+    defined: set[str] = set()
+    for script in settings.scripts:
+        if os.access(script, os.R_OK):
+            names = _DEFINED_QUEUE.findall(script.read_text(encoding="utf-8", errors="replace"))
+            defined |= {name[1:-1] if name.startswith("'") else name.upper() for name in names}
+    for name, mapping in configuration.mappings.items():
+        side = mapping.source if isinstance(mapping, ToMqttMapping) else mapping.destination
+        for queue in dict.fromkeys(filter(None, (side.queue, side.requests_queue))):
+            if "{" not in queue and not queue.startswith("SYSTEM.") and queue not in defined:
+                yield (
+                    f"mapping {name}: no script in queue_manager.scripts defines queue {queue}; unless a command has defined"
+                    f" it, the mapping needs DEFINE QLOCAL('{queue}')"
+                )
+
+
+def long_user_names(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each password file of a channel with user names that are too long for an MQ user."""
+    from bridge.config.description import is_mapped
+    from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
+
+    for channel in configuration.channels:
+        if channel.use_client_id or channel.mcauser or is_mapped(configuration, channel) or not channel.authentication:
+            continue
+        from bridge.security.password_file import PasswordFileError, read_password_file
+
+        for file in dict.fromkeys(one.file for one in channel.authentication if one.method in ("password", "scram")):
+            try:
+                names = [name for name in read_password_file(file) if not fits_user_identifier(name)]
+            except (OSError, PasswordFileError):
+                continue  # reported by `lacking`
+            if names:
+                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                yield (
+                    f"channel {channel.name}: {file}: user names longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an"
+                    f" MQ user, are rejected: {', '.join(names[:3])}{more}; map them to a user with a channel authentication"
+                    " record (USERMAP), or give the channel an mcauser"
+                )
+
+
+def lacking(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each missing file, environment variable and package."""
+    for name, link in _used_links(configuration):
+        yield from _of_link(name, link)
+    for channel in configuration.channels:
+        if channel.authentication_methods or channel.authentication or channel.tls is not None:
+            yield from _of_channel(channel)
+    if configuration.archive.directory is not None and find_spec("pyarrow") is None:
+        yield f"archive: pyarrow is not installed; `{install('archive')}` brings it"
+    yield from _of_traces(configuration.traces)
+    if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
+        yield f"pipelines: pyspark is not installed; `{install('spark')}` brings it"
+    admin = configuration.admin
+    if admin.port is not None:
+        for line in _of_clients(admin, (admin.address,)):
+            yield f"admin: {line}"
+        from bridge.security.authenticators import readable_by_others
+
+        tokens = configuration.token_file_path
+        if tokens is not None and tokens.exists():
+            yield from (f"admin.token_file: {line}" for line in readable_by_others(tokens))
+    settings = configuration.queue_manager
+    if settings.type == "embedded":
+        for script in settings.scripts:
+            if not os.access(script, os.R_OK):
+                yield f"queue_manager.scripts: {script} cannot be read"
+        if settings.listener is not None:
+            yield from _of_listener(settings.listener)
+    else:
+        yield from _of_ibm_mq(settings)
+
+
+def _of_ibm_mq(settings: IbmQueueManagerConfig) -> Iterator[str]:
+    named = {"password_file": settings.password_file, "token_file": settings.token_file}
+    if settings.tls is not None:
+        named |= {f"tls.{option}": file for option, file in settings.tls.files.items()}
+    for option, file in named.items():
+        if file is not None and not os.access(file, os.R_OK):
+            yield f"queue_manager.{option}: {file} cannot be read"
+
+
+def _of_traces(traces: TracesConfig) -> Iterator[str]:
+    if traces.endpoint is None:
+        return
+    if not _has_exporter():
+        yield f"traces: opentelemetry is not installed; `{install('otel')}` brings it"
+    for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
+        if file is not None and not os.access(file, os.R_OK):
+            yield f"traces.{name}: {file} cannot be read"
+
+
+def _has_exporter() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:  # of a part of the name
+        return False
+
+
+def expiring(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each certificate that expires soon."""
+    from bridge.security import tls as certificate_files
+
+    for channel in configuration.channels:
+        if channel.tls is not None:
+            yield from (f"channel {channel.name}: {line}" for line in certificate_files.expiring(channel.tls))
+    if configuration.admin.port is not None and configuration.admin.tls is not None:
+        yield from (f"admin: {line}" for line in certificate_files.expiring(configuration.admin.tls))
+    settings = configuration.queue_manager
+    if settings.type == "embedded" and settings.listener is not None and settings.listener.tls is not None:
+        yield from (f"queue_manager.listener: {line}" for line in certificate_files.expiring(settings.listener.tls))
+
+
+def unreachable(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each link whose broker cannot be reached.
+
+    No CONNECT packet is sent, because it would end the session of a running bridge. User and password are not checked.
+    """
+    from bridge.link.trial import TrialFailed, reach
+
+    for name, link in _used_links(configuration):
+        if any(_of_link(name, link)):
+            continue  # reported by `lacking`
+        try:
+            for _ in reach(link):
+                pass
+        except TrialFailed as error:
+            yield f"link {name}: {error}"
+
+
+def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]]:
+    """Yield the links of enabled mappings, by name."""
+    ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
+    used = {getattr(end, "link", None) for end in ends}
+    return ((name, link) for name, link in configuration.links.items() if name in used)
+
+
+def _of_channel(channel: ChannelConfig) -> Iterator[str]:
+    from bridge.security.authenticator import UnknownMethod, load
+
+    try:
+        load(channel.authentication_methods)
+    except UnknownMethod as error:
+        yield f"channel {channel.name}: {error}"
+    names = () if channel.socket is not None else (channel.address,)
+    for line in _of_clients(channel, names):
+        yield f"channel {channel.name}: {line}"
+
+
+def _of_listener(listener: ListenerConfig) -> Iterator[str]:
+    passwords = listener.password_file
+    if passwords is not None and not os.access(passwords, os.R_OK):
+        yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
+    for line in _of_clients(listener, (listener.address,)):
+        yield f"queue_manager.listener: {line}"
+
+
+def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, addresses: Sequence[str]) -> Iterator[str]:
+    """Yield what authentication and TLS lack: for a channel, the listener for MQ applications, or the admin port."""
+    from bridge.security.authenticators import lacking as lacking_of
+    from bridge.security.tls import lacking as lacking_of_tls
+
+    for method in listening.authentication:
+        for line in lacking_of(method):
+            yield f"authentication by {method.method}: {line}"
+    if listening.tls is not None:
+        yield from lacking_of_tls(listening.tls, addresses)
+
+
+def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
+    from bridge.security.tls import tls_context
+    from bridge.service.mappings.link_session import password_of
+
+    try:
+        password_of(name, link)
+    except OSError as error:
+        yield str(error)
+    if link.tls is not None:
+        try:
+            tls_context(link.tls)
+        except OSError as error:
+            yield f"link {name}: {error}"
+
+
+def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:
+    """Return what the queue manager of a configuration lacks, and notes: what the bridge can do without.
+
+    Raises Failure or MQError if the queue manager cannot be reached.
+    """
+    from bridge.cli.queue_manager import connect
+    from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
+    from bridge.mq.mqi import MQError
+
+    requirements = requirements_of(configuration)
+    name = configuration.queue_manager.name
+    try:
+        connection = connect(None, configuration)
+    except MQError as error:
+        if configuration.queue_manager.type == "embedded":
+            raise
+        raise Failure(str(refused_connection(error, name, requirements.user)), FAILED) from error
+    try:
+        found = missing(connection, requirements)
+    finally:
+        with contextlib.suppress(MQError, OSError):
+            connection.disconnect()
+    return [str(one) for one in found if one.needed], [str(one) for one in found if not one.needed]

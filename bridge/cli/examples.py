@@ -1,75 +1,76 @@
-"""An example or two of each command, for its help."""
+"""Examples for each command, for its help."""
 
 from __future__ import annotations
 
 EXAMPLES = {
     "run": ("mqbridge run", "mqbridge run /etc/mqbridge/bridge.yaml"),
-    "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml --json"),
-    "top": ("mqbridge top", "mqbridge top --json --interval 5 --count 12"),
+    "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
+    "try": (
+        "mqbridge try orders --config bridge.yaml --topic shop/7/orders --payload '{\"id\": 1}' --qos 1",
+        "mqbridge mq get ORDERS --browse --json | mqbridge try answers --config bridge.yaml --message -",
+    ),
+    "passwd": ("mqbridge passwd clients.passwd pump-7", "mqbridge passwd clients.passwd pump-7 --delete"),
+    "schema": ("mqbridge schema > mqbridge.schema.json",),
+    "install-service": (
+        "mqbridge install-service --dry-run",
+        "mqbridge install-service",
+        "mqbridge install-service --mq --config /etc/mqbridge/QM1.yaml",
+    ),
+    "status": ("mqbridge status", "mqbridge status --config /etc/mqbridge/bridge.yaml -o json"),
+    "top": ("mqbridge top", "mqbridge top --json --interval 5s --limit 12"),
     "channel list": ("mqbridge channel list",),
     "channel start": ("mqbridge channel start PLAIN.MQTT",),
     "channel stop": ("mqbridge channel stop PLAIN.MQTT",),
-    "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d"),
+    "client list": ("mqbridge client list", "mqbridge client list 'pump-*' --disconnected --away 7d -o name"),
     "client show": ("mqbridge client show pump-7",),
     "client disconnect": ("mqbridge client disconnect pump-7",),
     "client purge": ("mqbridge client purge pump-7", "mqbridge client purge --away 90d --dry-run"),
     "topic list": ("mqbridge topic list", "mqbridge topic list plant/7 --json"),
-    "topic show": ("mqbridge topic show plant/7/status", "mqbridge topic show 'plant/#' --rows 20"),
-    "link list": ("mqbridge link list",),
-    "link show": ("mqbridge link show cloud --json",),
-    "link test": ("mqbridge link test cloud",),
+    "topic show": ("mqbridge topic show plant/7/status", "mqbridge topic show 'plant/#' --limit 20"),
     "mapping list": ("mqbridge mapping list", "mqbridge mapping list --config /etc/mqbridge/bridge.yaml --json"),
     "mapping pause": ("mqbridge mapping pause orders",),
     "mapping resume": ("mqbridge mapping resume orders",),
+    "link list": ("mqbridge link list",),
+    "link show": ("mqbridge link show cloud --json",),
+    "link test": ("mqbridge link test cloud",),
+    "log level": ("mqbridge log level debug",),
+    "reload": ("mqbridge reload --config /etc/mqbridge/bridge.yaml",),
+    "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
+    "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
+    "mq get": ("mqbridge mq get ORDERS --wait 5s --json", "mqbridge mq get ORDERS --browse --limit 0"),
+    "mq pub": ("mqbridge mq pub sensors/1 21.5 --retain",),
+    "mq sub": ("mqbridge mq sub 'sensors/#'", "mqbridge mq sub 'sensors/#' --durable collector --json"),
     "dlq list": ("mqbridge dlq list", "mqbridge dlq list --reason MQRC_Q_FULL --bound-for 'ORDERS*' --older-than 1h"),
     "dlq show": ("mqbridge dlq show 414D51204D514231202020202020202000000198A1C00001",),
     "dlq retry": (
         "mqbridge dlq retry --reason MQRC_Q_FULL --config /etc/mqbridge/bridge.yaml",
         "mqbridge dlq retry --bound-for 'OLD.QUEUE' --to NEW.QUEUE",
     ),
-    "dlq export": ("mqbridge dlq export letters.jsonl --older-than 30d --delete", "mqbridge dlq export letters/ --all"),
+    "dlq export": ("mqbridge dlq export messages.jsonl --older-than 30d --delete", "mqbridge dlq export messages/ --all"),
     "dlq delete": ("mqbridge dlq delete --client pump-7 --dry-run",),
-    "log level": ("mqbridge log level debug",),
-    "lake": (
-        "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
-        "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",
+    "mqsc": ("mqbridge mqsc", "mqbridge mqsc < queues.mqsc"),
+    "mqsc run": ("mqbridge mqsc run queues.mqsc",),
+    "mqsc display": ("mqbridge mqsc display 'QLOCAL(*)' CURDEPTH", "mqbridge mqsc display 'CONN(*)' -o yaml"),
+    "mqsc dump": ("mqbridge mqsc dump > definitions.mqsc",),
+    "data backup": (
+        "mqbridge data backup /backup/mqbridge.db",
+        "mqbridge data backup /backup/bridge.db --force --data-dir /data",
     ),
-    "reload": ("mqbridge reload /etc/mqbridge/bridge.yaml",),
-    "check": ("mqbridge check bridge.yaml", "mqbridge check bridge.yaml --connect --json"),
+    "data restore": ("mqbridge data restore /backup/mqbridge.db --data-dir /var/lib/mqbridge",),
+    "data verify": ("mqbridge data verify /var/lib/mqbridge",),
+    "data salvage": ("mqbridge data salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged",),
     "mqsc-script": (
         "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml > bridge.mqsc",
         "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml --user mqbridge > bridge.mqsc",
     ),
     "ibm-acceptance": ("mqbridge ibm-acceptance --config /etc/mqbridge/bridge.yaml",),
-    "passwd": ("mqbridge passwd clients.passwd pump-7", "mqbridge passwd clients.passwd pump-7 --delete"),
-    "explain": ("mqbridge explain MQB1201W", "mqbridge explain MQRC_Q_FULL"),
-    "install-service": (
-        "mqbridge install-service --dry-run",
-        "mqbridge install-service",
-        "mqbridge install-service --mq --config /etc/mqbridge/QM1.yaml",
-    ),
-    "try": (
-        "mqbridge try orders --config bridge.yaml --topic shop/7/orders --payload '{\"id\": 1}' --qos 1",
-        "mqbridge mq get ORDERS --browse --json | mqbridge try answers --config bridge.yaml --message -",
-    ),
-    "audit": ("mqbridge audit --archive /var/lib/mqbridge/archive --from 2026-11-21 --late 5",),
+    "audit": ("mqbridge audit --archive /var/lib/mqbridge/archive --from 2026-11-21 --late 5s",),
     "report": ("mqbridge report --archive /var/lib/mqbridge/archive --from 2026-11-21 --html report.html",),
-    "replay": (
-        "mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",
+    "replay": ("mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",),
+    "lake": (
+        "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
+        "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",
     ),
-    "backup": ("mqbridge backup /backup/mqbridge.db", "mqbridge backup /backup/bridge.db --force --data-dir /data"),
-    "restore": ("mqbridge restore /backup/mqbridge.db --data-dir /var/lib/mqbridge",),
-    "schema": ("mqbridge schema > mqbridge.schema.json",),
-    "completion": ("mqbridge completion bash > ~/.local/share/bash-completion/completions/mqbridge",),
-    "version": ("mqbridge version",),
-    "mq put": ("mqbridge mq put ORDERS hello --persistent", "mqbridge mq put commands/reset now --to dev-1"),
-    "mq pub": ("mqbridge mq pub sensors/1 21.5 --retain",),
-    "mq get": ("mqbridge mq get ORDERS --wait 5 --json", "mqbridge mq get ORDERS --browse --count 0"),
-    "mq sub": ("mqbridge mq sub 'sensors/#'", "mqbridge mq sub 'sensors/#' --durable collector --json"),
-    "mq run": ("mqbridge mq run queues.mqsc",),
-    "mq display": ("mqbridge mq display 'QLOCAL(*)' CURDEPTH",),
-    "mq verify": ("mqbridge mq verify /var/lib/mqbridge",),
-    "mq salvage": ("mqbridge mq salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged",),
     "pipeline list": ("mqbridge pipeline list --config bridge.yaml",),
     "pipeline check": ("mqbridge pipeline check readings --config bridge.yaml",),
     "pipeline run": ("mqbridge pipeline run --config bridge.yaml", "mqbridge pipeline run readings --once"),
@@ -77,10 +78,13 @@ EXAMPLES = {
     "pipeline stop": ("mqbridge pipeline stop readings --config bridge.yaml",),
     "pipeline drain": ("mqbridge pipeline drain readings --config bridge.yaml",),
     "pipeline reset": ("mqbridge pipeline reset readings --config bridge.yaml",),
+    "help": ("mqbridge help client purge",),
+    "completion": ("mqbridge completion bash > ~/.local/share/bash-completion/completions/mqbridge",),
+    "version": ("mqbridge version",),
 }
 
 
 def epilog(command: str) -> str:
-    """Return the end of a command's help; `command` is like "mq put"."""
+    """Return the end of the help of a command, such as "mq put"."""
     lines = EXAMPLES[command]
     return "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", "", "\b", *(f"  {line}" for line in lines)])

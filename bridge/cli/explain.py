@@ -1,4 +1,4 @@
-"""`mqbridge explain`: what a line of the log means, and what to do about it."""
+"""`mqbridge explain`: explanations of log messages and reason codes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from bridge.cli import options
-from bridge.cli.failures import Failure
+from bridge.cli.failures import NOT_FOUND, Failure
+from bridge.cli.options import OUTPUT, takes
+from bridge.cli.output import print_records
 
 if TYPE_CHECKING:
     from bridge.log_messages.catalogue import LogMessage
@@ -20,7 +21,7 @@ _REASON = re.compile(r"\d+|MQRC(CF)?_\w+")
 
 
 class _Explained(msgspec.Struct, omit_defaults=True):
-    """A message, or a reason code of MQ, as a line of JSON."""
+    """A log message or an MQ reason code."""
 
     id: str
     text: str
@@ -30,22 +31,22 @@ class _Explained(msgspec.Struct, omit_defaults=True):
     meaning: str = ""
 
 
+@takes(OUTPUT)
 def explain(
     identifiers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="IDENTIFIER...",
-            help="Of messages, with or without the last letter; or reason codes of MQ, as numbers or names. Without"
-            " any: a line for each message.",
+            metavar="[IDENTIFIER]...",
+            help="Message identifiers, with or without the last letter, or MQ reason codes, as numbers or names. Default:"
+            " list all messages.",
             show_default=False,
         ),
     ] = None,
-    json: options.Json = False,
 ) -> None:
-    """Say what a line of the log means, and what to do about it.
+    """Explain log messages and MQ reason codes, and what to do about them.
 
-    It begins with its identifier: MQB1201W, say. Its letter says how severe it is: I for information, W
-    for a warning, E for an error, S for a severe one. Exit status 1 where the bridge has no such message.
+    A log message starts with its identifier, such as MQB1201W. The last letter is the severity: I is information, W a
+    warning, E an error, and S a severe error. Exit status 3 if there is no such message.
     """
     from bridge.log_messages.catalogue import catalogue
 
@@ -54,27 +55,24 @@ def explain(
         found = [_explained(one.strip().rstrip(":").upper(), messages) for one in identifiers]
     else:
         found = [_of_message(identifier, message) for identifier, message in messages.items()]
-    if json:
-        from bridge.cli.output import write_json
 
-        for one in found:
-            write_json(one)
-    elif identifiers:
-        typer.echo("\n\n".join(map(_page, found)))
-    else:
-        typer.echo("\n".join(f"{one.id}  {one.text}" for one in found))
+    def text(found: list[_Explained]) -> None:
+        pages = [_page(one) if identifiers else f"{one.id}  {one.text}" for one in found]
+        typer.echo(("\n\n" if identifiers else "\n").join(pages))
+
+    print_records(found, lambda one: one.id, table=text)
 
 
 def _explained(wanted: str, messages: Mapping[str, LogMessage]) -> _Explained:
-    """Return what an identifier, in capitals, is. Raises Failure where it is none."""
+    """Return the explanation of an identifier in capitals. Raises Failure if it is unknown."""
     if (named := _IDENTIFIER.fullmatch(wanted)) is not None:
-        # One number is one message, whatever letter somebody remembers.
+        # The number identifies the message, whatever the letter.
         for identifier, message in messages.items():
             if identifier[3:7] == named[1]:
                 return _of_message(identifier, message)
     elif _REASON.fullmatch(wanted) is not None and (reason := _reason(wanted)) is not None:
         return reason
-    raise Failure(f"{wanted} is no message of this bridge{_suggestion(wanted, list(messages))}")
+    raise Failure(f"no message {wanted}", NOT_FOUND, hint=_suggestion(wanted, list(messages)))
 
 
 def _of_message(identifier: str, message: LogMessage) -> _Explained:
@@ -82,7 +80,7 @@ def _of_message(identifier: str, message: LogMessage) -> _Explained:
 
 
 def _reason(wanted: str) -> _Explained | None:
-    """Return a reason code of MQ by its number or name; None where there is none."""
+    """Return an MQ reason code by its number or name, or None."""
     from bridge.log_messages.catalogue import reasons
     from bridge.wire import cmqc
 
@@ -96,7 +94,7 @@ def _suggestion(wanted: str, identifiers: Sequence[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(wanted, identifiers, n=3, cutoff=0.7)
-    return f"; did you mean {' or '.join(near)}?" if near else "; `mqbridge explain` lists all of them"
+    return f"did you mean {' or '.join(near)}?" if near else "`mqbridge explain` lists all messages"
 
 
 def _page(one: _Explained) -> str:

@@ -1,29 +1,49 @@
-"""What goes wrong in a command, in words: one or more lines on standard error and an exit status, no traceback."""
+"""Expected errors of commands: an error message, a hint, and the exit status."""
 
 from __future__ import annotations
 
 import errno
 
-#: A command could not do what it was asked for.
+#: The command failed, or what it checks has a problem.
 FAILED = 1
-#: The command, or a configuration file, is not what it should be.
+#: The command line or a configuration file is wrong.
 WRONG_USAGE = 2
+#: There is no such object, or no matching message.
+NOT_FOUND = 3
+#: No bridge or queue manager can be reached.
+UNREACHABLE = 4
+
+#: Exit statuses and their meaning, for the help and the manual page.
+EXIT_STATUSES = {
+    "0": "The command succeeded.",
+    "1": "The command failed, or what it checks has a problem (status, check, audit, verify).",
+    "2": "The command line or a configuration file is wrong.",
+    "3": "There is no such object, or nothing matches. Of try: the mapping does not take the message.",
+    "4": "No bridge or queue manager can be reached.",
+    "130": "Interrupted (Ctrl-C).",
+}
+
+#: Packages of the optional dependencies.
+_EXTRAS = {"duckdb": "archive", "pyarrow": "archive", "pandas": "spark", "pyspark": "spark", "opentelemetry": "otel"}
 
 
 class Failure(Exception):
-    """The end of a command that failed: what to tell (any number of lines, also none), and the exit status."""
+    """The end of a command that failed.
 
-    def __init__(self, text: str, status: int = FAILED) -> None:
+    `text` is the error message. An empty text means that the command has already reported the failure. `lines` are printed
+    before it, as they are. `hint` is what to do about it.
+    """
+
+    def __init__(self, text: str, status: int = FAILED, *, hint: str = "", lines: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.text = text
         self.status = status
+        self.hint = hint
+        self.lines = lines
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the failure that an error is to a user.
-
-    Returns None where nobody expects the error, and for what typer tells itself.
-    """
+    """Return the failure that an exception means to a user, or None if it is unexpected."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, OSError):
@@ -31,11 +51,29 @@ def failure_of(error: Exception) -> Failure | None:
             return None
         place = f"{error.filename}: " if error.filename is not None else ""
         return Failure(f"{place}{error.strerror or error}")
-    if isinstance(error, UnicodeEncodeError):  # the shell passed bytes that are none, which Python keeps as surrogates
+    if isinstance(error, UnicodeEncodeError):  # Python represents invalid bytes of the shell as surrogates
         return Failure(f"expected arguments in UTF-8, found {error.object!r}", WRONG_USAGE)
-    # Imported only now: a command that does not fail, or has nothing to do with MQ, shall not wait for them.
-    from bridge.mq.mqi import MQError
+    if isinstance(error, ModuleNotFoundError):
+        package = str(error.name).partition(".")[0]
+        if package not in _EXTRAS:
+            return None
+        from bridge.extras import install
 
-    if isinstance(error, MQError):
-        return Failure(str(error))
-    return None
+        return Failure(f"{package} is not installed: `{install(_EXTRAS[package])}` installs it", WRONG_USAGE)
+    # Imported only now, because most commands do not fail.
+    from bridge.mq.mqi import MQError
+    from bridge.wire import cmqc
+
+    if not isinstance(error, MQError):
+        return None
+    if error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_UNKNOWN_OBJECT_NAME):
+        return Failure(str(error), NOT_FOUND)
+    if error.reason in (
+        cmqc.MQRC_CONNECTION_BROKEN,
+        cmqc.MQRC_HOST_NOT_AVAILABLE,
+        cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
+        cmqc.MQRC_Q_MGR_QUIESCING,
+        cmqc.MQRC_Q_MGR_STOPPING,
+    ):
+        return Failure(str(error), UNREACHABLE)
+    return Failure(str(error))

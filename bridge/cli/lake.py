@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bridge.cli import options
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.output import write
+from bridge.cli.options import BRIDGE, duration, settings, takes
+from bridge.cli.output import say
 from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, data_directory
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Format(StrEnum):
     DELTA = "delta"
 
 
+@takes(BRIDGE)
 def lake(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Directory of the files, or place of the Delta table.")],
     queue: Annotated[
@@ -36,7 +37,9 @@ def lake(
     topic: Annotated[
         str | None, typer.Option(metavar="FILTER", help="Take the publications of a topic filter.", show_default=False)
     ] = None,
-    format: Annotated[Format, typer.Option("--format", help="Format of the target.")] = Format.PARQUET,
+    format: Annotated[
+        Format, typer.Option("--format", metavar="FORMAT", help="Format of the target: parquet or delta.")
+    ] = Format.PARQUET,
     columns: Annotated[
         str | None,
         typer.Option(metavar="NAME,…", help="Columns, such as put_time,text,md.MsgId. Default: all.", show_default=False),
@@ -50,20 +53,21 @@ def lake(
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows of a file.")] = 100_000,
-    interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Longest time until rows are written.")] = 10.0,
+    interval: Annotated[
+        float,
+        typer.Option(parser=duration, metavar="TIME", help="Longest time until rows are written.", show_default="10s"),
+    ] = 10.0,
     once: Annotated[bool, typer.Option("--once", help="End when the queue is empty.")] = False,
-    link: Annotated[str, typer.Option(metavar="NAME", help="Link of the topic; local is the bridge itself.")] = "local",
+    link: Annotated[str, typer.Option(metavar="LINK", help="Link of the topic; local is the bridge itself.")] = "local",
     option: Annotated[
         list[str] | None,
         typer.Option(
             "--option",
             metavar="NAME=VALUE",
-            help="An option of the Spark source mq or mqtt, such as selector or listener; any number of times.",
+            help="An option of the Spark source mq or mqtt, such as selector or listener; can be repeated.",
             show_default=False,
         ),
     ] = None,
-    config: options.ConfigurationFile = None,
-    data_dir: options.DataDirectory = None,
 ) -> None:
     """Write the messages of a queue or topic to Parquet files or a Delta table, exactly once.
 
@@ -76,7 +80,8 @@ def lake(
         raise Failure("--spool: required for a target that is not a directory", WRONG_USAGE)
     given = dict(one.partition("=")[::2] for one in option or ())
     given |= {"spool": str(spool or Path(target, ".spool"))} | ({"columns": columns} if columns else {})
-    file = config or (Path(named) if (named := os.environ.get(CONFIGURATION_VARIABLE)) and not data_dir else None)
+    data_dir, named = settings.data_dir, os.environ.get(CONFIGURATION_VARIABLE)
+    file = settings.config or (Path(named) if named and not data_dir else None)
     if file is not None:
         given["config"] = str(file)
     elif queue is not None and "listener" not in given:
@@ -124,7 +129,7 @@ def _write(
         raise Failure(str(error), WRONG_USAGE) from error
     except (SpoolBusy, SpoolDamaged, RuntimeError) as error:
         raise Failure(str(error), FAILED) from error
-    write(f"{writer.written} rows written to {target}")
+    say(f"{writer.written} rows written to {target}")
 
 
 def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:

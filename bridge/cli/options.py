@@ -1,22 +1,94 @@
-"""Options that several commands share, each described once."""
+"""Options that several commands share, each declared once, and the values of those that every command accepts.
 
-from enum import StrEnum
+A command states with `takes` which of the common options it uses. Their values are in `settings`. They can also be given
+before the command: `mqbridge -c bridge.yaml client list`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Flag, StrEnum, auto
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-#: Longest wait in seconds: WaitInterval is an MQLONG of milliseconds.
-_LONGEST_WAIT = 2_147_483
+from bridge import durations
+from bridge.cli.failures import WRONG_USAGE, Failure
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
 _MQLONG_MAX = 2_147_483_647
+
+
+class Common(Flag):
+    """Common options of a command."""
+
+    CONFIG = auto()
+    DATA_DIR = auto()
+    OUTPUT = auto()
+    YES = auto()
+
+
+CONFIG, OUTPUT, YES = Common.CONFIG, Common.OUTPUT, Common.YES
+#: the options that identify a running bridge, or its queue manager
+BRIDGE = Common.CONFIG | Common.DATA_DIR
+
+
+def takes(common: Common) -> Callable[[Command], Command]:
+    """State the common options of a command."""
+
+    def add(command: Command) -> Command:
+        command.takes = common  # type: ignore[attr-defined]
+        return command
+
+    return add
+
+
+class Format(StrEnum):
+    """Output formats."""
+
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+    yaml = "yaml"
+    name = "name"
+
+
+@dataclass
+class Settings:
+    """Values of the common options of the command that runs."""
+
+    config: Path | None = None
+    data_dir: Path | None = None
+    output: Format = Format.table
+    yes: bool = False
+    quiet: bool = False
+    debug: bool = False
+    no_color: bool = False
+
+    def reset(self) -> None:
+        """Set all values to their defaults."""
+        self.__init__()  # type: ignore[misc]
+
+    @property
+    def colored(self) -> bool:
+        """Whether colours are allowed (https://no-color.org)."""
+        return not self.no_color and not os.environ.get("NO_COLOR")
+
+
+settings = Settings()
 
 DataDirectory = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Data directory of the queue manager. Without it: what the configuration file says, else the environment"
-        " variable MQBRIDGE_DATA_DIR, else ./data.",
+        help="Data directory of the embedded queue manager. Default: the one in the configuration file, the environment"
+        " variable MQBRIDGE_DATA_DIR, or ./data.",
         show_default=False,
     ),
 ]
@@ -24,54 +96,79 @@ ConfigurationFile = Annotated[
     Path | None,
     typer.Option(
         "--config",
+        "-c",
         metavar="FILE",
-        help="Configuration file of the bridge, which says where its queue manager is. Without it: the one that the"
-        " environment variable MQBRIDGE_CONFIG names, if it does.",
+        help="Configuration file of the bridge. Default: the environment variable MQBRIDGE_CONFIG.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object to a line.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the MQMD and the headers as well.")]
-Body = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="BODY|-", help="The message's body; standard input without it, or for -.", show_default=False
-    ),
-]
-Persistent = Annotated[
-    bool, typer.Option("--persistent", help="MQPER_PERSISTENT; without it, what the queue or topic has by default.")
-]
-Priority = Annotated[
-    int | None,
-    typer.Option(min=0, max=9, metavar="N", help="0 to 9; without it, what the queue or topic has by default."),
-]
-Expiry = Annotated[
-    int | None,
-    typer.Option(min=1, max=_MQLONG_MAX, metavar="TENTHS", help="Tenths of a second until the message expires."),
-]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        metavar="NAME=VALUE",
-        help="A message property, in the usr folder; any number of times.",
-        show_default=False,
-    ),
-]
-Wait = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=_LONGEST_WAIT,
-        metavar="S",
-        help="Seconds to wait for each message; 0 takes what is there.",
-        show_default=False,
-    ),
-]
-Count = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="N", help="Stop after N messages; 0: take all that come.", show_default=False),
-]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line (-o jsonl).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+
+
+def _common(
+    config: ConfigurationFile = None,
+    data_dir: DataDirectory = None,
+    output: Annotated[
+        Format | None,
+        typer.Option(
+            "--output", "-o", metavar="FORMAT", help="Output format: table, json, jsonl, yaml or name.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+    yes: Yes = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print a traceback for each error.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Print no colours. So does the variable NO_COLOR.")] = False,
+) -> None:
+    """Declare the common options."""
+
+
+_SHOWN = {"config": Common.CONFIG, "data_dir": Common.DATA_DIR, "output": OUTPUT, "json": OUTPUT, "yes": YES}
+
+
+def common_parameters(common: Common, *, root: bool = False, declared: tuple[str, ...] = ()) -> list[Any]:
+    """Return the common options of a command as click parameters that set `settings`.
+
+    The options for all commands are in the help of `mqbridge` (`root`) only. A command that declares an option itself
+    (`declared`) gets its own value.
+    """
+    declaration = typer.Typer(add_completion=False)
+    declaration.command()(_common)
+    found = []
+    for parameter in typer.main.get_command(declaration).params:
+        name = str(parameter.name)
+        if name in declared or (name in _SHOWN and not common & _SHOWN[name]) or parameter.opts == ["--help"]:
+            continue
+        parameter.expose_value = False
+        parameter.callback = _remember
+        parameter.hidden = name not in _SHOWN and not root  # type: ignore[attr-defined]
+        found.append(parameter)
+    return found
+
+
+def _remember(context: Any, parameter: Any, value: Any) -> None:
+    """Keep the value of a common option. A value after the command replaces one before the command."""
+    if value is None or value is False:
+        return
+    if parameter.name == "json":
+        settings.output = Format.jsonl
+    elif parameter.name == "output":
+        settings.output = Format(value)
+    elif parameter.name in ("config", "data_dir"):
+        setattr(settings, parameter.name, Path(value))
+    else:
+        setattr(settings, parameter.name, True)
+
+
+def duration(text: str | float) -> float:
+    """Return a duration in seconds. A number without a unit is a number of seconds. Raises BadParameter."""
+    if not isinstance(text, str):  # a default
+        return text
+    try:
+        return float(durations.parsed(text, plain=True))
+    except ValueError:
+        raise typer.BadParameter(f"expected a duration such as 5s, 90min, 12h or 30d, found {text!r}") from None
 
 
 class LogLevel(StrEnum):
@@ -81,9 +178,65 @@ class LogLevel(StrEnum):
     info = "info"
     warning = "warning"
     error = "error"
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Print at most N of them.")]
+Count = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Process at most N of them.", show_default=False)
+]
+Away = Annotated[
+    float | None,
+    typer.Option(
+        "--away",
+        parser=duration,
+        metavar="TIME",
+        help="Only clients that have been disconnected for this long, such as 30d, 12h or 90min.",
+        show_default=False,
+    ),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="A message property, in the usr folder. Can be repeated.",
+        show_default=False,
+    ),
+]
 Master = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Spark to run on, such as spark://host:7077; without it, this machine.", show_default=False
+        metavar="URL", help="Spark master, such as spark://host:7077. Default: this machine.", show_default=False
     ),
 ]
+
+_TIMES = "2026-11-21, 2026-11-21T14:30 (UTC, or with an offset such as +01:00), or -40s, -90min, -2h, -7d before now"
+
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help=f"Start time: {_TIMES}. Default: the first row.", show_default=False),
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="End time, exclusive. Default: the last row.", show_default=False)
+]
+
+
+def moment(text: str | None, name: str) -> datetime | None:
+    """Return the time in an option. Raises Failure."""
+    if text is None:
+        return None
+    try:
+        if text.startswith("-"):
+            return datetime.now(UTC) - timedelta(seconds=float(durations.parsed(text[1:])))
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):  # the latter: before the year 1
+        raise Failure(f"{name}: expected a time such as {_TIMES}, found {text!r}", WRONG_USAGE) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def period(start: str | None, end: str | None) -> tuple[datetime | None, datetime | None]:
+    """Return the times of `--from` and `--to`. Raises Failure if they are not in that order."""
+    first, last = moment(start, "--from"), moment(end, "--to")
+    if first is not None and last is not None and first >= last:
+        raise Failure(f"--from {first.isoformat()} is not before --to {last.isoformat()}", WRONG_USAGE)
+    return first, last

@@ -1,4 +1,4 @@
-"""`mqbridge passwd`: the file of users and passwords of a channel."""
+"""`mqbridge passwd`: password files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Annotated
 
 import typer
 
-from bridge.cli.failures import Failure
+from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
+from bridge.cli.options import YES, takes
+from bridge.cli.output import confirm, say
 
 
+@takes(YES)
 def passwd(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file; it is made where it is not there.")],
-    user: Annotated[str | None, typer.Argument(metavar="USER", help="The user.", show_default=False)] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file. It is created if it does not exist.")],
+    user: Annotated[str | None, typer.Argument(metavar="[USER]", help="The user.", show_default=False)] = None,
     stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read the password from the first line of standard input, and do not ask.")
+        bool, typer.Option("--stdin", help="Read the password from the first line of standard input.")
     ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
     scram_iterations: Annotated[
@@ -24,16 +27,15 @@ def passwd(
         typer.Option(
             min=4096,
             metavar="N",
-            help="Iterations of SCRAM-SHA-256: a device computes them at each CONNECT; fewer protect a stolen file less.",
+            help="Iterations of SCRAM-SHA-256. Clients compute them at each CONNECT. Fewer protect a stolen file less.",
         ),
     ] = 600_000,
-    show: Annotated[bool, typer.Option("--list", help="Print the users of the file.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="Print the users in the file.")] = False,
 ) -> None:
     """Set the password of a user in a password file.
 
-    The file is for `method: password` and `method: scram` of a channel's `authentication`. It gets a hash of the
-    password (argon2id), and what verifies SCRAM-SHA-256; the password itself is nowhere kept. A running bridge
-    uses the file as it is from then on.
+    The file is for `method: password` and `method: scram` of a channel's `authentication`. It contains a hash of the
+    password (argon2id) and a SCRAM-SHA-256 verifier, but not the password. A running bridge uses the new file immediately.
     """
     from bridge.security.password_file import (
         Entry,
@@ -51,25 +53,26 @@ def passwd(
                 typer.echo(name)
             return
         if not user or not user.isprintable() or ":" in user or user.startswith("#") or user != user.strip():
-            raise Failure("a user has a name without a colon, blanks at its ends, or # before it")
+            raise Failure("expected a user name without colons, # at the start, or blanks at start or end", WRONG_USAGE)
         if delete:
+            confirm(f"Delete user {user}?")
             if entries.pop(user, None) is None:
-                raise Failure(f"{file} has no user {user!r}")
+                raise Failure(f"{file} has no user {user!r}", NOT_FOUND)
         else:
             password = sys.stdin.readline().rstrip("\r\n") if stdin else _ask(user)
             if not password:
-                raise Failure("an empty password is none")
+                raise Failure("the password is empty")
             entries[user] = Entry(hash_of(password), verifier_of(password, scram_iterations))
         write_password_file(file, entries)
     except PasswordFileError as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"{file}: {error.strerror or error}") from error
-    typer.echo(f"{file}: user {user} {'is removed' if delete else 'has a new password'}")
+    say(f"{file}: {'deleted user' if delete else 'set the password of user'} {user}")
 
 
 def _ask(user: str) -> str:
     first = getpass(f"Password of {user}: ")
     if first != getpass("Again: "):
-        raise Failure("the two are not the same; nothing has changed")
+        raise Failure("the passwords differ; nothing was changed")
     return first

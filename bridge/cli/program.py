@@ -1,211 +1,354 @@
-"""The command line: the names of the commands of `mqbridge`, in the order of its help, and where each of them is."""
+"""The command line `mqbridge`: its commands, in the order of the help, and how errors are reported."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import ClassVar
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
-from bridge.cli.commands import Commands
+from bridge.cli.examples import epilog
+from bridge.cli.failures import EXIT_STATUSES, WRONG_USAGE, Failure, failure_of
+from bridge.cli.options import BRIDGE, Common, common_parameters, settings
+from bridge.cli.output import print_error
 
-_EXAMPLES = """
+_EPILOG = """
 Examples:
 
 \b
   mqbridge run                               run the bridge; data in ./data, MQTT on 127.0.0.1:1883
-  mqbridge run bridge.yaml --port 0          run it as a file says, MQTT on any free port
-  mqbridge mq sub 'sensors/#'                see what MQTT clients publish
+  mqbridge run bridge.yaml --port 0          run it with a configuration file, MQTT on any free port
+  mqbridge mq sub 'sensors/#'                print what MQTT clients publish
   mqbridge mq put commands/reset now --to dev-1
-                                             send to the MQTT client dev-1
+                                             send a message to the MQTT client dev-1
+  mqbridge mqsc                              administer the queue manager with MQSC commands
 
-Exit status: 0 when all was done, 1 when something could not be done, 2 when the command or a configuration file is not
-what it should be. `status` ends with 1 where something is not as it should be, `reload` where nothing was taken over.
-
-"mqbridge COMMAND --help" says more about a command.
-"""
-_MQ_EXAMPLES = """
-Examples, the bridge running in another terminal:
+Exit status:
 
 \b
-  mqbridge mq sub 'sensors/#'                      print what is published, until Ctrl-C
-  mqbridge mq pub sensors/1 21.5 --retain          publish
-  mqbridge mq put commands/reset now --to dev-1    send to the MQTT client dev-1
-  mqbridge mq put COMMANDS now --property device=7 put to a queue, with a property
-  mqbridge mq get ORDERS --wait 5 --json           take a message, with its MQMD and RFH2
-  mqbridge mq display 'QLOCAL(*)' CURDEPTH         ask as an administrator does
-"""
+{statuses}
+
+"mqbridge help COMMAND" and "mqbridge COMMAND --help" describe a command.
+""".format(statuses="\n".join(f"  {status:<4} {meaning}" for status, meaning in EXIT_STATUSES.items()))
 
 
-class BridgeCommands(Commands):
+@dataclass(frozen=True)
+class Group:
+    """A group of commands."""
+
+    help: str
+    #: name of a command -> its function, as "module:function"
+    commands: Mapping[str, str]
+    #: the function of the group's name without a command; "" if that prints the help
+    default: str = ""
+
+
+#: Heading of the help -> name -> the function of a command, as "module:function", or a group of commands.
+SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
+    "Run a bridge": {
+        "run": "service:run",
+        "check": "check:check",
+        "try": "trial:try_mapping",
+        "passwd": "passwd:passwd",
+        "schema": "service:schema",
+        "install-service": "service:install_service",
+    },
+    "Administer a running bridge": {
+        "status": "administration:status",
+        "top": "top:top",
+        "channel": Group(
+            "List, start and stop the telemetry channels of a running bridge.",
+            {
+                "list": "administration:list_channels",
+                "start": "administration:start_channel",
+                "stop": "administration:stop_channel",
+            },
+        ),
+        "client": Group(
+            "List, disconnect and purge the MQTT clients of a running bridge.",
+            {
+                "list": "administration:list_clients",
+                "show": "administration:show_client",
+                "disconnect": "administration:disconnect_client",
+                "purge": "administration:purge_clients",
+            },
+        ),
+        "topic": Group(
+            "Show retained publications and subscriptions.",
+            {"list": "administration:list_topics", "show": "administration:show_topic"},
+        ),
+        "mapping": Group(
+            "List, pause and resume the mappings of a running bridge.",
+            {
+                "list": "administration:list_mappings",
+                "pause": "administration:pause_mapping",
+                "resume": "administration:resume_mapping",
+            },
+        ),
+        "link": Group(
+            "List and test the links of a running bridge to other MQTT brokers.",
+            {
+                "list": "administration:list_links",
+                "show": "administration:show_link",
+                "test": "administration:test_link",
+            },
+        ),
+        "log": Group("Set the log level of a running bridge.", {"level": "administration:log_level"}),
+        "reload": "administration:reload",
+        "explain": "explain:explain",
+    },
+    "Messages and the queue manager": {
+        "mq": Group(
+            "Put, get, publish and subscribe as an MQ application.",
+            {"put": "mq:put", "get": "mq:get", "pub": "mq:pub", "sub": "mq:sub"},
+        ),
+        "dlq": Group(
+            "List, retry, export and delete dead-lettered messages.",
+            {
+                "list": "dlq:list_",
+                "show": "dlq:show",
+                "retry": "dlq:retry",
+                "export": "dlq:export",
+                "delete": "dlq:delete",
+            },
+        ),
+        "mqsc": Group(
+            "Administer the queue manager with MQSC commands, as with runmqsc.\n\nOn a terminal, type commands; `end` or"
+            " Ctrl-D ends it. Otherwise it runs the script on standard input: mqbridge mqsc < queues.mqsc",
+            {"run": "mqsc:run", "display": "mqsc:display", "dump": "mqsc:dump"},
+            "mqsc:interactive",
+        ),
+        "data": Group(
+            "Back up, restore, verify and repair the embedded queue manager.",
+            {"backup": "data:backup", "restore": "data:restore", "verify": "data:verify", "salvage": "data:salvage"},
+        ),
+        "mqsc-script": "mqsc:mqsc_script",
+        "ibm-acceptance": "mqsc:ibm_acceptance",
+    },
+    "Archive, data lake and Spark": {
+        "audit": "archive:audit",
+        "report": "archive:report",
+        "replay": "archive:replay",
+        "lake": "lake:lake",
+        "pipeline": Group(
+            "Run and administer the Spark pipelines of the configuration file.",
+            {
+                "list": "pipeline:list_",
+                "check": "pipeline:check",
+                "run": "pipeline:run",
+                "show": "pipeline_administration:show",
+                "stop": "pipeline_administration:stop",
+                "drain": "pipeline_administration:drain",
+                "reset": "pipeline_administration:reset",
+            },
+        ),
+    },
+    "The command itself": {
+        "help": "program:help_",
+        "completion": "administration:completion",
+        "version": "service:version",
+    },
+}
+
+#: Earlier forms of commands and options, and the present ones.
+_MOVED = {
+    "backup": "data backup",
+    "restore": "data restore",
+    "mappings": "mapping list",
+    "mq run": "mqsc run",
+    "mq display": "mqsc display",
+    "mq verify": "data verify",
+    "mq salvage": "data salvage",
+    "--rows": "--limit",
+    "--count": "--limit",
+}
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield each command, such as `client list`, and its function."""
+    for section in SECTIONS.values():
+        for name, entry in section.items():
+            if isinstance(entry, str):
+                yield name, entry
+            else:
+                if entry.default:
+                    yield name, entry.default
+                yield from ((f"{name} {lower}", place) for lower, place in entry.commands.items())
+
+
+def function_of(place: str) -> Any:
+    """Return a function by its place, "module:function"."""
+    module, name = place.split(":")
+    return getattr(import_module(f"bridge.cli.{module}"), name)
+
+
+class CommandGroup(typer.core.TyperGroup):
+    """Commands that are imported when they are used, because each import costs time."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        #: name of a command -> its function or group
+        self.entries: dict[str, str | Group] = {}
+        #: the words before the names of the commands, such as "client "
+        self.prefix = ""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and cmd_name in self.entries:
+            self.commands[cmd_name] = self._made(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def _made(self, name: str) -> Any:
+        entry = self.entries[name]
+        if isinstance(entry, str):
+            return _command(name, entry, epilog(self.prefix + name))
+        default = function_of(entry.default) if entry.default else None
+
+        def run(context: typer.Context) -> None:
+            if default is not None and context.invoked_subcommand is None:
+                default()
+
+        group = typer.Typer(rich_markup_mode=None, add_completion=False)
+        group.callback(
+            cls=CommandGroup,
+            help=entry.help,
+            short_help=entry.help.partition("\n")[0],
+            epilog=epilog(name) if default else None,
+            invoke_without_command=default is not None,
+            no_args_is_help=default is None,
+        )(run)
+        made: Any = typer.main.get_group(group)
+        made.name, made.entries, made.prefix = name, dict(entry.commands), f"{name} "
+        made.params += common_parameters(BRIDGE if default else Common(0))
+        return made
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            if (moved := _MOVED.get(self.prefix + args[0])) is not None:
+                raise Failure(
+                    f"no command {self.prefix}{args[0]}", WRONG_USAGE, hint=f"use `mqbridge {moved}`"
+                ) from error
+            # click does not suggest commands that are not imported.
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.entries)
+            hint = " or ".join(f"`mqbridge {self.prefix}{name}`" for name in near) or "`mqbridge help` lists the commands"
+            meant = "did you mean " if near else ""
+            hint = f"{meant}{hint}{'?' * bool(near)}"
+            raise Failure(f"no command {self.prefix}{args[0]}", WRONG_USAGE, hint=hint) from error
+
+
+class BridgeCommands(CommandGroup):
     """`mqbridge`."""
 
-    SECTIONS: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "Run a bridge": ("run", "check", "mqsc-script", "ibm-acceptance", "try", "passwd", "schema", "install-service"),
-        "Look after a bridge that runs": (
-            "status", "top", "channel", "client", "topic", "mapping", "link", "log", "reload",
-            "dlq", "backup", "restore", "explain",
-        ),
-        "Be an MQ application": ("mq",),
-        "Archive, data lake and Spark": ("audit", "report", "replay", "lake", "pipeline"),
-        "The command itself": ("completion", "version"),
-    }  # fmt: skip
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.entries = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+        self.params += common_parameters(BRIDGE, root=True)
 
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "run": "bridge.cli.service:run",
-        "status": "bridge.cli.administration.running:status",
-        "top": "bridge.cli.administration.top:top",
-        "reload": "bridge.cli.administration.running:reload",
-        "check": "bridge.cli.check:check",
-        "mqsc-script": "bridge.cli.ibm_mq:print_mqsc_script",
-        "ibm-acceptance": "bridge.cli.ibm_mq:ibm_acceptance",
-        "passwd": "bridge.cli.passwd:passwd",
-        "explain": "bridge.cli.explain:explain",
-        "install-service": "bridge.cli.install_service:install_service",
-        "try": "bridge.cli.trial:try_mapping",
-        "audit": "bridge.cli.archive:audit",
-        "report": "bridge.cli.archive:report",
-        "replay": "bridge.cli.archive:replay",
-        "lake": "bridge.cli.lake:lake",
-        "backup": "bridge.cli.administration.backup:backup",
-        "restore": "bridge.cli.administration.backup:restore",
-        "schema": "bridge.cli.service:schema",
-        "completion": "bridge.cli.administration.completion:completion",
-        "version": "bridge.cli.service:version",
-    }
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for heading, section in SECTIONS.items():
+            width = formatter.width - 6 - max(map(len, section))
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(width)) for name in section])
 
-    HIDDEN: ClassVar[Mapping[str, str]] = {"mappings": "bridge.cli.administration.running:mappings"}
-
-
-class MqCommands(Commands):
-    """`mqbridge mq`."""
-
-    PREFIX: ClassVar[str] = "mq "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        name: f"bridge.cli.applications:{name}" for name in ("put", "pub", "get", "sub", "run", "display")
-    } | {name: f"bridge.cli.database:{name}" for name in ("verify", "salvage")}
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit. Expected errors are reported in one way."""
+        settings.reset()
+        try:
+            status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.Abort:
+            print_error(Failure("interrupted"))
+            status = 130
+        except _ClickException as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                typer.echo(error.format_message(), err=True)
+                sys.exit(WRONG_USAGE)
+            failure = _usage_failure(error)
+            print_error(failure)
+            status = failure.status
+        except Exception as error:
+            if settings.debug:
+                traceback.print_exc()
+            found = failure_of(error)
+            if found is None:
+                raise
+            print_error(found)
+            status = found.status
+        sys.exit(status or 0)
 
 
-class ChannelCommands(Commands):
-    """`mqbridge channel`."""
-
-    PREFIX: ClassVar[str] = "channel "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.administration.channel:list_",
-        "start": "bridge.cli.administration.channel:start",
-        "stop": "bridge.cli.administration.channel:stop",
-    }
+_UsageError: Any = typer.BadParameter.__bases__[0]
+_ClickException: Any = _UsageError.__bases__[0]
 
 
-class ClientCommands(Commands):
-    """`mqbridge client`."""
-
-    PREFIX: ClassVar[str] = "client "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.administration.client:list_",
-        "show": "bridge.cli.administration.client:show",
-        "disconnect": "bridge.cli.administration.client:disconnect",
-        "purge": "bridge.cli.administration.client:purge",
-    }
+def _usage_failure(error: Any) -> Failure:
+    text = str(error.format_message())
+    context = getattr(error, "ctx", None)
+    option = str(getattr(error, "option_name", "") or "")
+    if option in _MOVED:
+        hint = f"use {_MOVED[option]}"
+    else:
+        hint = f"`{context.command_path} --help` describes the command" if context is not None else ""
+    return Failure(text[:1].lower() + text[1:].removesuffix("."), WRONG_USAGE, hint=hint)
 
 
-class MappingCommands(Commands):
-    """`mqbridge mapping`."""
-
-    PREFIX: ClassVar[str] = "mapping "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.administration.mapping:list_",
-        "pause": "bridge.cli.administration.mapping:pause",
-        "resume": "bridge.cli.administration.mapping:resume",
-    }
-
-
-class TopicCommands(Commands):
-    """`mqbridge topic`."""
-
-    PREFIX: ClassVar[str] = "topic "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.administration.topic:list_",
-        "show": "bridge.cli.administration.topic:show",
-    }
+def _command(name: str, place: str, end: str) -> Any:
+    function = function_of(place)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    # The whole first sentence: otherwise, the list of commands has its beginning only.
+    sentence = (function.__doc__ or "").partition("\n")[0]
+    alone.command(name, epilog=end, short_help=sentence)(function)
+    made = typer.main.get_command(alone)
+    declared = tuple(str(one.name) for one in made.params)
+    made.params += common_parameters(getattr(function, "takes", Common(0)), declared=declared)
+    return made
 
 
-class LinkCommands(Commands):
-    """`mqbridge link`."""
-
-    PREFIX: ClassVar[str] = "link "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.administration.link:list_",
-        "show": "bridge.cli.administration.link:show",
-        "test": "bridge.cli.administration.link:test",
-    }
-
-
-class LogCommands(Commands):
-    """`mqbridge log`."""
-
-    PREFIX: ClassVar[str] = "log "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "level": "bridge.cli.administration.running:log_level",
-    }
-
-
-class DeadLetterCommands(Commands):
-    """`mqbridge dlq`."""
-
-    PREFIX: ClassVar[str] = "dlq "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.administration.dlq:list_",
-        "show": "bridge.cli.administration.dlq:show",
-        "retry": "bridge.cli.administration.dlq:retry",
-        "export": "bridge.cli.administration.dlq:export",
-        "delete": "bridge.cli.administration.dlq:delete",
-    }
-
-
-class PipelineCommands(Commands):
-    """`mqbridge pipeline`."""
-
-    PREFIX: ClassVar[str] = "pipeline "
-
-    FUNCTIONS: ClassVar[Mapping[str, str]] = {
-        "list": "bridge.cli.pipeline:list_",
-        "check": "bridge.cli.pipeline:check",
-        "run": "bridge.cli.pipeline:run",
-    } | {name: f"bridge.cli.pipeline_administration:{name}" for name in ("show", "stop", "drain", "reset")}
+def help_(
+    context: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", show_default=False)] = None,
+) -> None:
+    """Print the help of a command, or the list of commands."""
+    parent: Any = context.find_root()
+    shown: Any = parent.command
+    for name in command or ():
+        lower = shown.get_command(parent, name) if isinstance(shown, CommandGroup) else None
+        if lower is None:
+            raise Failure(f"no command {' '.join(command or ())}", WRONG_USAGE, hint="`mqbridge help` lists the commands")
+        parent = lower.make_context(name, [], parent=parent, resilient_parsing=True)
+        shown = lower
+    typer.echo(shown.get_help(parent))
 
 
 program = typer.Typer(
     cls=BridgeCommands,
-    help="A bridge between MQTT clients and IBM MQ.",
-    epilog=_EXAMPLES,
+    epilog=_EPILOG,
     no_args_is_help=True,
     rich_markup_mode=None,
-    # `mqbridge completion` instead: it changes no file of the user's.
+    # `mqbridge completion` instead, which changes no file of the user's
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-mq = typer.Typer(
-    cls=MqCommands,
-    help="Be an MQ application at the bridge's queue manager, from another process.",
-    short_help="Be an MQ application: put, get, pub, sub, run, display.",
-    epilog=_MQ_EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-pipeline = typer.Typer(
-    cls=PipelineCommands,
-    help="Run pipelines of the configuration file on Spark.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
@@ -220,42 +363,14 @@ def _print_version(wanted: bool) -> None:
 @program.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", help="Print the versions and exit.", is_eager=True, callback=_print_version
+        False, "--version", "-V", help="Print the versions and exit.", is_eager=True, callback=_print_version
     ),
 ) -> None:
     """A bridge between MQTT clients and IBM MQ."""  # noqa: D401 the help of the whole program
 
 
-
-def _group(commands: type[Commands], help_: str) -> typer.Typer:
-    return typer.Typer(cls=commands, help=help_, no_args_is_help=True, rich_markup_mode=None)
-
-
-#: What `mqbridge` has beside its own commands: name of a group -> its commands.
-GROUPS: Mapping[str, type[Commands]] = {
-    "channel": ChannelCommands,
-    "client": ClientCommands,
-    "topic": TopicCommands,
-    "link": LinkCommands,
-    "mapping": MappingCommands,
-    "dlq": DeadLetterCommands,
-    "log": LogCommands,
-    "mq": MqCommands,
-    "pipeline": PipelineCommands,
-}
-
-program.add_typer(_group(ChannelCommands, "Telemetry channels of a running bridge."), name="channel")
-program.add_typer(_group(ClientCommands, "MQTT clients and their sessions at a running bridge."), name="client")
-program.add_typer(_group(TopicCommands, "Topics: what is retained, and who subscribes."), name="topic")
-program.add_typer(_group(LinkCommands, "Links of a running bridge to other MQTT brokers."), name="link")
-program.add_typer(_group(MappingCommands, "List, pause and resume the mappings of a running bridge."), name="mapping")
-program.add_typer(_group(DeadLetterCommands, "Letters on the dead-letter queue, as an MQ application."), name="dlq")
-program.add_typer(_group(LogCommands, "The log of a running bridge."), name="log")
-program.add_typer(mq, name="mq")
-program.add_typer(pipeline, name="pipeline")
-
 if "_MQBRIDGE_COMPLETE" in os.environ:
-    # The script of `mqbridge completion` asks. typer makes its shells known only where it has its own options for them.
+    # Called by the script of `mqbridge completion`. typer registers its shells only with its own completion options.
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()

@@ -1,4 +1,4 @@
-"""Where the queue manager is, and the connection to it: here alone is known what kinds of queue manager there are."""
+"""How commands reach the configuration, the queue manager and the running bridge."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.cli.failures import FAILED, UNREACHABLE, WRONG_USAGE, Failure
+from bridge.cli.options import settings
+from bridge.cli.output import note, say
 
 if TYPE_CHECKING:
+    from bridge.administration.requests import Answer, AnyRequest
     from bridge.config import Configuration, IbmQueueManagerConfig
     from bridge.mq.mqi import Connection
 
+T = TypeVar("T")
+
 #: Environment variable that names the data directory.
 DATA_DIRECTORY_VARIABLE = "MQBRIDGE_DATA_DIR"
-#: Environment variable that names the configuration file of `mqbridge mq`.
+#: Environment variable that names the configuration file.
 CONFIGURATION_VARIABLE = "MQBRIDGE_CONFIG"
 
 
 def configuration_in(path: Path) -> Configuration:
-    """Read the configuration in a file, or raise Failure, which tells its mistakes, one to a line."""
+    """Read a configuration file. Raises Failure, with a line for each mistake, or OSError."""
     from bridge.config import ConfigurationError
 
     try:
         return read(path)
     except ConfigurationError as error:
-        raise Failure(str(error), WRONG_USAGE) from error
+        lines = tuple(str(error).splitlines())
+        count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+        raise Failure(f"{path}: {count}", WRONG_USAGE, lines=lines) from error
 
 
 def read(path: Path) -> Configuration:
@@ -39,24 +46,51 @@ def read(path: Path) -> Configuration:
 
 
 def data_directory(option: Path | None, configuration: Configuration | None) -> Path:
-    """Return the data directory: the option's, else what the file says in words, else the environment's, else `data`."""
+    """Return the data directory: from the option, the configuration file, the environment, or `data`."""
     if option is not None:
         return option
     if configuration is not None:
-        settings = configuration.queue_manager
-        if settings.type == "embedded" and "data_directory" in settings.model_fields_set:
-            return settings.data_directory
+        embedded = configuration.queue_manager
+        if embedded.type == "embedded" and "data_directory" in embedded.model_fields_set:
+            return embedded.data_directory
     return Path(os.environ.get(DATA_DIRECTORY_VARIABLE) or "data")
 
 
+def configured(
+    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
+) -> Configuration:
+    """Return the configuration of a file (None if there is none) with the options of `mqbridge run`. Raises Failure."""
+    from bridge.config import default_configuration
+    from bridge.config.models import clashes
+
+    base = file or default_configuration()
+    changes: dict[str, object] = {}
+    if base.queue_manager.type == "embedded":
+        directory = {"data_directory": data_directory(data_dir, file)}
+        changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
+    elif data_dir is not None:
+        raise Failure(f"--data-dir {data_dir}: a bridge on IBM MQ has no data directory", WRONG_USAGE)
+    if log_level is not None:
+        changes["log"] = base.log.model_copy(update={"level": log_level})
+    if port is not None:
+        if not base.channels:
+            raise Failure("--port: the configuration file has no channel", WRONG_USAGE)
+        changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
+    configuration = base.model_copy(update=changes)
+    if port is not None and (found := clashes(configuration)):
+        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
+        raise Failure(f"--port {port}: {text}", WRONG_USAGE)
+    return configuration
+
+
 def connect(option: Path | None, configuration: Configuration | None) -> Connection:
-    """Make an MQ connection to the queue manager that `--data-dir` and a configuration name, or raise MQError."""
+    """Connect to the queue manager that `--data-dir` and a configuration specify. Raises MQError or Failure."""
     if configuration is not None and configuration.queue_manager.type == "ibm":
         if option is not None:
             raise Failure(
-                f"--data-dir {option}: the configuration file has a queue manager of IBM MQ, which has no data"
-                " directory here; leave the option out, or --config",
+                f"--data-dir {option}: a bridge on IBM MQ has no data directory",
                 WRONG_USAGE,
+                hint="omit --data-dir or --config",
             )
         return _connect_ibm(configuration.queue_manager)
     from bridge.mq.remote import RemoteConnection
@@ -64,78 +98,83 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
     return RemoteConnection(data_directory(option, configuration), application="mqbridge mq")
 
 
-def _connect_ibm(settings: IbmQueueManagerConfig) -> Connection:
+def _connect_ibm(ibm: IbmQueueManagerConfig) -> Connection:
     from bridge.mq.ibm.connection import connect_ibm
     from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 
     try:
-        library = load_library(settings.library)
+        library = load_library(ibm.library)
     except LibraryMissing as error:
         raise Failure(str(error)) from error
-    return connect_ibm(library, parameters(settings, os.environ))
+    return connect_ibm(library, parameters(ibm, os.environ))
 
 
-def configuration_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
-    """Return the configuration that `--config` names, else the environment; None where neither does.
+def configuration_path() -> Path:
+    """Return the configuration file in `--config` or the environment. Raises Failure if there is none."""
+    path = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
+    if not path:
+        raise Failure("no configuration file", WRONG_USAGE, hint=f"use --config FILE, or set {CONFIGURATION_VARIABLE}")
+    return Path(path)
 
-    `--data-dir` says all that there is to say of a queue manager: then the environment is not asked.
+
+def configuration() -> Configuration | None:
+    """Return the configuration in `--config` or the environment, or None if no file is named. Raises Failure.
+
+    `--data-dir` identifies an embedded queue manager completely. With it, the environment is ignored.
     """
-    if option is not None:
-        return configuration_in(option)
+    if settings.config is not None:
+        return configuration_in(settings.config)
     variable = os.environ.get(CONFIGURATION_VARIABLE)
-    if not variable or data_directory_option is not None:
+    if not variable or settings.data_dir is not None:
         return None
     try:
         return configuration_in(Path(variable))
     except Failure as failure:
-        # A bridge that runs may be well, whatever has been written to its file since.
-        hint = f"{CONFIGURATION_VARIABLE} names this file; with --data-dir DIRECTORY nobody reads it"
-        raise Failure(f"{failure.text}\n{hint}", failure.status) from failure
+        failure.hint = f"{CONFIGURATION_VARIABLE} names this file; it is not read if you use --data-dir DIR"
+        raise
 
 
-def connection_settings_of(option: Path | None, data_directory_option: Path | None) -> Configuration | None:
+def connection_settings() -> Configuration | None:
     """Return the configuration for reaching a running bridge and its queue manager, or None if no file is named.
 
     If the file has mistakes, it contains only the sections `queue_manager`, `control_socket` and `transmission_queue`, and a
     warning is printed. Later changes of the file do not affect a running bridge. Raises Failure.
     """
     try:
-        return configuration_of(option, data_directory_option)
+        return configuration()
     except Failure:
         # Imported only now: most commands do not need them.
-        from bridge.cli.output import note
         from bridge.config import ConfigurationError
         from bridge.config.document import load_connection
 
-        file = option or Path(os.environ[CONFIGURATION_VARIABLE])
+        file = configuration_path()
         try:
-            configuration = load_connection(file)
+            found = load_connection(file)
         except ConfigurationError:
-            configuration = None
-        if configuration is None or not configuration.model_fields_set:
-            if data_directory_option is None:
+            found = None
+        if found is None or not found.model_fields_set:
+            if settings.data_dir is None:
                 raise
-            configuration = None
+            found = None
     note(f"warning: {file} has mistakes (`mqbridge check {file}` lists them); using only how to reach the bridge")
-    return configuration
+    return found
 
 
 @contextlib.contextmanager
-def connected(option: Path | None, file: Path | None) -> Iterator[Connection]:
-    """Yield an MQ connection to the queue manager that the options `--data-dir` and `--config`, or the environment, name.
+def connected() -> Iterator[Connection]:
+    """Yield an MQ connection to the queue manager that the options or the environment specify.
 
-    At the end it commits and disconnects; after an error it backs out first. Nothing of the kind happens when Ctrl-C
-    ends it: an MQGET may then still be waiting, behind which MQDISC would wait too. The connection breaks, at the latest
-    with the process, and the queue manager backs its unit of work out.
+    At the end it commits and disconnects. After an error it backs out first. After Ctrl-C, it only breaks the connection,
+    because MQDISC would wait for an MQGET. The queue manager then backs out the unit of work.
     """
-    with connected_to(option, connection_settings_of(file, option)) as connection:
+    with connected_to(connection_settings()) as connection:
         yield connection
 
 
 @contextlib.contextmanager
-def connected_to(option: Path | None, configuration: Configuration | None) -> Iterator[Connection]:
-    """Yield an MQ connection as `connected` does, to the queue manager of a configuration that was read."""
-    connection = connect(option, configuration)
+def connected_to(configuration: Configuration | None) -> Iterator[Connection]:
+    """Yield an MQ connection to the queue manager of a configuration, as `connected` does."""
+    connection = connect(settings.data_dir, configuration)
     try:
         yield connection
     except KeyboardInterrupt:
@@ -152,3 +191,42 @@ def connected_to(option: Path | None, configuration: Configuration | None) -> It
             connection.disconnect()
         raise
     connection.disconnect()
+
+
+# The running bridge ---------------------------------------------------------------------------------------------------
+
+
+def asked(request: AnyRequest, timeout: float | None = None) -> Answer:
+    """Send a request to the running bridge, and return its answer. Raises Failure if no bridge answers."""
+    from bridge.administration.control_socket import ANSWER_TIMEOUT, NoBridge, ask
+
+    path = configured(connection_settings(), settings.data_dir, None, None).control_socket_path
+    if path is None:
+        raise Failure(
+            "the configuration file has no control_socket, which is required for a bridge on IBM MQ",
+            WRONG_USAGE,
+            hint="add control_socket and restart the bridge; `kill -HUP` also makes it reload its configuration",
+        )
+    try:
+        return ask(path, request, ANSWER_TIMEOUT if timeout is None else timeout)
+    except NoBridge as error:
+        raise Failure(str(error), UNREACHABLE) from error
+
+
+def shown(request: AnyRequest, kind: type[T], timeout: float | None = None) -> T:
+    """Return the result of a request. Raises Failure if the bridge rejects it, or no bridge answers."""
+    import msgspec
+
+    answer = asked(request, timeout)
+    if not answer.ok:
+        raise Failure("\n".join(answer.lines), FAILED)
+    return msgspec.json.decode(answer.result, type=kind)
+
+
+def done(request: AnyRequest) -> None:
+    """Execute a request, and print the bridge's confirmation. Raises Failure as `shown` does."""
+    answer = asked(request)
+    if not answer.ok:
+        raise Failure("\n".join(answer.lines), FAILED)
+    for line in answer.lines:
+        say(line)

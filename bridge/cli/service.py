@@ -1,90 +1,71 @@
-"""The bridge itself: `mqbridge run`, `check`, `schema` and `version`."""
+"""`mqbridge run`, `schema`, `version`, and `install-service`: the bridge as a process and as a service."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli import options
-from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, settings, takes
+from bridge.cli.output import confirm, say
+from bridge.shipped import shipped_file
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration
+    pass
 
 
+@takes(BRIDGE)
 def run(
-    config: Annotated[
+    file: Annotated[
         Path | None,
-        typer.Argument(metavar="CONFIG", help="Configuration file; without it, all is as by default."),
+        typer.Argument(metavar="[FILE]", help="Configuration file. Without it, all settings have their defaults."),
     ] = None,
-    data_dir: options.DataDirectory = None,
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, metavar="N", help="TCP port of the first channel; 0: any free one.", show_default=False
+            min=0, max=65535, metavar="N", help="TCP port of the first channel. 0: any free port.", show_default=False
         ),
     ] = None,
     log_level: Annotated[
-        options.LogLevel | None, typer.Option(help="Least severe entries of the log.", show_default=False)
+        LogLevel | None,
+        typer.Option(metavar="LEVEL", help="Log level: debug, info, warning or error.", show_default=False),
     ] = None,
 ) -> None:
     """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
-    from bridge.cli.queue_manager import configuration_in, read
+    from bridge.cli.queue_manager import configuration_in, configured, read
 
-    file = configuration_in(config) if config is not None else None
-    configuration = configured(file, data_dir, port, log_level.value if log_level else None)
+    path = file or settings.config
+    configuration = configuration_in(path) if path is not None else None
+    effective = configured(configuration, settings.data_dir, port, log_level.value if log_level else None)
     from bridge.service.process import run as serve
     from bridge.service.reload import ConfigurationSource
 
-    source = ConfigurationSource(config, file, read) if config is not None and file is not None else None
-    if configuration.admin.port is None:
-        raise typer.Exit(serve(configuration, source))
-    # Imported only where there is an admin port: with it comes an HTTP server.
+    source = ConfigurationSource(path, configuration, read) if path is not None and configuration is not None else None
+    if effective.admin.port is None:
+        raise typer.Exit(serve(effective, source))
+    # Imported only if there is an admin port, because it imports an HTTP server.
     from bridge.console.server import AdminPort
 
-    raise typer.Exit(serve(configuration, source, AdminPort))
-
-
-def configured(
-    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
-) -> Configuration:
-    """Return the configuration that a file (None: there is none) and the options of `mqbridge run` give together."""
-    from bridge.cli.queue_manager import data_directory
-    from bridge.config import default_configuration
-    from bridge.config.models import clashes
-
-    base = file or default_configuration()
-    changes: dict[str, object] = {}
-    if base.queue_manager.type == "embedded":
-        directory = {"data_directory": data_directory(data_dir, file)}
-        changes["queue_manager"] = base.queue_manager.model_copy(update=directory)
-    elif data_dir is not None:
-        raise Failure(f"--data-dir {data_dir}: a queue manager of IBM MQ has no data directory here", WRONG_USAGE)
-    if log_level is not None:
-        changes["log"] = base.log.model_copy(update={"level": log_level})
-    if port is not None:
-        if not base.channels:
-            raise typer.BadParameter(
-                "the configuration file has no channel whose port it could be", param_hint="--port"
-            )
-        changes["channels"] = [base.channels[0].model_copy(update={"port": port}), *base.channels[1:]]
-    configuration = base.model_copy(update=changes)
-    if port is not None and (found := clashes(configuration)):
-        text = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
-        raise Failure(f"--port {port}: {text}", WRONG_USAGE)
-    return configuration
+    raise typer.Exit(serve(effective, source, AdminPort))
 
 
 def schema(
     mapping_file: Annotated[
-        bool, typer.Option("--mapping-file", help="That of a mapping file, which `mappings:` may name.")
+        bool, typer.Option("--mapping-file", help="Print the schema of a mapping file, which `mappings:` can name.")
     ] = False,
 ) -> None:
     """Print the JSON Schema of the configuration file, for editors.
 
-    Save it and let the first line of the file name it: # yaml-language-server: $schema=mqbridge.schema.json
+    Save it, and name it in the first line of the file: # yaml-language-server: $schema=mqbridge.schema.json
     """
     import json
 
@@ -103,3 +84,224 @@ def version() -> None:
     typer.echo(f"mqbridge {bridge.__version__} ({f'pure Python: {pure}' if pure else 'compiled'})")
     typer.echo(f"Python {platform.python_version()} ({platform.python_implementation()})")
     typer.echo(platform.platform())
+
+
+# The service ---------------------------------------------------------------------------------------------------------
+
+#: The values in the files of `deploy/` that each system replaces.
+PROGRAM, CONFIGURATION, USER = Path("/opt/mqbridge/bin/mqbridge"), Path("/etc/mqbridge/bridge.yaml"), "mqbridge"
+#: Files of the service. The configuration file belongs to the administrator: it is created, never replaced or removed.
+SYSUSERS, TMPFILES = Path("/etc/sysusers.d/mqbridge.conf"), Path("/etc/tmpfiles.d/mqbridge.conf")
+FILES = {
+    Path("/etc/systemd/system/mqbridge.service"): "deploy/mqbridge.service",
+    Path("/etc/systemd/system/mqbridge-pipeline@.service"): "deploy/mqbridge-pipeline@.service",
+    SYSUSERS: "deploy/sysusers.conf",
+    TMPFILES: "deploy/tmpfiles.conf",
+}
+#: Units that a package installs.
+PACKAGED = (Path("/usr/lib/systemd/system/mqbridge.service"), Path("/lib/systemd/system/mqbridge.service"))
+#: Directories that are hidden from the unit (ProtectHome=, PrivateTmp=).
+HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))
+
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
+#: Lines of units, sysusers.d(5) and tmpfiles.d(5) that name the user or its group.
+_OF_USER = re.compile(r"^(?:User=|Group=|u |d ).*$", re.M)
+#: A path that needs no quoting in systemd, sysusers.d, tmpfiles.d and MQSC.
+_PATH = re.compile(r"(?:/[A-Za-z0-9_.,:@=-]+)+")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service: the program, its configuration file, its user, and the root directory of the system."""
+
+    program: Path
+    config: Path
+    user: str
+    root: Path
+
+    def place(self, path: Path) -> Path:
+        """Return a path of the service below the root directory."""
+        return self.root / path.relative_to("/")
+
+    def text(self, name: str) -> str:
+        """Return a file of `deploy/` with the values of this service."""
+        text = shipped_file(name).read_text(encoding="utf-8")
+        text = text.replace(str(PROGRAM), str(self.program))
+        if self.config.parent != CONFIGURATION.parent:  # other directories keep their mode and owner
+            text = re.sub(rf"^d {CONFIGURATION.parent} .*\n", "", text, flags=re.M)
+        text = text.replace(str(CONFIGURATION), str(self.config))
+        return _OF_USER.sub(lambda line: re.sub(rf"(?<=[ =]){USER}(?= |$)", self.user, line[0]), text)
+
+
+@takes(CONFIG | YES)
+def install_service(
+    user: Annotated[str, typer.Option(metavar="NAME", help="User and group of the service.")] = USER,
+    root: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Install into the system below this directory. Programs of systemd are not run."
+        ),
+    ] = Path("/"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Stop the service and remove its files, except configuration and data.")
+    ] = False,
+    mq: Annotated[
+        bool,
+        typer.Option("--mq", help="Print the MQSC that defines a service of an IBM MQ queue manager, and do nothing else."),
+    ] = False,
+) -> None:
+    """Install the bridge as a service of systemd.
+
+    It installs units that run the present mqbridge, creates user and directories, and creates the configuration file
+    (--config, by default /etc/mqbridge/bridge.yaml) if it does not exist. It does not start the service. Files that differ
+    are replaced, and kept as FILE.old. Each step is printed.
+
+    Exit status 1 if a step failed.
+    """
+    config = settings.config or CONFIGURATION
+    if not _USER.fullmatch(user):
+        raise Failure(f"--user {user}: expected a name of at most 31 characters a-z, 0-9, _ and -", WRONG_USAGE)
+    service = Service(_running_program(), config, user, root.absolute())
+    for option, path in (("--config", config), ("mqbridge is at", service.program)):
+        if not _PATH.fullmatch(str(path)) or ".." in path.parts:
+            raise Failure(f"{option} {path}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE)
+    if mq:
+        typer.echo(service.text("deploy/mq/service.mqsc"), nl=False)
+        return
+    work = Work(service.root, dry_run)
+    if not (work.is_elsewhere or dry_run or os.geteuid() == 0):
+        raise Failure("install-service writes to /etc", hint="run it as root, or with --dry-run")
+    if remove:
+        if not dry_run:
+            confirm("Remove the service?")
+        _remove(service, work)
+    else:
+        if not work.is_elsewhere:
+            _refuse(service)
+        _install(service, work)
+    raise typer.Exit(FAILED if work.failed else 0)
+
+
+def unseen(*paths: Path) -> Iterator[Path]:
+    """Yield the paths that are hidden from the unit."""
+    return (path for path in paths if any(path.is_relative_to(hidden) for hidden in HIDDEN))
+
+
+def _running_program() -> Path:
+    """Return the path of `mqbridge`, which is in the directory of the Python interpreter or on PATH. Raises Failure."""
+    program = Path(sys.executable).absolute().with_name("mqbridge")
+    found = program if program.is_file() else shutil.which("mqbridge")
+    if found is None:
+        raise Failure(f"no program mqbridge next to {sys.executable} or on PATH", hint="install the package first")
+    return Path(found)
+
+
+def _refuse(service: Service) -> None:
+    """Raise Failure if the service cannot be installed on this system."""
+    if package := next((path for path in PACKAGED if path.exists()), None):
+        raise Failure(f"a package has already installed the service ({package})")
+    interpreter = Path(sys.executable).resolve()
+    if hidden := list(unseen(service.program, interpreter)):
+        raise Failure(
+            f"{hidden[0]} is in a directory that is hidden from the service",
+            hint="install the bridge with the system's Python: python3 -m venv /opt/mqbridge, then"
+            " /opt/mqbridge/bin/pip install . in its sources, or its wheel",
+        )
+
+
+class Work:
+    """Steps of an installation. Each is printed. With `is_dry`, nothing is changed."""
+
+    def __init__(self, root: Path, is_dry: bool) -> None:
+        self._is_dry = is_dry
+        #: the target is not the running system
+        self.is_elsewhere = root != Path("/")
+        self.failed = False
+        #: something was changed, or would be
+        self.changed = False
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file of the service if its content differs."""
+        before = path.read_text(encoding="utf-8") if path.is_file() else None
+        if before == text:
+            say(f"{path}: unchanged")
+            return
+        self.changed = True
+        if before is None:
+            say(f"{path}: {self._will('written')}")
+        else:
+            say(f"{path}: {self._will('replaced')}; the previous file is {path}.old")
+        if not self._is_dry:
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True)
+                path.parent.chmod(0o755)  # whatever the umask of root is
+            if before is not None:
+                path.with_name(f"{path.name}.old").write_text(before, encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o644)
+
+    def delete(self, path: Path) -> None:
+        """Delete a file if it exists."""
+        if not path.is_file():
+            say(f"{path}: does not exist")
+            return
+        self.changed = True
+        say(f"{path}: {self._will('removed')}")
+        if not self._is_dry:
+            path.unlink()
+
+    def run(self, *command: str) -> None:
+        """Run a program of systemd if possible."""
+        line = " ".join(command)
+        if self.is_elsewhere:
+            say(f"not run, because of --root: {line}")
+        elif command[0] == "systemctl" and not Path("/run/systemd/system").is_dir():
+            say(f"not run, because systemd is not running: {line}")
+        elif shutil.which(command[0]) is None:
+            self._fail(f"{command[0]} is not installed; do by hand what it would do: {line}")
+        elif self._is_dry:
+            say(f"would run: {line}")
+        else:
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                self._fail(f"{line}: {ended.stderr.strip() or f'exit status {ended.returncode}'}")
+            else:
+                say(f"run: {line}")
+
+    def _will(self, participle: str) -> str:
+        return f"would be {participle}" if self._is_dry else participle
+
+    def _fail(self, text: str) -> None:
+        self.failed = True
+        typer.echo(text, err=True)
+
+
+def _install(service: Service, work: Work) -> None:
+    for path, name in FILES.items():
+        work.write(service.place(path), service.text(name))
+    work.run("systemd-sysusers", str(SYSUSERS))
+    work.run("systemd-tmpfiles", "--create", str(TMPFILES))
+    config = service.place(service.config)
+    if config.exists():
+        say(f"{config}: exists, left unchanged")
+    else:
+        work.write(config, service.text("deploy/service.yaml"))
+    if not work.changed:
+        say("nothing to change")
+        return
+    work.run("systemctl", "daemon-reload")
+    say("start the service with `systemctl enable --now mqbridge`, or restart it with `systemctl restart mqbridge`")
+
+
+def _remove(service: Service, work: Work) -> None:
+    if any(service.place(path).is_file() for path in FILES):
+        work.run("systemctl", "stop", "mqbridge.service", "mqbridge-pipeline@*.service")
+        work.run("systemctl", "disable", "mqbridge.service", "mqbridge-pipeline@.service")
+    for path in FILES:
+        work.delete(service.place(path))
+    if not work.changed:
+        say("nothing to remove")
+        return
+    work.run("systemctl", "daemon-reload")
+    say("kept: the configuration file, the data in /var/lib/mqbridge, and the user")

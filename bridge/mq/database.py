@@ -291,7 +291,7 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
             _copy(database, new)
             with closing(sqlite3.connect(new, isolation_level=None)) as copy:
                 copy.execute("PRAGMA journal_mode=DELETE")  # one file, which needs no other next to it
-        contents = _checked(new, f"the copy of {source} (see `mqbridge mq verify {directory}`)")
+        contents = _checked(new, f"the copy of {source} (see `mqbridge data verify {directory}`)")
         with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
             copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
         sync(new)

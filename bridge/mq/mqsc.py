@@ -274,6 +274,12 @@ def read(script: str) -> list[Command]:
     return commands
 
 
+def is_complete(script: str) -> bool:
+    """Return whether a script does not end within a command, which the next line would continue."""
+    commands = list(_join(script))
+    return not commands or not (commands[-1][1] or commands[-1][0].in_parentheses)
+
+
 def _join(script: str) -> Iterator[tuple[_Joined, bool]]:
     """Yield commands with continuation lines joined. The flag is set if the script ended after a continuation character."""
     joined: _Joined | None = None

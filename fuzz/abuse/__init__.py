@@ -1,1 +1,1 @@
-"""Abusive clients against a bridge, and what another client notices of them: `make abuse`."""
+"""Abusive clients against a bridge, and what another client notices of them: `python -m fuzz.abuse`."""

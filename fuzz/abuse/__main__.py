@@ -1,4 +1,4 @@
-"""`make abuse [ARGS="--only NAME"]`: run abusive clients against a bridge, and report what another client notices."""
+"""`python -m fuzz.abuse [--only NAME]`: run abusive clients against a bridge, and report what another client notices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzz.abuse.scenarios import SCENARIOS
 
 def main() -> int:
     """Run the scenarios. The exit status is 1 if one of them is not within the limits."""
-    parser = argparse.ArgumentParser(prog="make abuse", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fuzz.abuse", description=__doc__)
     only = "scenarios whose names begin with NAME; may be repeated"
     parser.add_argument("--only", action="append", metavar="NAME", help=only)
     parser.add_argument("--seconds", type=float, default=12.0, help="duration of attacks by sustained traffic (12)")

@@ -62,7 +62,7 @@ def test_what_was_acknowledged_before_a_backup_began_is_there_after_a_restore(tm
         until(lambda: len(publisher.acknowledged) >= 200)
 
         acknowledged = set(publisher.acknowledged)
-        done = mqbridge("backup", tmp_path / "backup.db", "--json", "--data-dir", bridge.data_directory)
+        done = mqbridge("data", "backup", tmp_path / "backup.db", "--json", "--data-dir", bridge.data_directory)
         assert done.returncode == 0, done.stderr
         reached = len(publisher.acknowledged)
         until(lambda: len(publisher.acknowledged) > reached)  # the load has gone on
@@ -71,7 +71,7 @@ def test_what_was_acknowledged_before_a_backup_began_is_there_after_a_restore(tm
         contents: dict[str, Any] = json.loads(done.stdout)
         assert contents["messages"] >= len(acknowledged) and contents["subscriptions"] == 1
 
-        done = mqbridge("restore", tmp_path / "backup.db", "--data-dir", restored.data_directory)
+        done = mqbridge("data", "restore", tmp_path / "backup.db", "--data-dir", restored.data_directory)
         assert done.returncode == 0, done.stderr
         restored.start()
         (queue,) = restored.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")
@@ -97,9 +97,9 @@ def test_a_bridge_that_runs_is_not_restored_over(tmp_path: Path) -> None:
     try:
         bridge.mqsc("DEFINE QLOCAL(KEPT)")
         bridge.mq("put", "KEPT", "a message", "--persistent")
-        assert mqbridge("backup", tmp_path / "b.db", "--data-dir", bridge.data_directory).returncode == 0
+        assert mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory).returncode == 0
         for words in ((), ("--force",)):
-            done = mqbridge("restore", tmp_path / "b.db", *words, "--data-dir", bridge.data_directory)
+            done = mqbridge("data", "restore", tmp_path / "b.db", *words, "--data-dir", bridge.data_directory)
             assert done.returncode == 1 and "in use" in done.stderr
         assert bridge.mq("get", "KEPT") == "a message\n"
     finally:
@@ -115,7 +115,7 @@ def test_a_disk_that_is_full_leaves_no_backup_and_the_bridge_at_work(tmp_path: P
         (tmp_path / "backups").mkdir()
         env = {"LD_PRELOAD": str(compiled(tmp_path)), "FAULTY_DISK": str(tmp_path / "fault")}
         file = tmp_path / "backups" / "queuemanager-backup.db"  # the name that is meant
-        done = mqbridge("backup", file, "--data-dir", bridge.data_directory, **env)
+        done = mqbridge("data", "backup", file, "--data-dir", bridge.data_directory, **env)
         assert done.returncode == 1 and "the disk is full" in done.stderr, done.stderr
         assert list(file.parent.iterdir()) == []
         assert bridge.mq("put", "KEPT", "a message", "--persistent")

@@ -140,7 +140,7 @@ def busy(bridge: BridgeProcess) -> Iterator[None]:
 @pytest.mark.usefixtures("busy")
 def test_top_tells_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
     """Each reading is an object; publications, clients, what waits and mappings are in it."""
-    found = administrator.json("top", "--count", "3", "--interval", "1.2")
+    found = administrator.json("top", "--limit", "3", "--interval", "1.2")
     assert len(found) == 3
     last = found[-1]
     assert last["received"] > 0 and last["sent"] > 0
@@ -151,7 +151,7 @@ def test_top_tells_rates(bridge: BridgeProcess, administrator: Administrator) ->
     assert channels["SECOND"]["received"] == 0
     assert {one["client_id"] for one in last["busiest_clients"]} == {"publisher", "subscriber"}
     assert [one["name"] for one in last["mappings"]] == ["out"]
-    assert "client, busiest first" in administrator.does("top", "--count", "2", "--interval", "1.2")
+    assert "client, busiest first" in administrator.does("top", "--limit", "2", "--interval", "1.2")
 
 
 def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:

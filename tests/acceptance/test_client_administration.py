@@ -175,7 +175,7 @@ def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: 
     assert (found["pump-2"]["protocol_level"], found["pump-2"]["subscriptions"]) == (4, 2)
     assert list(administrator.clients("*[3]")) == ["pump-[3]"]  # * alone stands for others
     assert list(administrator.clients("pump-?")) == []
-    assert list(administrator.clients("--rows", "1", "--after", "pump-1")) == ["pump-2"]
+    assert list(administrator.clients("--limit", "1", "--after", "pump-1")) == ["pump-2"]
     three.ping()
     assert set(administrator.clients("--disconnected")) == {"pump-1"}
     until(away(administrator, "pump-1", 1))

@@ -377,8 +377,8 @@ def test_other_processes_open_the_database_while_commits_fail(
     until(lambda: told.exists() or not bridge.running)
     look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM batch').fetchone())"
     commands: list[list[str | Path]] = [
-        [MQBRIDGE, "backup", "--force", tmp_path / "backup.db", "--data-dir", bridge.data_directory],
-        [MQBRIDGE, "mq", "verify", bridge.data_directory],
+        [MQBRIDGE, "data", "backup", "--force", tmp_path / "backup.db", "--data-dir", bridge.data_directory],
+        [MQBRIDGE, "data", "verify", bridge.data_directory],
         [sys.executable, "-c", look, bridge.data_directory / "queuemanager.db"],
     ]
     rounds = 0

@@ -353,7 +353,7 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
             little.publish("to/big", b"hello yourself", qos)
             publish = big.take()
             assert publish == Publish("to/big", b"hello yourself", qos, False, False, publish.message_id)
-        with bridge.mq_subscriber("to/mq", "--count", "1", "--json") as application:
+        with bridge.mq_subscriber("to/mq", "--limit", "1", "--json") as application:
             message_id = little.publish("to/mq", b"x", 1)
             folders = application.json()["rfh2"][0]["folders"]
             assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": message_id}
@@ -405,9 +405,9 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
         bridge.start()
     with RawClient.connected(bridge.port, "sender") as sender:
         sender.publish("news/2", b"two", 2)
-    printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--count", "0")
+    printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0")
     assert printed.splitlines() == ["one", "two"]
-    bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--count", "0", "--remove")
+    bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0", "--remove")
     assert bridge.run_mq("display", "SUB(READER)").returncode == 1
 
 

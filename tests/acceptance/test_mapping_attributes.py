@@ -229,7 +229,7 @@ def taken(site: MappingSite, name: str, rows: list[ToMq]) -> dict[str, list[Any]
     """The messages of a queue, one of each row at least, by topic."""
     site.bridge.wait_for_depth(name, len(rows))
     found: dict[str, list[Any]] = {}
-    for message in site.bridge.mq_json("get", name, "--count", "0"):
+    for message in site.bridge.mq_json("get", name, "--limit", "0"):
         content = folders(message)
         topic = content["mqps"]["Top"] if "mqps" in content else content["mqtt"]["topic"]
         found.setdefault(topic, []).append(message)

@@ -150,7 +150,7 @@ def test_status_is_retained_on_both_sides_and_comes_round_to_nobody(site: Mappin
         assert (late.message().payload, late.seen[-1].retain) == (b"in MQ", True)
     with Subscriber(site.bridge.port, "status/first", qos=1) as late_here:
         assert late_here.message() == {"topic": "status/first", "payload": "at the broker", "qos": 1, "retain": 1}
-    (got,) = site.bridge.mq_json("sub", "status/first", "--count", "1", "--wait", "30")
+    (got,) = site.bridge.mq_json("sub", "status/first", "--limit", "1", "--wait", "30")
     assert (folders(got)["mqps"]["Ret"], got["body"]) == (True, "at the broker")
 
 

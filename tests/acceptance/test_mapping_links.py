@@ -83,7 +83,10 @@ def configuration(brokers: dict[str, Mosquitto], certificates: Path) -> dict[str
 
 def states(bridge: BridgeProcess) -> dict[str, str]:
     done = subprocess.run(
-        [MQBRIDGE, "mappings", "--json", "--data-dir", bridge.data_directory], capture_output=True, text=True, check=True
+        [MQBRIDGE, "mapping", "list", "--json", "--data-dir", bridge.data_directory],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return {one["name"]: one["state"] for one in map(json.loads, done.stdout.splitlines())}
 

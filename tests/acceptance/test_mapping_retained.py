@@ -155,7 +155,7 @@ def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
         publish_cases(site.broker.port, "queue", payload)
         site.bridge.wait_for_depth("Q", len(CASES))
         found = {}
-        for message in site.bridge.mq_json("get", "Q", "--count", "0"):
+        for message in site.bridge.mq_json("get", "Q", "--limit", "0"):
             mqps = folders(message)["mqps"]
             assert message["body"] == payload
             found[mqps["Top"].removeprefix("queue/")] = mqps.get("Ret", False)
@@ -192,7 +192,7 @@ def test_what_was_there_before_the_mapping_comes_first(site: MappingSite) -> Non
     config.write_text(before.replace("mappings: {", "mappings: {" + more), encoding="utf-8")
     site.bridge.restart()
     site.bridge.wait_for_depth("Q", 2)
-    topics = [folders(message)["mqps"] for message in site.bridge.mq_json("get", "Q", "--count", "0")]
+    topics = [folders(message)["mqps"] for message in site.bridge.mq_json("get", "Q", "--limit", "0")]
     found = {mqps["Top"]: mqps.get("Ret") for mqps in topics}
     assert found == {"before/5": True, "before/3.1.1": True}
     eventually(lambda: late_at_broker(site, "since"), {"before/own"})

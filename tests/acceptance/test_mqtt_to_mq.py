@@ -97,7 +97,7 @@ def steady(message: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_tables_1_to_3_at_a_subscriber(bridge: BridgeProcess, unique: str, qos: int) -> None:
     topic = f"{unique}/täglich/ä b"
-    with bridge.mq_subscriber(f"{unique}/#", "--count", "1", "--json") as application:
+    with bridge.mq_subscriber(f"{unique}/#", "--limit", "1", "--json") as application:
         with RawClient.connected(bridge.port, unique, user_name="device-user") as client:
             client._message_id = 4_710
             message_id = client.publish(topic, "grüße".encode(), qos)
@@ -113,7 +113,7 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
     bridge.mqsc(f"DEFINE QLOCAL({queue})\nDEFINE SUB('{unique}') TOPICSTR('{unique}/+') DEST({queue})\n")
     mosquitto.publish(bridge.port, f"{unique}/1", "21.5", "-i", unique, qos=1)
     mosquitto.publish(bridge.port, f"{unique}/2", "22.5", "-i", unique, qos=0)
-    messages = bridge.mq_json("get", queue, "--count", "2", "--wait", "10")
+    messages = bridge.mq_json("get", queue, "--limit", "2", "--wait", "10")
     assert messages[0]["md"]["CorrelId"] == messages[1]["md"]["CorrelId"]
     assert [steady(one) for one in messages] == [
         expected(unique, f"{unique}/1", "21.5", qos=1, message_id=1),
@@ -136,7 +136,7 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
     ids=["empty", "all bytes", "zero bytes", "100 kB", "like a header"],
 )
 def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: bytes, body: str, encoding: str) -> None:
-    with bridge.mq_subscriber(unique, "--count", "1", "--json") as application:
+    with bridge.mq_subscriber(unique, "--limit", "1", "--json") as application:
         with RawClient.connected(bridge.port, unique) as client:
             message_id = client.publish(unique, payload, 2)
         assert steady(application.json()) == expected(
@@ -146,25 +146,25 @@ def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: byte
 
 def test_retained_is_told_only_to_who_comes_later(bridge: BridgeProcess, unique: str) -> None:
     """mqps/Ret is set if the publication was sent with RETAIN *and* is received as a retained publication."""
-    with bridge.mq_subscriber(unique, "--count", "1", "--json") as live:
+    with bridge.mq_subscriber(unique, "--limit", "1", "--json") as live:
         with RawClient.connected(bridge.port, unique) as client:
             client.publish(unique, b"state", 1, retain=True)
             message_id = 1
         assert steady(live.json()) == expected(unique, unique, "state", qos=1, message_id=message_id)
-    with bridge.mq_subscriber(unique, "--count", "1", "--json") as late:
+    with bridge.mq_subscriber(unique, "--limit", "1", "--json") as late:
         assert steady(late.json()) == expected(
             unique, unique, "state", qos=1, message_id=message_id, retained=True
         )
     with RawClient.connected(bridge.port, unique) as client:
         client.publish(unique, b"", 1, retain=True)
-        with bridge.mq_subscriber(unique, "--count", "1", "--json") as later:
+        with bridge.mq_subscriber(unique, "--limit", "1", "--json") as later:
             client.publish(unique, b"live", 0)
             assert steady(later.json()) == expected(unique, unique, "live", qos=0)
 
 
 @pytest.mark.parametrize("qos", [0, 2])
 def test_a_will_has_no_message_id(bridge: BridgeProcess, unique: str, qos: int) -> None:
-    with bridge.mq_subscriber(unique, "--count", "1", "--json") as application:
+    with bridge.mq_subscriber(unique, "--limit", "1", "--json") as application:
         RawClient.connected(bridge.port, unique, user_name="u", will=Will(unique, b"gone", qos)).vanish()
         assert steady(application.json()) == expected(unique, unique, "gone", qos=qos, user="u")
 

@@ -64,7 +64,7 @@ def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[st
     Where it is not done as a `whole` they are on standard error.
     """
     write(bridge, config)
-    done = run(bridge, "reload", bridge.config)
+    done = run(bridge, "reload", "--config", bridge.config)
     said, unsaid = (done.stdout, done.stderr) if whole else (done.stderr, done.stdout)
     assert (done.returncode, unsaid) == (0 if whole else 1, ""), done
     return [line for line in said.splitlines() if line != "no mapping has changed"]
@@ -329,7 +329,7 @@ def test_reloads_at_the_same_time(make: Make) -> None:
     bridge = make(channels(A))
     client = RawClient.connected(bridge.ports["A"], "c")
     write(bridge, channels(A, B))
-    command = [MQBRIDGE, "reload", bridge.config, *bridge.data_options()]
+    command = [MQBRIDGE, "reload", "--config", bridge.config, *bridge.data_options()]
     under_way = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=bridge.env)  # type: ignore[arg-type]
         for _ in range(3)

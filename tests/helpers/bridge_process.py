@@ -198,7 +198,8 @@ class BridgeProcess:
     # MQ applications -------------------------------------------------------------------------------------------------
 
     def mq_command(self, *words: str) -> list[str | Path]:
-        return [MQBRIDGE, "mq", *words, "--data-dir", self.data_directory]
+        group = "mqsc" if words[0] in ("run", "display", "dump") else "mq"
+        return [MQBRIDGE, group, *words, "--data-dir", self.data_directory]
 
     def run_mq(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run an MQ application to its end, whatever its exit status.
@@ -222,7 +223,7 @@ class BridgeProcess:
 
     def messages(self, queue: str) -> list[Any]:
         """All messages of a queue, browsed."""
-        done = self.run_mq("get", queue, "--browse", "--count", "0", "--json")
+        done = self.run_mq("get", queue, "--browse", "--limit", "0", "--json")
         if done.returncode and b"MQRC_NO_MSG_AVAILABLE" in done.stderr:
             return []
         assert done.returncode == 0, done.stderr.decode()

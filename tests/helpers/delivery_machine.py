@@ -65,7 +65,7 @@ class Delivery(Scene):
         elif isinstance(packet, Puback):
             self.finish(packet.message_id, 1)
         elif isinstance(packet, Pubrec):
-            publication = self.outward.get(packet.message_id)
+            publication = self.outward.get(packet.message_id)  # type: ignore[assignment]
             if publication is not None and publication.qos == 2 and not publication.released:
                 publication.released = True
                 link.to_bridge.append(Pubrel(packet.message_id))
@@ -142,7 +142,7 @@ class Delivery(Scene):
             queued.append(Queued(self.numbers << 16 | low, message, qos, f"out/{qos}"))
             self.messages[payload] = queued[-1]
         self.manager.queue += queued
-        self.service.delivery.deliver(queued)
+        self.service.delivery.deliver(queued)  # type: ignore[arg-type]
         self.settle()
 
     @precondition(lambda self: self.manager.units)

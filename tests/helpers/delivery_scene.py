@@ -45,7 +45,7 @@ class Scene(RuleBasedStateMachine):
     def begin(self, window: int, level: int) -> None:
         self.level = level
         self.window = window
-        self.loop = Loop()
+        self.loop = Loop()  # type: ignore[abstract]
         self.manager = QueueManager()
         self.manager.on_removal = self.on_removal
         self.link: Link | None = None

@@ -105,7 +105,7 @@ class QueueManager:
             if index not in refusals:
                 self.entered.append(message.payload)
         for removed in unit.removals:
-            if removed in self.queue:
+            if removed in self.queue:  # type: ignore[comparison-overlap]
                 self.on_removal(removed)  # type: ignore[arg-type]
                 self.queue.remove(removed)  # type: ignore[arg-type]
         for key, record in unit.records_without(refusals).items():

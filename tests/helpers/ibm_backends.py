@@ -86,7 +86,7 @@ async def stop(backend: IbmBackend) -> None:
 def drain(manager: QueueManager, queue: str) -> list[Message]:
     connection = EmbeddedConnection(manager)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    messages = []
+    messages = []  # type: ignore[var-annotated]
     while True:
         try:
             got = connection.get(handle, GetOptions())

@@ -110,7 +110,7 @@ class Scene:
         """The bridge is gone: the queue manager backs out whatever its connections had under way."""
         self.killed = True
         for connection in self._connections:
-            if not connection.inner._dead and connection.inner._inner._application_connected is not None:
+            if not connection.inner._dead and connection.inner._inner._connected is not None:
                 connection.inner.die()
         self._connections.clear()
 

@@ -32,13 +32,13 @@ class PahoSubscriber:
         self.seen: list[paho.MQTTMessage] = []
         self._messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
         self._subscribed = threading.Event()
-        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)  # type: ignore[attr-defined]
         options = SubscribeOptions(qos=qos, retainAsPublished=True)
 
         def connected(client: paho.Client, userdata: Any, flags: Any, reason: ReasonCode, properties: Properties) -> None:
             client.subscribe(topic_filter, options=options)
 
-        client.on_connect = connected
+        client.on_connect = connected  # type: ignore[assignment]
         client.on_subscribe = lambda *_: self._subscribed.set()
         client.on_message = lambda client, userdata, message: self._messages.put(message)
         self._client = client
@@ -83,7 +83,7 @@ def publish_all(
     The client identifier is `publisher`; MQTT 3.1.1 leaves the properties out.
     """
     protocol = paho.MQTTv5 if version == "5" else paho.MQTTv311
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="publisher", protocol=protocol)
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="publisher", protocol=protocol)  # type: ignore[attr-defined]
     connected = threading.Event()
     client.on_connect = lambda *_: connected.set()
     client.connect("127.0.0.1", port)

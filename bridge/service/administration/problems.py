@@ -38,7 +38,7 @@ async def problems(parts: Parts) -> list[Problem]:
     found = not_serving(parts)
     watch = parts.queue_manager_watch
     diverted = [
-        Problem("error", ProblemKind.QUEUE, text, f"mqbridge mq display 'QLOCAL({parts.configuration.transmission_queue})'")
+        Problem("error", ProblemKind.QUEUE, text, f"mqbridge mqsc display 'QLOCAL({parts.configuration.transmission_queue})'")
         for text in watch.problems
     ]
     found += diverted
@@ -54,7 +54,7 @@ async def problems(parts: Parts) -> list[Problem]:
     found += await asyncio.to_thread(_of_certificates, parts.configuration)
     if parts.failed_reload:
         text = f"the last reload changed nothing: {parts.failed_reload}"
-        found.append(Problem("warning", ProblemKind.RELOAD, text, "mqbridge check CONFIG, then mqbridge reload"))
+        found.append(Problem("warning", ProblemKind.RELOAD, text, "mqbridge check FILE, then mqbridge reload"))
     return found
 
 
@@ -78,7 +78,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, skipped: str) -> Iterat
     dead_letter_queue = parts.host.dead_letter_queue or status.dead_letter_queue
     read_by_bridge = {configuration.transmission_queue, *_sources(configuration)}
     for queue in status.queues:
-        display = f"mqbridge mq display 'QLOCAL({queue.name})'"
+        display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and queue.depth:
             messages = "1 message is" if queue.depth == 1 else f"{queue.depth:,} messages are"
             text = f"{messages} on dead-letter queue {queue.name}"

@@ -80,16 +80,17 @@ def commands_in_sentences() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "line"), commands_in_sentences())
-def test_commands_of_sentences_exist(page: str, line: str) -> None:
+def test_commands_of_sentences_exist(subtests: pytest.Subtests) -> None:
     """With the options that are told, but of `mqbridge mq … --config FILE`, which stands for several."""
-    known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2)}
-    words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
-    path = max((tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len)
-    assert path or words[0].startswith("-"), (page, line)
-    shown = CliRunner().invoke(program, [*path, "--help"]).output
-    options = [word.partition("=")[0] for word in words if word.startswith("--") and "…" not in words]
-    assert [option for option in options if option not in shown] == [], (page, line)
+    for page, line in commands_in_sentences():
+        with subtests.test(page=page, line=line):
+            known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2)}
+            words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
+            path = max((tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len)
+            assert path or words[0].startswith("-"), (page, line)
+            shown = CliRunner().invoke(program, [*path, "--help"]).output
+            options = [word.partition("=")[0] for word in words if word.startswith("--") and "…" not in words]
+            assert [option for option in options if option not in shown] == [], (page, line)
 
 
 def test_there_are_commands_to_look_at() -> None:
@@ -104,13 +105,14 @@ def test_identifiers_and_reasons_that_are_told_are_explained(page: Path) -> None
         assert CliRunner().invoke(program, ["explain", one]).exit_code == 0, one
 
 
-@pytest.mark.parametrize(("page", "line"), commands())
-def test_commands_that_are_told_exist(page: str, line: str) -> None:
+def test_commands_that_are_told_exist(subtests: pytest.Subtests) -> None:
     """With the options that are told; what stands in brackets may be left out, and is looked at, too."""
-    _, *words = shlex.split(line.replace("[", "").replace("]", "").partition(" <<")[0], comments=True)
-    shown = CliRunner().invoke(program, [*words, "--help"])
-    assert shown.exit_code == 0, shown.output
-    assert all(word in shown.output for word in words if word.startswith("--")), (page, line)
+    for page, line in commands():
+        with subtests.test(page=page, line=line):
+            _, *words = shlex.split(line.replace("[", "").replace("]", "").partition(" <<")[0], comments=True)
+            shown = CliRunner().invoke(program, [*words, "--help"])
+            assert shown.exit_code == 0, shown.output
+            assert all(word in shown.output for word in words if word.startswith("--")), (page, line)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
@@ -122,7 +124,7 @@ def test_configurations_that_are_told_are_right(page: Path, tmp_path: Path) -> N
 
 
 def test_the_generated_pages_are_current() -> None:
-    """Run `make reference` if this test fails."""
+    """Run `python docs/reference.py` if this test fails."""
     generated = module("reference").pages()
     assert {page for page in EVERY_PAGE if page not in PAGES} <= set(generated)
     assert [file.name for file, text in generated.items() if file.read_text(encoding="utf-8") != text] == []

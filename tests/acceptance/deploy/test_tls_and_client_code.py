@@ -89,7 +89,7 @@ def test_the_commands_of_the_page_on_tls(reader: Reader) -> None:
     subscribe, publish, look = reader.commands("5. Connect")
     with reader.bridge() as bridge:
         with LineProcess(["stdbuf", "-oL", *shlex.split(subscribe)], cwd=reader.directory) as device:
-            until(lambda: "pump-7" in reader.run("mqbridge mq display 'SUB(*)' --config bridge.yaml").stdout)
+            until(lambda: "pump-7" in reader.run("mqbridge mqsc display 'SUB(*)' --config bridge.yaml").stdout)
             reader.type(publish)
             device.line_where("devices/pump-7/temp 21.5".__eq__)
         assert "Verification: OK" in reader.run(look).stderr
@@ -136,7 +136,7 @@ def test_the_programs_of_the_page_on_client_code(reader: Reader, language: str, 
         with bridge:
             device.line_where(lambda line: line.lower() == "connected, session present: false")
             device.line_where(lambda line: "is committed" in line)
-            until(lambda: "pump-7" in reader.run("mqbridge mq display 'SUB(*)' --config bridge.yaml").stdout)
+            until(lambda: "pump-7" in reader.run("mqbridge mqsc display 'SUB(*)' --config bridge.yaml").stdout)
             reader.type("mqbridge mq pub devices/pump-7/commands/reset now --persistent --config bridge.yaml")
             device.line_where("command devices/pump-7/commands/reset: now".__eq__)
             bridge.process.kill()

@@ -23,8 +23,21 @@ from tests.helpers.backend_user import Bridge
 from tests.helpers.mq_applications import QUEUE_MANAGERS, Application, Connect, Workplace, disconnect
 from tests.helpers.secured_queue_manager import SecuredConnections
 
+#: What the suite runs on in full. On the others it runs the tests marked `smoke`, and in `make test-slow` the rest.
+IN_FULL = ("embedded", "local", "ibmmq", "real")
 
-@pytest.fixture(params=sorted(QUEUE_MANAGERS))
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    smoke = metafunc.definition.get_closest_marker("smoke")
+    # A place `local` is the adapter for IBM MQ on the embedded queue manager: it has the same threads as ibmmq.
+    for fixture, kinds in (("connect", QUEUE_MANAGERS), ("place", PLACES), ("secured", ("ibmmq", "pymqi"))):
+        if fixture in metafunc.fixturenames:
+            slow = [kind for kind in kinds if not smoke and (kind not in IN_FULL or (fixture, kind) == ("place", "local"))]
+            marks = {kind: [pytest.mark.slow] if kind in slow else [] for kind in sorted(kinds)}
+            metafunc.parametrize(fixture, [pytest.param(kind, marks=marks[kind]) for kind in marks], indirect=True)
+
+
+@pytest.fixture
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]:
     """Makes a new MQ connection at each call."""
     with QUEUE_MANAGERS[request.param](tmp_path) as made:
@@ -88,7 +101,7 @@ def root(mq):
 # The contract of `bridge.mq.backend.Backend` -------------------------------------------------------------------------
 
 
-@pytest.fixture(params=sorted(PLACES))
+@pytest.fixture
 async def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Place]:
@@ -117,7 +130,7 @@ async def bridge(stopped: Bridge) -> Bridge:
 # A secured queue manager ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["ibmmq", "pymqi"])
+@pytest.fixture
 def secured(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecuredConnections]:
     """A queue manager with CONNAUTH, CHLAUTH and authorities in force, by each of the packages."""
     monkeypatch.delenv("MQI_STANDIN", raising=False)

@@ -63,6 +63,7 @@ def test_opening_a_queue(mq: Workplace, app: Application, refused: Refused, opti
     app.close(app.open_as(USER, options, ObjectName=queue))
 
 
+@pytest.mark.smoke
 def test_the_name_that_is_opened_counts(mq: Workplace, app: Application, refused: Refused) -> None:
     queue = mq.queue()
     alias = mq.alias(f"TARGET('{queue}')")
@@ -72,6 +73,7 @@ def test_the_name_that_is_opened_counts(mq: Workplace, app: Application, refused
         app.open_as(USER, cmqc.MQOO_OUTPUT, ObjectName=queue)
 
 
+@pytest.mark.smoke
 def test_a_queue_at_another_queue_manager(mq: Workplace, app: Application, refused: Refused) -> None:
     """Named by the queue manager it is at, the transmission queue counts; by a remote queue, that one does."""
     transmission = mq.queue("USAGE(XMITQ)")

@@ -27,6 +27,7 @@ def contents(recovered: Recovered) -> dict[tuple[str, str], list[int]]:
     }
 
 
+@pytest.mark.smoke
 async def test_the_latest_record_wins_and_none_removes(bridge: Bridge) -> None:
     await bridge.taken(
         unit(records=[ReceivedRecord("a", [1]), ReceivedRecord("b", [1])]),
@@ -40,6 +41,7 @@ async def test_the_latest_record_wins_and_none_removes(bridge: Bridge) -> None:
     assert contents(await bridge.restart()) == {}
 
 
+@pytest.mark.smoke
 async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
     seen: list[dict[str, int]] = []
     for number in range(3):

@@ -30,6 +30,7 @@ async def test_a_publication_reaches_the_client_that_subscribed(bridge: Bridge, 
     assert payload(found) == b"data"
 
 
+@pytest.mark.smoke
 async def test_a_qos_is_altered(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     for qos in (0, 2, 1):
@@ -39,6 +40,7 @@ async def test_a_qos_is_altered(bridge: Bridge) -> None:
     assert (await bridge.restart()).subscriptions == [ClientSubscription("c1", topic, "1", True)]
 
 
+@pytest.mark.smoke
 async def test_unsubscribing(bridge: Bridge) -> None:
     """Filters that the client did not subscribe to are no error."""
     one, other = bridge.topic("one"), bridge.topic("other")

@@ -16,6 +16,7 @@ from tests.helpers.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE, 
 from tests.helpers.backend_user import Bridge, payload, publication, unit
 
 
+@pytest.mark.smoke
 async def test_what_lies_there_is_handed_over_in_order_and_then_what_comes(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic, qos=2)
@@ -29,6 +30,7 @@ async def test_what_lies_there_is_handed_over_in_order_and_then_what_comes(bridg
     assert (await bridge.payloads())[9:] == [b"%d" % number for number in range(9, 20)]
 
 
+@pytest.mark.smoke
 async def test_many_messages_are_each_handed_over_once(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)

@@ -14,6 +14,7 @@ from tests.helpers.subscription_requests import requests
 TOO_LONG = "x" * 10_241
 
 
+@pytest.mark.smoke
 async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
     await bridge.taken(unit(publication(bridge.topic("a"), b"first")))
@@ -25,6 +26,7 @@ async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
     assert await bridge.payloads() == [b"second"]
 
 
+@pytest.mark.smoke
 async def test_a_unit_without_anything_ends(bridge: Bridge) -> None:
     await bridge.taken(unit(), unit())
 

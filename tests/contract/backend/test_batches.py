@@ -70,6 +70,7 @@ def test_what_is_got_is_what_single_verbs_get(mq: Workplace, app: Application, o
     assert app.drain(handle) == [b"urgent", *BODIES]
 
 
+@pytest.mark.smoke
 def test_a_batch_ends_at_its_bounds_and_the_next_goes_on_at_the_cursor(
     mq: Workplace, app: Application, refused: Refused
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_batch_ends_at_its_bounds_and_the_next_goes_on_at_the_cursor(
     assert bodies(many(app, handle, FIRST, messages=3)) == BODIES[:3]
 
 
+@pytest.mark.smoke
 def test_matches_hold_for_every_message(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     for number in range(6):

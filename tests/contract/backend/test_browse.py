@@ -14,6 +14,7 @@ BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
+@pytest.mark.smoke
 def test_browse_leaves_messages_where_they_are(mq, app, refused):
     queue = mq.queue()
     for data in (b"1", b"2", b"3"):
@@ -29,6 +30,7 @@ def test_browse_leaves_messages_where_they_are(mq, app, refused):
     assert app.drain(handle) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.smoke
 def test_browse_next_begins_at_the_first(mq, app):
     queue = mq.queue()
     app.put(queue, b"low", Priority=0)

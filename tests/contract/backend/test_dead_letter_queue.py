@@ -58,6 +58,7 @@ def published(topic, body=BODY, **mqps):
 PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 
+@pytest.mark.smoke
 def test_a_letter_says_in_words_why_it_is_there_and_where_it_was_to_go(dlq, send):
     send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
     (letter,) = dlq.browse(ALL)
@@ -111,6 +112,7 @@ def test_a_selection_takes_what_all_of_its_conditions_choose(dlq, send, other, l
     assert len(other.all(letters)) == 4 - len(chosen)
 
 
+@pytest.mark.smoke
 def test_a_letter_goes_back_to_its_queue_byte_for_byte_with_its_identity(mq, dlq, send, other, letters):
     queue = mq.queue()
     send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")

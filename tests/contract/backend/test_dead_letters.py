@@ -70,6 +70,7 @@ def test_the_message_stands_whole_behind_its_header(mq, app, other, source, lett
     assert [getattr(letter.md, one) for one in kept] == [getattr(got.md, one) for one in kept]
 
 
+@pytest.mark.smoke
 def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(mq, app, other, letters, got):
     mq.alter(DEADQ=letters)
     DeadLetters(app.connection, "", "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
@@ -95,6 +96,7 @@ def test_where_the_dead_letter_queue_refuses_the_message_is_not_lost(mq, app, ot
     assert other.all(source) == [BODY]
 
 
+@pytest.mark.smoke
 def test_a_message_too_long_for_the_dead_letter_queue_stays_where_it_is(mq, app, other, source, got):
     letters = mq.queue(f"MAXMSGL({LENGTH + 1})")
     with pytest.raises(DeadLetterRefused, match="raise MAXMSGL of the dead-letter queue") as error:

@@ -74,6 +74,7 @@ async def test_a_publication_for_a_client_comes_to_the_client_again(bridge: Brid
     assert told(again) == expected
 
 
+@pytest.mark.smoke
 async def test_a_retained_publication_comes_to_its_subscriber_as_one(bridge: Bridge) -> None:
     await bridge.retain(publication(bridge.topic("a"), b"kept"))
     await bridge.subscribed("c1", bridge.topic("a"))
@@ -131,6 +132,7 @@ async def test_a_publication_that_was_refused_is_published(bridge: Bridge, retai
     assert [told(one)[-1] for one in await bridge.settled()] == ([b"letter"] if retain else [])
 
 
+@pytest.mark.smoke
 async def test_an_answer_that_its_queue_did_not_take_goes_to_that_queue(bridge: Bridge) -> None:
     await bridge.place.command("DEFINE QLOCAL(ANSWERS) REPLACE PUT(DISABLED)")
     bridge.place.at_end.append("DELETE QLOCAL(ANSWERS) PURGE")

@@ -12,6 +12,7 @@ from bridge.mq.mqi import MQError
 from bridge.wire import cmqc, cmqcfc
 
 
+@pytest.mark.smoke
 def test_a_look(mq, app, monkeypatch):
     """Depth, bounds, handles and ages, also of the dead-letter queue; what is not there or not local is left out."""
     monkeypatch.setattr(administration, "REPLY_WAIT", 100)
@@ -33,6 +34,7 @@ def test_a_look(mq, app, monkeypatch):
     assert found[empty].oldest_message_age is None
 
 
+@pytest.mark.smoke
 def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq):
     open_, closed = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ) PUT(DISABLED)")
     mq.alter(DEADQ=(dead := mq.queue()))

@@ -15,6 +15,7 @@ def record(mq, app):
     return MappingState(app.connection, mq.name("map"))
 
 
+@pytest.mark.smoke
 def test_a_record_is_replaced_in_a_unit_of_work(app, record):
     assert record.load() is None
     for saved, ended, found in (
@@ -31,6 +32,7 @@ def test_a_record_is_replaced_in_a_unit_of_work(app, record):
         assert record.load() == found
 
 
+@pytest.mark.smoke
 def test_each_mapping_has_its_own(mq, app, other, record):
     another = MappingState(other.connection, mq.name("map"))
     record.save(b"1")

@@ -70,6 +70,7 @@ def test_messages_come_in_order_up_to_the_limits(app, consumer, queue, messages,
     assert take(consumer, messages, size, seconds) == taken
 
 
+@pytest.mark.smoke
 def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
     with pytest.raises(MQError) as error:
         MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))
@@ -79,6 +80,7 @@ def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
     assert take(MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))) == [b"1"]
 
 
+@pytest.mark.smoke
 def test_what_is_backed_out_comes_again_and_tells_how_often(app, consumer, queue):
     app.put(queue, b"1")
     counts = []

@@ -27,6 +27,7 @@ def producer(app):
     return MessageProducer(app.connection)
 
 
+@pytest.mark.smoke
 def test_messages_wait_for_the_commit_and_keep_their_order(mq, app, other, producer):
     queues = [mq.queue(), mq.queue()]
     for number in range(4):
@@ -37,6 +38,7 @@ def test_messages_wait_for_the_commit_and_keep_their_order(mq, app, other, produ
     assert [other.all(queue) for queue in queues] == [[b"0", b"2"], [b"1", b"3"]]
 
 
+@pytest.mark.smoke
 def test_a_message_outside_of_the_unit_of_work_is_there_at_once(mq, app, other, producer):
     queue = mq.queue()
     producer.put(mapped(queue, b"in"))

@@ -23,6 +23,7 @@ def addressee(got):
     return header.RemoteQName.decode(), header.RemoteQMgrName.decode()
 
 
+@pytest.mark.smoke
 def test_unknown_queue(mq, app, refused):
     for name in (mq.name(), "", "no.such.queue"):
         with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
@@ -31,6 +32,7 @@ def test_unknown_queue(mq, app, refused):
             app.put(name)
 
 
+@pytest.mark.smoke
 def test_names_are_case_sensitive(mq, app, refused):
     name = mq.queue(name=mq.name("Mixed"))
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):

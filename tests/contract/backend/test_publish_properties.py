@@ -52,6 +52,7 @@ async def test_a_client_gets_what_another_published(bridge: Bridge, properties: 
     assert from_mq(found.message, with_properties=True).properties == properties
 
 
+@pytest.mark.smoke
 async def test_a_client_gets_none_of_one_without(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b""))))
@@ -59,6 +60,7 @@ async def test_a_client_gets_none_of_one_without(bridge: Bridge) -> None:
     assert from_mq(found.message, with_properties=True).properties == PublishProperties()
 
 
+@pytest.mark.smoke
 async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> None:
     """Those of a message that it puts, with its own headers; and its body without them."""
     usr = Folder.build("usr", {"site_x002D_id": "HH", "n": 5})

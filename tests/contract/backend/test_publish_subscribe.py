@@ -39,6 +39,7 @@ def test_wildcards(mq, app, root, topic_filter, matching, others):
     assert app.drain(publications) == [topic.encode() for topic in matching if "+" not in topic]
 
 
+@pytest.mark.smoke
 def test_every_subscription_gets_its_copy_and_a_subscription_only_one(mq, app, other, root):
     first, second = app.subscribe(f"{root}/#")[1], other.subscribe(f"{root}/a")[1]
     app.publish(f"{root}/a", b"1")
@@ -46,6 +47,7 @@ def test_every_subscription_gets_its_copy_and_a_subscription_only_one(mq, app, o
     assert (app.drain(first), other.drain(second)) == ([b"1", b"2"], [b"1"])
 
 
+@pytest.mark.smoke
 def test_publishing_without_subscribers_is_no_error(app, root):
     assert app.publish(root, b"nobody hears").MsgId != cmqc.MQMI_NONE
 

@@ -13,6 +13,7 @@ BROWSE_FIRST, BROWSE_NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
+@pytest.mark.smoke
 def test_maxdepth(mq, app, refused):
     queue = mq.queue("MAXDEPTH(2)")
     app.put(queue)
@@ -23,6 +24,7 @@ def test_maxdepth(mq, app, refused):
     app.put(queue)
 
 
+@pytest.mark.smoke
 def test_uncommitted_messages_count_for_maxdepth(mq, app, other, refused):
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, options=cmqc.MQPMO_SYNCPOINT)

@@ -19,6 +19,7 @@ BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 # The message that is got is the one that was put ----------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_put_and_get_keep_data_and_descriptor(mq, app, other):
     queue = mq.queue()
     descriptor = MQMD(
@@ -49,6 +50,7 @@ def test_put_and_get_keep_data_and_descriptor(mq, app, other):
     assert got.md.Expiry == cmqc.MQEI_UNLIMITED
 
 
+@pytest.mark.smoke
 def test_the_queue_manager_completes_the_descriptor(mq, app):
     queue = mq.queue("DEFPRTY(3) DEFPSIST(YES)")
     before = time.strftime("%Y%m%d%H%M%S", time.gmtime()).encode()

@@ -18,6 +18,7 @@ DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
 # Objects -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_open_resolves_a_queue(mq, app):
     queue = mq.queue()
     od = MQOD(ObjectName=mq.alias(f"TARGET('{queue}')"))
@@ -25,6 +26,7 @@ def test_open_resolves_a_queue(mq, app):
     assert (od.ResolvedQName, od.ResolvedQMgrName, od.ResolvedType) == (queue, mq.manager, cmqc.MQOT_Q)
 
 
+@pytest.mark.smoke
 def test_open_tells_the_whole_topic_string(mq, app):
     topic = mq.name("topic")
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=mq.topic_object(topic), ObjectString="a/é")

@@ -9,6 +9,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 
+@pytest.mark.smoke
 def test_a_message_longer_than_the_channel_allows_cannot_be_put(mq, connect_by, refused):
     """IBM MQ documentation, "2010 (MQRC_DATA_LENGTH_ERROR)"."""
     queue = mq.queue()
@@ -22,6 +23,7 @@ def test_a_message_longer_than_the_channel_allows_cannot_be_put(mq, connect_by, 
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 1
 
 
+@pytest.mark.smoke
 def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(mq, app, connect_by, refused):
     """IBM MQ documentation, "Limiting the size of a message in a client application"."""
     queue = mq.queue()

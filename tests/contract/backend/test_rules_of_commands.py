@@ -24,6 +24,7 @@ def ask(app, reply_queue, command, *parameters):
     app.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT)
 
 
+@pytest.mark.smoke
 def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq, app):
     """MAXDEPTH is that of the model queue (IBM MQ documentation, "DeadLetterQName")."""
     dead, done = mq.queue(), mq.queue()
@@ -42,6 +43,7 @@ def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq, app):
     assert len(app.all(dead)) == 2
 
 
+@pytest.mark.smoke
 def test_a_persistent_command_has_persistent_replies(mq, app):
     """A temporary dynamic queue takes none ("Retrieving replies to your commands", "Dynamic queues")."""
     dead, done = mq.queue(), mq.queue()

@@ -20,6 +20,7 @@ def put(app, handle):
     app.connection.put(handle, Message(MQMD(), b"x"))
 
 
+@pytest.mark.smoke
 def test_an_alias_that_is_open_gets_another_target_with_force_only(mq, app, refused):
     first, second = mq.queue(), mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
@@ -36,6 +37,7 @@ def test_an_alias_that_is_open_gets_another_target_with_force_only(mq, app, refu
     assert (app.all(first), app.all(second)) == ([b"x"], [b"x"])
 
 
+@pytest.mark.smoke
 def test_a_handle_of_the_target_stays_valid(mq, app):
     queue = mq.queue()
     alias = mq.alias(f"TARGET('{queue}')")

@@ -17,6 +17,7 @@ from tests.helpers.secured_queue_manager import ADMINISTRATOR, CHANNEL
 NO = cmqc.MQRC_NOT_AUTHORIZED
 
 
+@pytest.mark.smoke
 def test_connecting_takes_the_authority_to(secured, refused):
     with refused(NO):
         secured.connect()
@@ -32,6 +33,7 @@ def test_a_password_that_is_given_must_be_right(secured, refused, wrong):
         secured.connect(**wrong)
 
 
+@pytest.mark.smoke
 def test_a_user_without_a_password_is_nobody_in_particular(secured, refused):
     """CHCKCLNT(REQDADM) asks privileged users only. Here, a name that nobody vouches for has no authorities."""
     secured.manager.grant("CONNECT")

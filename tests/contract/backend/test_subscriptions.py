@@ -17,6 +17,7 @@ FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 # Subscriptions --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_a_provided_destination(mq, app, other, root):
     queue = mq.queue()
     handle = app.open_queue(queue)
@@ -29,6 +30,7 @@ def test_a_provided_destination(mq, app, other, root):
     assert other.all(queue) == []
 
 
+@pytest.mark.smoke
 def test_an_expired_subscription_gets_no_more_publications(mq, app, root):
     """SubExpiry (MQLONG): "No more publications will match this subscription after this interval has passed"."""
     _, queue = app.subscribe(root, SubExpiry=5)

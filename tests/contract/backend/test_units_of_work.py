@@ -10,6 +10,7 @@ from bridge.wire import cmqc
 PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
 
 
+@pytest.mark.smoke
 def test_a_put_in_syncpoint_is_seen_by_nobody_until_the_commit(mq, app, other, refused):
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
@@ -21,6 +22,7 @@ def test_a_put_in_syncpoint_is_seen_by_nobody_until_the_commit(mq, app, other, r
     assert other.all(queue) == [b"1", b"2"]
 
 
+@pytest.mark.smoke
 def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq, app, other):
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)

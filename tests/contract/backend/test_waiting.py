@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 from tests.helpers.patience import PATIENCE
@@ -12,11 +14,13 @@ from tests.helpers.patience import PATIENCE
 BROWSE_NEXT = cmqc.MQGMO_BROWSE_NEXT
 
 
+@pytest.mark.smoke
 def test_an_empty_queue(mq, app, refused):
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.take(mq.queue())
 
 
+@pytest.mark.smoke
 def test_a_wait_ends_with_its_interval(mq, app, refused):
     queue = mq.queue()
     start = time.monotonic()

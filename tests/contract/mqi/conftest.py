@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.client_packages import BUILD
-from tests.helpers.client_programs import PACKAGES, Manager
+from tests.helpers.client_programs import Manager
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,16 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
     manager.close()
 
 
-@pytest.fixture(params=PACKAGES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests on ibmmq, with `smoke` also on pymqi. `make test-slow` runs all on both."""
+    declared = any(mark.args[0] == "package" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "package" in metafunc.fixturenames and not declared:
+        smoke = metafunc.definition.get_closest_marker("smoke")
+        pymqi = pytest.param("pymqi", marks=[] if smoke else [pytest.mark.slow])
+        metafunc.parametrize("package", [pymqi, "ibmmq"], indirect=True)
+
+
+@pytest.fixture
 def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param

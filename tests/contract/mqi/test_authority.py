@@ -40,6 +40,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
     manager.close()
 
 
+@pytest.mark.smoke
 def test_who_runs_the_queue_manager_may_do_everything(manager: Manager, package: str) -> None:
     found = manager.run(
         package,
@@ -54,6 +55,7 @@ def test_who_runs_the_queue_manager_may_do_everything(manager: Manager, package:
     assert found == {"put": 0, "command": 0}
 
 
+@pytest.mark.smoke
 def test_a_user_with_authorities(manager: Manager, package: str) -> None:
     found = manager.run(
         package,

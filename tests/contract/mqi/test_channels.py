@@ -20,6 +20,7 @@ def connected(channel=b'SYSTEM.DEF.SVRCONN', opts=0, **fields):
 """
 
 
+@pytest.mark.smoke
 def test_the_lower_maximum_message_length_of_both_ends_counts(manager: Manager, package: str, queue: str) -> None:
     manager.command("DEFINE CHANNEL(SHORT) CHLTYPE(SVRCONN) MAXMSGL(2000) REPLACE")
     found = manager.run(
@@ -41,6 +42,7 @@ found['too long'] = reason(connected, MaxMsgLength=104857601)
     assert found == {"client": [0, 2010], "server": [0, 2010], "queue manager": [0, 2010], "too long": 2277}
 
 
+@pytest.mark.smoke
 def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_refused(manager: Manager, package: str, queue: str) -> None:
     """Though the message is short: BufferLength is compared ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
     found = manager.run(

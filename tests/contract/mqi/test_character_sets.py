@@ -40,6 +40,7 @@ found['got'] = got.CodedCharSetId
     assert found == {"returned": ccsid, "got": ccsid}
 
 
+@pytest.mark.smoke
 def test_with_bindings_it_is_that_of_the_queue_manager(manager: Manager, package: str, queue: str) -> None:
     program = f"""
 qmgr = mq.connect('MQB1')
@@ -50,6 +51,7 @@ found['returned'] = md.CodedCharSetId
     assert manager.run(package, program, connect=False, **LATIN_1) == {"returned": 1208}
 
 
+@pytest.mark.smoke
 def test_mqget_converts_to_the_clients(manager: Manager, package: str, queue: str) -> None:
     """MQGMO_CONVERT with MQCCSI_Q_MGR."""
     found = manager.run(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers.client_programs import Manager
 
 PCF = "pcf = mq.PCFExecute(qmgr)\nCMQCFC = mq.CMQCFC\n"
 
 
+@pytest.mark.smoke
 def test_ping(manager: Manager, package: str) -> None:
     found = manager.run(
         package,
@@ -20,6 +23,7 @@ found['connected'] = qmgr.is_connected
     assert found["connected"]
 
 
+@pytest.mark.smoke
 def test_queues_are_created_inquired_and_deleted(manager: Manager, package: str) -> None:
     found = manager.run(
         package,

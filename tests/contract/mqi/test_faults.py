@@ -63,6 +63,7 @@ def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str,
     manager.wait_for_depth(queue, depth)
 
 
+@pytest.mark.smoke
 def test_asynchronous_puts_wait_for_no_answer(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
     """They are over while the queue manager does nothing at all."""
     opened, held, put = tmp_path / "opened", tmp_path / "held", tmp_path / "put"
@@ -96,6 +97,7 @@ def test_asynchronous_puts_wait_for_no_answer(manager: Manager, package: str, qu
     manager.wait_for_depth(queue, 3)
 
 
+@pytest.mark.smoke
 def test_a_cut_happens_once_in_a_file(manager: Manager, package: str, queue: str, tmp_path: Path) -> None:
     variables = {"MQI_STANDIN_CUT": "MQPUT:2", "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
     assert manager.run(package, BATCH.format(queue=queue), **variables)["commit"] == 2009

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bridge.wire import cmqc
 from testing.ibm_standin import structures
 from tests.helpers.client_packages import BUILD
@@ -22,6 +24,7 @@ PLATFORM = {"pymqi": {"MQPL_NATIVE", "MQAT_DEFAULT"}, "ibmmq": set()}
 COMPARED = {"pymqi": 260, "ibmmq": 380}
 
 
+@pytest.mark.smoke
 def test_offsets(package: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.helpers.mqi_layout", package, str(BUILD / "inc")],
@@ -56,6 +59,7 @@ def test_versions_end_alike_in_library_and_bridge() -> None:
         assert [*ends, max(one.lengths.values())] == list(one.lengths.values()), name
 
 
+@pytest.mark.smoke
 def test_numbers(package: str) -> None:
     """Every number of ours that a package has too is the same there."""
     program = (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers.client_programs import Manager
 
 
+@pytest.mark.smoke
 def test_groups_and_segments(manager: Manager, package: str, queue: str) -> None:
     found = manager.run(
         package,
@@ -41,6 +44,7 @@ qmgr.commit()
     assert (found["outside"], found["closed"]) == (2245, 2241)
 
 
+@pytest.mark.smoke
 def test_wildcard_schemes(manager: Manager, package: str) -> None:
     found = manager.run(
         package,

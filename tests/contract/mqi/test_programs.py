@@ -4,9 +4,12 @@ publish and subscribe.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers.client_programs import Manager
 
 
+@pytest.mark.smoke
 def test_put_and_get(manager: Manager, package: str, queue: str) -> None:
     found = manager.run(
         package,
@@ -28,6 +31,7 @@ def test_put_and_get(manager: Manager, package: str, queue: str) -> None:
     assert found["empty"] == 2033
 
 
+@pytest.mark.smoke
 def test_descriptors_go_and_come_back_whole(manager: Manager, package: str, queue: str) -> None:
     found = manager.run(
         package,

@@ -41,6 +41,7 @@ def program(package: str, queue: str, text: str, properties: object = PROPERTIES
     return f"package, queue, properties = {package!r}, {queue!r}, {properties!r}\n{PUT}\n{text}"
 
 
+@pytest.mark.smoke
 def test_all_types(manager: Manager, package: str, queue: str) -> None:
     found = manager.run(
         package,
@@ -65,6 +66,7 @@ found['format'] = md.Format
     assert found["values"] == [[name, True] for name, _, _ in PROPERTIES]
 
 
+@pytest.mark.smoke
 def test_wildcards_and_lengths(manager: Manager, package: str, queue: str) -> None:
     """`%` asks for all, one after the other, until 2471."""
     found = manager.run(

@@ -30,6 +30,7 @@ def program(queue: str) -> str:
     return f"queue = {queue!r}\n{PROGRAM}"
 
 
+@pytest.mark.smoke
 def test_messages_that_are_read_ahead_need_no_round_trip(manager: Manager, package: str, program: str) -> None:
     """They are browsed though they are no longer on the queue."""
     found = manager.run(
@@ -73,6 +74,7 @@ found['second'] = browse(handle)
     assert found == {"first": "one", "second": 2033}
 
 
+@pytest.mark.smoke
 def test_defreada_of_the_queue_turns_read_ahead_on(manager: Manager, package: str, program: str, queue: str) -> None:
     manager.command(f"ALTER QLOCAL({queue}) DEFREADA(YES)")
     found = manager.run(

@@ -155,6 +155,7 @@ def wait_for_the_start():
 """
 
 
+@pytest.mark.smoke
 def test_a_queue_manager_that_was_started_anew(restarted: Restarted, package: str) -> None:
     """What was open is open: for exclusive input, made of a model, managed or not; what was closed is not."""
     for queue in ("CLOSED", "EXCLUSIVE"):
@@ -246,6 +247,7 @@ found.update(events=events, data=data)
     assert found == {"events": [[1, 2544, 2219], [1, 2545, 2219]], "data": ["go"]}
 
 
+@pytest.mark.smoke
 def test_a_queue_manager_that_does_not_come_back(restarted: Restarted, package: str) -> None:
     text = program(GO + "found['reasons'] = [reason(wait_for_the_start), reason(qmgr.commit)]")
     with ThreadPoolExecutor(1) as executor:

@@ -92,7 +92,8 @@ def mq(invoke: Invoke, queue_manager: RunningQueueManager, monkeypatch: pytest.M
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
 
     def call(*arguments: object, input: bytes | None = None) -> Result:
-        return invoke("mq", *arguments, input=input)
+        group = "mqsc" if arguments[0] in ("run", "display", "dump") else "mq"
+        return invoke(group, *arguments, input=input)
 
     return call
 

@@ -1,4 +1,4 @@
-"""`mqbridge mq run` and `display`."""
+"""`mqbridge mqsc run` and `display`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_failing_commands_are_named_by_their_line(mq: Any, queue_manager: Any, t
     script.write_text(f"DELETE QLOCAL({queue})\nDEFINE QLOCAL({queue})\nDEFINE CHEESE(X)\n")
     result = mq("run", script)
     assert result.exit_code == 1
-    first, second = result.stderr.splitlines()
+    first, second, error = result.stderr.splitlines()
+    assert error == "mqbridge: error: 2 of 3 MQSC commands failed"
     assert first.startswith(f"{script}:1: AMQ8147E: ")
     assert second.startswith(f"{script}:3: AMQ8405I: ")
     assert result.stdout.splitlines()[-1] == "3 MQSC commands run, 2 failed."
@@ -52,7 +53,7 @@ def test_scripts_that_cannot_be_read(mq: Any, tmp_path: Path, content: bytes | N
         script.write_bytes(content)
     result = mq("run", script)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"{script}:")
+    assert result.stderr.startswith(f"mqbridge: error: {script}:")
     assert complaint in result.stderr
 
 
@@ -80,8 +81,10 @@ def test_what_an_administrator_looks_at(mq: Any, words: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("words", "complaint"), [("QLOCAL(NONE)", "AMQ8147E: "), ("CHEESE(*)", "AMQ8405I: ")])
-def test_display_of_nothing(mq: Any, words: str, complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"), [("QLOCAL(NONE)", 3, "AMQ8147E: "), ("CHEESE(*)", 1, "AMQ8405I: ")]
+)
+def test_display_of_nothing(mq: Any, words: str, status: int, complaint: str) -> None:
     result = mq("display", words)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(complaint)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert result.stderr.startswith("mqbridge: error: " + complaint)

@@ -134,7 +134,8 @@ def test_check_tells_each_mistake_on_its_line(invoke: Any, here: Path) -> None:
     path = file(here, "channels:\n  - port: many\n    nmae: A\n")
     result = invoke("check", path)
     assert (result.exit_code, result.stdout) == (2, "")
-    first, second = result.stderr.splitlines()
+    first, second, error = result.stderr.splitlines()
+    assert error == f"mqbridge: error: {path}: 2 mistakes"
     assert first.startswith(f"{path}:2:")
     assert "channels[0].port: expected " in first
     assert "found 'many'" in first

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.cli.administration import letter_file
+from bridge.cli import dlq as dlq_commands
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -60,16 +60,16 @@ def test_list_and_show_say_why_and_what_to_do(dlq: Any, send: Send) -> None:
         assert words in shown.stdout
     (whole,) = objects(dlq("show", letter["id"].lower(), "--json"))
     assert base64.b64decode(whole["body"]) == BODY and whole["dlh"]["ReasonName"] == "MQRC_Q_FULL"
-    assert dlq("show", "00" * 24).exit_code == 1
+    assert dlq("show", "00" * 24).exit_code == 3
 
 
 def test_list_shows_so_many_and_says_that_there_are_more(dlq: Any, send: Send) -> None:
     for _ in range(3):
         send("ORDERS")
-    assert "there may be more" in dlq("list", "--count", 2).stdout
-    told = dlq("list", "--count", 2, "--json")
+    assert "there may be more" in dlq("list", "--limit", 2).stderr
+    told = dlq("list", "--limit", 2, "--json")
     assert len(objects(told)) == 2 and "there may be more" in told.stderr
-    assert "has no such letters" in dlq("list", "--reason", "MQRC_NOT_AUTHORIZED").stdout
+    assert "no such messages" in dlq("list", "--reason", "MQRC_NOT_AUTHORIZED").stdout
 
 
 def test_retry_says_what_has_gone_and_what_stays(dlq: Any, send: Send, queue_manager: Any, letters: str) -> None:
@@ -86,7 +86,7 @@ def test_retry_says_what_has_gone_and_what_stays(dlq: Any, send: Send, queue_man
     done = dlq("retry", "--bound-for", "NO.*", "--to", room)
     assert done.exit_code == 0 and queue_manager.depth(room) == 3
     done = dlq("retry", "--all")
-    assert done.exit_code == 1 and "no such letters" in done.stderr
+    assert done.exit_code == 3 and "no such messages" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["retry", "delete"])
@@ -111,7 +111,7 @@ def test_delete_first_only_says_what_it_would(dlq: Any, send: Send, queue_manage
     send("ORDERS")
     send("OTHER")
     done = dlq("delete", "--bound-for", "ORDERS", "--dry-run")
-    assert done.exit_code == 0 and "1 letters would be deleted" in done.stdout
+    assert done.exit_code == 0 and "1 messages would be deleted" in done.stdout
     assert queue_manager.depth(letters) == 2
     (gone,) = objects(dlq("delete", "--bound-for", "ORDERS", "--json"))
     assert gone["destination"] == "ORDERS" and queue_manager.depth(letters) == 1
@@ -151,7 +151,7 @@ def test_what_is_exported_is_deleted_when_it_is_on_disk(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(letter_file.Export, "sync", fails)
+        patch.setattr(dlq_commands.Export, "sync", fails)
         assert dlq("export", tmp_path / "one", "--all", "--delete").exit_code == 1
     assert queue_manager.depth(letters) == 3
     assert dlq("export", tmp_path / "two", "--all", "--delete").exit_code == 0
@@ -160,7 +160,7 @@ def test_what_is_exported_is_deleted_when_it_is_on_disk(
 
 
 def test_an_exported_letter_is_a_message_that_try_takes(send: Send, dlq: Any, tmp_path: Path) -> None:
-    from bridge.cli.message_file import message_in
+    from bridge.cli.trial import message_in
 
     send("ORDERS")
     assert dlq("export", tmp_path / "one.json", "--all").exit_code == 0
@@ -196,7 +196,7 @@ def test_a_queue_manager_without_a_dead_letter_queue_says_how_to_name_one(
     queue_manager.connection.command("ALTER QMGR DEADQ(' ')")
     try:
         done = invoke("dlq", "list")
-        assert done.exit_code == 1 and "DEADQ" in done.stderr
+        assert done.exit_code == 3 and "DEADQ" in done.stderr
     finally:
         queue_manager.connection.command(f"ALTER QMGR DEADQ('{before}')")
 

@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
-from bridge.cli.program import GROUPS, BridgeCommands, program
+from bridge.cli.failures import EXIT_STATUSES
+from bridge.cli.program import SECTIONS, commands, program
 
-COMMANDS = [group.PREFIX + name for group in (BridgeCommands, *GROUPS.values()) for name in group.FUNCTIONS]
+COMMANDS = [name for name, _ in commands()]
 
 
 def test_each_command_has_examples() -> None:
@@ -23,7 +24,7 @@ def test_the_help_shows_them_and_they_are_commands(command: str) -> None:
     shown = CliRunner().invoke(program, [*command.split(), "--help"]).output
     for example in EXAMPLES[command]:
         assert f"  {example}\n" in shown
-        for part in example.partition(" > ")[0].split(" | "):
+        for part in re.split(" [<>] ", example)[0].split(" | "):
             name, *words = shlex.split(part)
             assert name == "mqbridge"
             # Its words are parsed, up to the --help that ends it before it does anything.
@@ -33,22 +34,49 @@ def test_the_help_shows_them_and_they_are_commands(command: str) -> None:
             assert all(word in done.output for word in known), example
 
 
-def test_each_command_is_below_one_heading_that_a_newcomer_understands() -> None:
-    placed = [name for section in BridgeCommands.SECTIONS.values() for name in section]
-    assert sorted(placed) == sorted({*BridgeCommands.FUNCTIONS, *GROUPS})
+def test_the_sections_of_the_help_contain_all_commands() -> None:
     shown = CliRunner().invoke(program, ["--help"]).output
-    for heading, names in BridgeCommands.SECTIONS.items():
+    for heading, names in SECTIONS.items():
         below = shown.split(f"\n{heading}:\n")[1].split("\n\n")[0]
-        # What is said of a command may go on below it.
+        # The description of a command may continue in the next line.
         assert re.findall(r"^  (\S+)", below, re.M) == list(names)
 
 
-def test_an_older_name_of_a_command_works_and_is_not_in_the_help() -> None:
-    assert re.findall(r"^  (mapping\S*)", CliRunner().invoke(program, ["--help"]).output, re.M) == ["mapping"]
-    done = CliRunner().invoke(program, ["mappings", "--help"])
-    assert done.exit_code == 0 and "older name of `mapping list`" in " ".join(done.output.split())
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("backup f.db", "use `mqbridge data backup`"),
+        ("mappings", "use `mqbridge mapping list`"),
+        ("mq display QMGR", "use `mqbridge mqsc display`"),
+        ("client list --rows 5", "use --limit"),
+        ("client lsit", "did you mean `mqbridge client list`?"),
+        ("nonsense", "`mqbridge help` lists the commands"),
+        ("client show", "`mqbridge client show --help` describes the command"),
+    ],
+)
+def test_wrong_usage_has_a_hint(words: str, hint: str) -> None:
+    done = CliRunner().invoke(program, words.split(), prog_name="mqbridge")
+    assert (done.exit_code, done.stdout) == (2, "")
+    error, last = done.stderr.splitlines()
+    assert error.startswith("mqbridge: error: ")
+    assert last == f"hint: {hint}"
 
 
-def test_the_help_tells_the_exit_statuses() -> None:
+def test_help_is_a_command() -> None:
+    runner = CliRunner()
+    assert runner.invoke(program, ["help"]).output == runner.invoke(program, ["--help"]).output
+    shown = runner.invoke(program, ["help", "client", "purge"])
+    assert shown.exit_code == 0
+    assert shown.output == runner.invoke(program, ["client", "purge", "--help"]).output
+    assert runner.invoke(program, ["help", "nonsense"]).exit_code == 2
+
+
+def test_the_version_is_an_option_and_a_command() -> None:
+    runner = CliRunner()
+    assert runner.invoke(program, ["-V"]).output == runner.invoke(program, ["version"]).output
+
+
+def test_the_help_lists_the_exit_statuses() -> None:
     shown = " ".join(CliRunner().invoke(program, ["--help"]).output.split())
-    assert "Exit status: 0 when all was done, 1 when something could not be done, 2 when the command" in shown
+    for status, meaning in EXIT_STATUSES.items():
+        assert f"{status} {meaning}" in shown

@@ -56,7 +56,7 @@ except SystemExit as end:
 """
 BRIDGE = """
 import asyncio, pathlib
-from bridge.cli.service import configured
+from bridge.cli.queue_manager import configured
 from bridge.service.lifecycle import Bridge
 async def start():
     one = Bridge(configured(None, pathlib.Path("data"), 0, None), lambda line: None)
@@ -90,9 +90,10 @@ def test_an_mq_application(words: str, queue_manager: Any, tmp_path: Path) -> No
     queue = queue_manager.queue()
     if words.startswith("get {"):
         queue_manager.put(queue, Message(MQMD(), b"x"))
-    arguments = ["mq", *words.format(queue=queue).split(), "--data-dir", str(queue_manager.directory)]
+    group = "mqsc" if words.startswith("display") else "mq"
+    arguments = [group, *words.format(queue=queue).split(), "--data-dir", str(queue_manager.directory)]
     names = FOR_FEW + FOR_BRIDGES + OF_OTHERS
-    found = imported(COMMAND.format(arguments=arguments), names, tmp_path, int("NONE" in words))
+    found = imported(COMMAND.format(arguments=arguments), names, tmp_path, 3 * ("NONE" in words))
     assert found == []
 
 

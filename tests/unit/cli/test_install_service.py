@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.install_service import FILES, Work, unseen
+from bridge.cli.service import FILES, Work, unseen
 from bridge.config import load
 from bridge.mq.mqsc import read
 from tests.unit.cli.conftest import Invoke
@@ -42,8 +42,8 @@ def test_it_writes_what_the_service_needs_and_says_so(invoke: Invoke, tmp_path: 
         assert f"{tmp_path / name}: written\n" in done.output
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o644
     for command in ("systemd-sysusers", "systemd-tmpfiles", "systemctl daemon-reload"):
-        assert f"not run below another root: {command}" in done.output
-    assert "it is not started: systemctl enable --now mqbridge" in done.output
+        assert f"not run, because of --root: {command}" in done.output
+    assert "start the service with `systemctl enable --now mqbridge`" in done.output
 
 
 def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path: Path, program: Path) -> None:
@@ -51,7 +51,7 @@ def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path:
     unit = (tmp_path / UNIT).read_text()
     for line in (
         f"ExecStart={program} run /srv/plant/bridge.yaml",
-        f"ExecReload={program} reload /srv/plant/bridge.yaml",
+        f"ExecReload={program} reload -c /srv/plant/bridge.yaml",
         "User=bridge",
         "Group=bridge",
         "StateDirectory=mqbridge",
@@ -71,9 +71,9 @@ def test_a_second_time_it_changes_nothing_and_says_so(invoke: Invoke, tmp_path: 
     before = files(tmp_path)
     done = invoke("install-service", "--root", tmp_path)
     assert (done.exit_code, files(tmp_path)) == (0, before)
-    assert done.output.count("as it should be") == len(FILES)
-    assert f"{tmp_path / CONFIGURATION}: there already; left alone\n" in done.output
-    assert done.output.endswith("nothing had to be changed\n")
+    assert done.output.count(": unchanged") == len(FILES)
+    assert f"{tmp_path / CONFIGURATION}: exists, left unchanged\n" in done.output
+    assert done.output.endswith("nothing to change\n")
 
 
 def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
@@ -86,7 +86,7 @@ def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
     assert (tmp_path / CONFIGURATION).read_text() == "# edited\n"
     assert (tmp_path / f"{UNIT}.old").read_text() == "# edited\n"
     assert f"ExecStart={program}" in (tmp_path / UNIT).read_text()
-    assert f"{tmp_path / UNIT}: replaced; what it was is in {tmp_path / UNIT}.old\n" in done.output
+    assert f"{tmp_path / UNIT}: replaced; the previous file is {tmp_path / UNIT}.old\n" in done.output
 
 
 def test_a_dry_run_only_says(invoke: Invoke, tmp_path: Path) -> None:
@@ -109,15 +109,15 @@ def test_removed_are_its_files_and_no_data_nor_configuration(invoke: Invoke, tmp
     assert done.exit_code == 0
     assert set(files(tmp_path)) == {str(CONFIGURATION), "var/lib/mqbridge/queuemanager.db"}
     assert done.output.count(": removed\n") == len(FILES)
-    assert "kept: its configuration file, the data in /var/lib/mqbridge" in done.output
+    assert "kept: the configuration file, the data in /var/lib/mqbridge" in done.output
     again = invoke("install-service", "--root", tmp_path, "--remove")
-    assert again.output.endswith("nothing had to be removed\n")
+    assert again.output.endswith("nothing to remove\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--user", "Bridge User"], "--user Bridge User: expected a name of a-z, 0-9, _ and -"),
+        (["--user", "Bridge User"], "--user Bridge User: expected a name of at most 31 characters a-z, 0-9, _ and -"),
         (["--user", ""], "--user : expected a name"),
         (["--config", "bridge.yaml"], "--config bridge.yaml: expected an absolute path"),
         (["--config", "/etc/my bridge.yaml"], "--config /etc/my bridge.yaml: expected an absolute path"),
@@ -136,7 +136,7 @@ def test_who_is_not_root_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch
     done = invoke("install-service")
     assert (done.exit_code, done.output) == (
         1,
-        "install-service writes to /etc: run it as root, or see with --dry-run what it would do\n",
+        "mqbridge: error: install-service writes to /etc\nhint: run it as root, or with --dry-run\n",
     )
 
 
@@ -161,7 +161,7 @@ def test_a_program_must_lie_where_the_unit_sees_it(path: str, is_seen: bool) -> 
         ("exit 0", False, "run: systemd-sysusers FILE\n"),
         ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
         ("exit 3", True, "systemd-sysusers FILE: exit status 3\n"),
-        (None, True, "systemd-sysusers is not there; have done by hand what it would have: systemd-sysusers FILE\n"),
+        (None, True, "systemd-sysusers is not installed; do by hand what it would do: systemd-sysusers FILE\n"),
     ],
 )
 def test_what_a_program_of_systemd_could_not_do_is_said(

@@ -108,7 +108,7 @@ def test_a_missing_package_is_reported_in_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     result = invoke("pipeline", command, "--config", file)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"{package} is not installed: `") and "pip install" in result.stderr
+    assert result.stderr.startswith(f"mqbridge: error: {package} is not installed: `") and "pip install" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -113,7 +113,7 @@ def test_a_status_that_cannot_be_written_is_told_once(directory: Path) -> None:
 @pytest.mark.parametrize("command", ["stop", "drain"])
 def test_one_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", command, "one", "--config", file)
-    assert result.exit_code == 1 and result.stderr.startswith("not running: one")
+    assert result.exit_code == 1 and result.stderr.startswith("mqbridge: error: not running: one")
     assert ("pipeline run one --once" in result.stderr) == (command == "drain")
     result = invoke("pipeline", command, "one", "three", "--config", file)
     assert result.exit_code == 2 and "no pipeline three; there are one, two" in result.stderr

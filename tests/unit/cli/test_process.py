@@ -44,7 +44,8 @@ def test_as_a_module() -> None:
         ("run", "--help"),
         ("check", "-h"),
         ("mq", "--help"),
-        *(("mq", command, "-h") for command in ("put", "get", "pub", "sub", "run", "display")),
+        *(("mq", command, "-h") for command in ("put", "get", "pub", "sub")),
+        *(("mqsc", command, "-h") for command in ("run", "display", "dump")),
     ],
 )
 def test_help(invoke: Any, arguments: tuple[str, ...]) -> None:
@@ -62,13 +63,13 @@ def test_help(invoke: Any, arguments: tuple[str, ...]) -> None:
         ("mq", "get", "Q", "--wait", "1"),
         ("mq", "pub", "t", "x"),
         ("mq", "sub", "t"),
-        ("mq", "display", "QMGR"),
+        ("mqsc", "display", "QMGR"),
     ],
 )
 def test_no_bridge_is_running(start: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
     status, output, errors = ended(start(*arguments))
-    assert (status, output) == (1, "")
-    assert errors.startswith("MQRC_Q_MGR_NOT_AVAILABLE (2059): no bridge answers at data (")
+    assert (status, output) == (4, "")
+    assert errors.startswith("mqbridge: error: MQRC_Q_MGR_NOT_AVAILABLE (2059): no bridge answers at data (")
     assert len(errors.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
@@ -82,7 +83,7 @@ def test_where_the_queue_manager_is(start: Any, queue_manager: Any, tmp_path: Pa
     if way in ("option", "option over all"):
         arguments += ["--data-dir", right]
     variable = right if way == "variable" else wrong
-    status, output, errors = ended(start("mq", "display", "QMGR", *arguments, MQBRIDGE_DATA_DIR=variable))
+    status, output, errors = ended(start("mqsc", "display", "QMGR", *arguments, MQBRIDGE_DATA_DIR=variable))
     assert (status, errors) == (0, "")
     assert "QMNAME(QM1)" in output
 
@@ -93,7 +94,7 @@ def test_a_wrong_configuration_file(start: Any, tmp_path: Path) -> None:
     status, output, errors = ended(start("mq", "get", "Q", "--config", path))
     assert (status, output) == (2, "")
     assert errors.startswith(f"{path}:1:")
-    assert len(errors.splitlines()) == 1
+    assert errors.splitlines()[1:] == [f"mqbridge: error: {path}: 1 mistake"]
 
 
 @pytest.mark.parametrize(
@@ -101,9 +102,10 @@ def test_a_wrong_configuration_file(start: Any, tmp_path: Path) -> None:
     [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")],
 )
 def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments: tuple[str, ...]) -> None:
-    status, output, errors = ended(start("mq", *arguments, MQBRIDGE_DATA_DIR=queue_manager.directory))
+    group = "mqsc" if arguments[0] == "display" else "mq"
+    status, output, errors = ended(start(group, *arguments, MQBRIDGE_DATA_DIR=queue_manager.directory))
     assert (status, output) == (2, "")
-    assert errors.startswith("expected arguments in UTF-8, found ")
+    assert errors.startswith("mqbridge: error: expected arguments in UTF-8, found ")
     assert len(errors.splitlines()) == 1
 
 

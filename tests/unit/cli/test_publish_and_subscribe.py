@@ -31,7 +31,7 @@ def subscribed(process: Any, topic: str) -> None:
 
 
 def test_publications_are_printed_as_they_come(start: Any, mq: Any, queue_manager: Any, topic: str) -> None:
-    process = start("mq", "sub", f"{topic}/+", "--count", 2, "--data-dir", queue_manager.directory)
+    process = start("mq", "sub", f"{topic}/+", "--limit", 2, "--data-dir", queue_manager.directory)
     subscribed(process, f"{topic}/+")
     for body in ("first", "second"):
         assert mq("pub", f"{topic}/a", body).exit_code == 0
@@ -41,7 +41,7 @@ def test_publications_are_printed_as_they_come(start: Any, mq: Any, queue_manage
 
 
 def test_json_shows_the_topic(start: Any, mq: Any, queue_manager: Any, topic: str) -> None:
-    process = start("mq", "sub", f"{topic}/#", "--json", "--count", 1, "--data-dir", queue_manager.directory)
+    process = start("mq", "sub", f"{topic}/#", "--json", "--limit", 1, "--data-dir", queue_manager.directory)
     subscribed(process, f"{topic}/#")
     (put,) = objects(mq("pub", f"{topic}/a", "21", "--json", "--persistent", "--priority", 5))
     assert (put["Persistence"], put["Priority"], put["Format"]) == (1, 5, "MQSTR")
@@ -59,7 +59,7 @@ def test_a_durable_subscription_outlives_the_command(mq: Any, queue_manager: Any
     mq("pub", f"{topic}/a", "1")
     mq("pub", f"{topic}/b", input=b"2")
     mq("pub", "elsewhere", "3")
-    assert mq("sub", f"{topic}/#", "--durable", name, "--wait", 0, "--count", 1).stdout == "1\n"
+    assert mq("sub", f"{topic}/#", "--durable", name, "--wait", 0, "--limit", 1).stdout == "1\n"
     assert mq("sub", f"{topic}/#", "--durable", name, "--wait", 0).stdout == "2\n"
     assert mq("sub", f"{topic}/#", "--durable", name, "--wait", 0).stdout == ""
     assert subscriptions(queue_manager, f"{topic}/#") == 1
@@ -78,7 +78,7 @@ def test_the_filter_of_a_durable_subscription_stays(mq: Any, queue_manager: Any,
     mq("sub", topic, "--durable", name, "--wait", 0)
     result = mq("sub", "another", "--durable", name, "--wait", 0)
     assert result.exit_code == 1
-    assert result.stderr.startswith("MQRC_TOPIC_NOT_ALTERABLE (2510)")
+    assert result.stderr.startswith("mqbridge: error: MQRC_TOPIC_NOT_ALTERABLE (2510)")
     assert mq("sub", topic, "--durable", name, "--wait", 0, "--remove").exit_code == 0
 
 
@@ -91,11 +91,11 @@ def test_retained_publications_come_at_once(mq: Any, topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [((), 0), (("--count", 0), 0), (("--count", 1), 1), (("--count", 2), 1)],
+    [((), 0), (("--limit", 0), 0), (("--limit", 1), 3), (("--limit", 2), 3)],
 )
 def test_nothing_came(mq: Any, topic: str, arguments: tuple[Any, ...], status: int) -> None:
     result = mq("sub", topic, "--wait", 0.01, *arguments)
-    complaint = f"MQRC_NO_MSG_AVAILABLE (2033): topic '{topic}'\n" if status else ""
+    complaint = f"mqbridge: error: MQRC_NO_MSG_AVAILABLE (2033): topic '{topic}'\n" if status else ""
     assert (result.exit_code, result.stdout, result.stderr) == (status, "", f"subscribed to {topic}\n{complaint}")
 
 
@@ -110,7 +110,7 @@ def test_nothing_came(mq: Any, topic: str, arguments: tuple[Any, ...], status: i
 def test_refusals(mq: Any, arguments: tuple[str, ...], complaint: str) -> None:
     result = mq(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(complaint)
+    assert result.stderr.startswith("mqbridge: error: " + complaint)
 
 
 def test_remove_is_for_durable_subscriptions(mq: Any) -> None:

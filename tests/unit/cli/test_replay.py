@@ -130,8 +130,8 @@ def test_it_goes_on_where_it_was_interrupted(
     assert interrupted_result.exit_code == 1 and "MQRC_CONNECTION_BROKEN" in interrupted_result.output
     queue_manager.until(lambda: queue_manager.depth(queue) == 8)
     result = replay("--to-queue", queue)
-    assert f"8 of {COUNT} messages put; the same command goes on" in interrupted_result.output
-    assert "goes on behind 8 messages" in result.output
+    assert f"8 of {COUNT} messages put; the same command continues" in interrupted_result.output
+    assert "continues after 8 messages" in result.output
     assert f"{COUNT - 8} messages put" in result.output
     assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(COUNT)]
 
@@ -171,7 +171,7 @@ def test_stopped(
     before = signal.getsignal(number)
     result = replay("--to-queue", queue, "--rate", "50")
     assert result.exit_code == 128 + number
-    assert f"10 of {COUNT} messages put; the same command goes on" in result.output
+    assert f"10 of {COUNT} messages put; the same command continues" in result.output
     assert queue_manager.depth(queue) == 10
     assert signal.getsignal(number) is before
     assert f"{COUNT - 10} messages put" in replay("--to-queue", queue).output
@@ -182,7 +182,7 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
     queue = queue_manager.queue()
     result = replay("--to-queue", queue)
     assert f"{COUNT} messages put" in result.output
-    (told,) = re.findall(r"it was begun at (\S+): for what came later, say --from that time", result.output)
+    (told,) = re.findall(r"the run was started at (\S+); use that time", result.output)
     begun = datetime.fromisoformat(told)
     story = Story()
     for number in range(100):  # sequence numbers that are behind those of the archive
@@ -201,11 +201,11 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
 @pytest.mark.parametrize(
     ("arguments", "status", "texts"),
     [
-        (["--filter", "none"], 2, ["no row of archive", "(publications of clients, filter none, to 2"]),
-        (["--client", "x", "--client", "y"], 2, ["publications of clients from client x or y"]),
-        (["--mapping", "m", "--from", "-40s"], 2, ["what mapping m took, filter plant/#, from 2"]),
-        (["--to", "2026-03-01"], 2, ["filter plant/#, to 2026-03-01T00:00:00+00:00"]),
-        (["--to-queue", "NOPE"], 1, ["MQRC_UNKNOWN_OBJECT_NAME"]),
+        (["--filter", "none"], 3, ["no row of archive", "(publications of clients, filter none, to 2"]),
+        (["--client", "x", "--client", "y"], 3, ["publications of clients from client x or y"]),
+        (["--mapping", "m", "--from", "-40s"], 3, ["source messages of mapping m, filter plant/#, from 2"]),
+        (["--to", "2026-03-01"], 3, ["filter plant/#, to 2026-03-01T00:00:00+00:00"]),
+        (["--to-queue", "NOPE"], 3, ["MQRC_UNKNOWN_OBJECT_NAME"]),
     ],
 )
 def test_nothing_is_put(
@@ -232,7 +232,8 @@ def test_what_came_from_a_queue_needs_one(
     asked = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
     result = invoke(*asked)
     assert result.exit_code == 2
-    assert f"mapping m took its messages from queue {source}: say where they go, by --to-queue {source}" in result.output
+    assert f"the source of mapping m is queue {source}\n" in result.output
+    assert f"hint: specify the destination with --to-queue {source}" in result.output
     assert "1 messages put" in invoke(*asked, "--to-topic", "elsewhere").output
 
 
@@ -286,7 +287,7 @@ def test_what_is_replayed_has_the_properties_that_it_was_published_with() -> Non
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--to-queue", "Q", "--to-topic", "t"], "--to-queue and --to-topic: one of the two"),
+        (["--to-queue", "Q", "--to-topic", "t"], "--to-queue and --to-topic exclude each other"),
         (["--filter", "a/#/b"], "# must be at the end of a topic filter"),
         (["--archive", "."], "replay takes one directory"),
         (["--from", "now"], "--from: expected a time"),
@@ -307,4 +308,4 @@ def test_an_archive_without_payloads(
     queue = queue_manager.queue()
     result = invoke("replay", "--archive", directory, "--to-queue", queue, "--data-dir", queue_manager.directory)
     assert result.exit_code == 1
-    assert "written without payloads" in result.output
+    assert "contains no payloads" in result.output

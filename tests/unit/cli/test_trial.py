@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.cli.trial import NOT_TAKEN
+from bridge.cli.failures import NOT_FOUND
 from bridge.mapping.message_view import MessageView
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, encode_chain
 
@@ -71,7 +71,7 @@ def test_a_user_name_that_is_too_long_for_mq_is_rejected_and_not_cut(attempt: An
 
 def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
     asked = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
-    assert asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the answer"
+    assert asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
     header = encode_chain((RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b"")
     kept = tmp_path / "kept.json"
     kept.write_text(json.dumps(MessageView(MQMD(Format=b"MQHRF2"), header.data).json()))
@@ -95,7 +95,7 @@ def test_retained_publication_of_a_topic(attempt: Any) -> None:
         "published to topic copy/a",
         "it becomes the retained publication of that topic (MQPMO_RETAIN)",
     ]
-    assert told.stderr == "mapping copy is not enabled: what comes for it waits\n"
+    assert told.stderr == "mapping copy is not enabled\n"
     cleared = attempt("copy", "--topic", "copy/a", "--payload", "", "--retain")
     assert cleared.stdout.splitlines()[1] == "it clears the retained publication of that topic"
 
@@ -152,7 +152,7 @@ def test_a_message_that_is_not_taken_is_explained(
     file = tmp_path / "routes.yaml"
     file.write_text(ROUTES)
     result = invoke("try", mapping, *arguments, "--config", file)
-    assert result.exit_code == NOT_TAKEN and told in result.stderr, result.stderr
+    assert result.exit_code == NOT_FOUND and told in result.stderr, result.stderr
     taken = invoke("try", "rest", "--topic", "plant/a", "--payload", '{"temp": 20}', "--config", file)
     assert taken.exit_code == 0 and taken.stdout.startswith("put to queue REST")
 
@@ -168,34 +168,34 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
     [
         (
             ("plant", "--topic", "plant/l1", "--qos", 1),
-            NOT_TAKEN,
-            "mapping plant does not take it: topic plant/l1 does not match plant/{line}/{metric...}\n",
+            NOT_FOUND,
+            "mapping plant does not take the message: topic plant/l1 does not match plant/{line}/{metric...}\n",
         ),
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 0),
-            NOT_TAKEN,
-            "mapping plant does not take it: its filter does not let it through, and this mapping discards it\n",
+            NOT_FOUND,
+            "mapping plant does not take the message: its filter does not let it through, and this mapping discards it\n",
         ),
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 1),
             1,
-            "mapping plant refuses it: '{usr.site}' cannot be filled: the message has no usr.site\n"
-            "it would go to the dead-letter queue with MQRC_PROPERTY_NOT_AVAILABLE (2471)\n",
+            "mapping plant rejects the message: '{usr.site}' cannot be filled: the message has no usr.site\n"
+            "it would be dead-lettered with MQRC_PROPERTY_NOT_AVAILABLE (2471)\n",
         ),
-        (("prices", "--payload", "1", "--topic", "prices/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
-        (("prices", "--payload", "12", "--topic", "price/X"), NOT_TAKEN, "mapping prices does not take it: its topic or"),
+        (("prices", "--payload", "1", "--topic", "prices/X"), NOT_FOUND, "mapping prices does not take the message: its"),
+        (("prices", "--payload", "12", "--topic", "price/X"), NOT_FOUND, "mapping prices does not take the message: its"),
         (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
         (
             ("nothing",),
             2,
             "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer, prices)",
         ),
-        (("plant",), 2, "mapping plant is one to MQ: it needs --topic, and takes no --message\n"),
-        (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is one to MQ: it needs --topic"),
-        (("commands", "--message", "f", "--property", "a=b"), 2, "--property is of a message whose body is --payload"),
-        (("commands", "--payload", "1", "--qos", 1), 2, "mapping commands is one to MQTT: --qos, --retain,"),
-        (("commands",), 2, "mapping commands is one to MQTT: it needs --message FILE, or its body as --payload\n"),
-        (("plant", "--topic", "a", "--payload", "a", "--payload-file", "b"), 2, "--payload and --payload-file: one of them"),
+        (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic instead of --message\n"),
+        (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is a mapping to MQ: it requires --topic"),
+        (("commands", "--message", "f", "--property", "a=b"), 2, "--property cannot be combined with --message"),
+        (("commands", "--payload", "1", "--qos", 1), 2, "mapping commands is a mapping to MQTT: --qos, --retain,"),
+        (("commands",), 2, "mapping commands is a mapping to MQTT: it requires --message FILE or --payload TEXT\n"),
+        (("plant", "--topic", "a", "--payload", "a", "--payload-file", "b"), 2, "--payload and --payload-file exclude"),
         (("plant", "--topic", "a", "--property", "site"), 2, "--property: expected NAME=VALUE, found 'site'\n"),
         (("commands", "--message", "missing"), 1, "missing: No such file or directory\n"),
     ],
@@ -203,7 +203,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
 def test_no_message(arguments: tuple[object, ...], status: int, told: str, attempt: Any) -> None:
     result = attempt(*arguments)
     assert (result.exit_code, result.stdout) == (status, "")
-    assert result.stderr.startswith(told)
+    assert result.stderr.startswith("mqbridge: error: " + told)
 
 
 def test_no_configuration(invoke: Any) -> None:
@@ -301,7 +301,7 @@ def test_a_file_that_is_no_message(changed: dict[str, Any], told: str, attempt: 
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     result = attempt("prices", "--message", file, "--topic", "prices/IBM")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"{file}: expected {told}")
+    assert result.stderr.startswith(f"mqbridge: error: {file}: expected {told}")
 
 
 def test_headers_that_json_does_not_show_in_full(attempt: Any, tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import pytest
 from bridge.config.authentication import address_pattern
 
 
-@pytest.mark.parametrize(
-    ("pattern", "address", "matches"),
-    [
+def test_addresses(subtests: pytest.Subtests) -> None:
+    for pattern, address, matches in [
         ("*", "10.1.2.3", True),
         ("*", "::1", True),
         ("*", "", True),
@@ -52,10 +51,9 @@ from bridge.config.authentication import address_pattern
         ("::1", "127.0.0.1", False),
         ("2001:*", "32.1.0.0", False),
         ("10.1.2.3", "no address", False),
-    ],
-)
-def test_addresses(pattern: str, address: str, matches: bool) -> None:
-    assert address_pattern(pattern).matches(address) is matches
+    ]:
+        with subtests.test(pattern=pattern, address=address, matches=matches):
+            assert address_pattern(pattern).matches(address) is matches
 
 
 @pytest.mark.parametrize(

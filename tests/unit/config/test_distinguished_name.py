@@ -12,9 +12,8 @@ PUMP = (
 )
 
 
-@pytest.mark.parametrize(
-    ("pattern", "matches"),
-    [
+def test_distinguished_names(subtests: pytest.Subtests) -> None:
+    for pattern, matches in [
         ("CN=pump-7", True),
         ("cn=PUMP-7", True),
         ("CN=pump*", True),
@@ -41,11 +40,10 @@ PUMP = (
         ("T=pump", True),
         ("USERID=p7", True),
         ("PC=1,DNQ=q,UNSTRUCTUREDNAME=n", True),
-    ],
-)
-def test_distinguished_names(pattern: str, matches: bool) -> None:
-    name_pattern(pattern)
-    assert matches_name(pattern, PUMP) is matches
+    ]:
+        with subtests.test(pattern=pattern, matches=matches):
+            name_pattern(pattern)
+            assert matches_name(pattern, PUMP) is matches
 
 
 @pytest.mark.parametrize(

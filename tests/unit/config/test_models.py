@@ -186,16 +186,15 @@ SESSION_EXPIRY: list[tuple[dict[str, object], float | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("channel", "expiry"), SESSION_EXPIRY)
-def test_sessions_of_channels_that_other_machines_reach_expire_by_default(
-    channel: dict[str, object], expiry: float | None
-) -> None:
-    config = ChannelConfig.model_validate(channel)
-    assert config.session_expiry == expiry
-    (line,) = [one for one in describe(Configuration(channels=[config])) if one.startswith("channel ")]
-    assert ("sessions expire after" in line) is (expiry is not None)
-    if expiry is not None:
-        assert f"sessions expire after {round(expiry / 3600)} h" in line
+def test_sessions_of_channels_that_other_machines_reach_expire_by_default(subtests: pytest.Subtests) -> None:
+    for channel, expiry in SESSION_EXPIRY:
+        with subtests.test(channel=channel, expiry=expiry):
+            config = ChannelConfig.model_validate(channel)
+            assert config.session_expiry == expiry
+            (line,) = [one for one in describe(Configuration(channels=[config])) if one.startswith("channel ")]
+            assert ("sessions expire after" in line) is (expiry is not None)
+            if expiry is not None:
+                assert f"sessions expire after {round(expiry / 3600)} h" in line
 
 
 def test_channels_that_clash() -> None:

@@ -13,9 +13,8 @@ def read(kind: BeforeValidator, value: object) -> Any:
     return TypeAdapter(Annotated[Any, kind]).validate_python(value)
 
 
-@pytest.mark.parametrize(
-    ("written", "number"),
-    [
+def test_a_size(subtests: pytest.Subtests) -> None:
+    for written, number in [
         (0, 0),
         (65536, 65536),
         ("0 B", 0),
@@ -29,10 +28,9 @@ def read(kind: BeforeValidator, value: object) -> Any:
         ("0.001 KB", 1),
         ("1 GB", 1_000_000_000),
         ("1 GiB", 1_073_741_824),
-    ],
-)
-def test_a_size(written: object, number: int) -> None:
-    assert read(values.size(0, values.GIB), written) == number
+    ]:
+        with subtests.test(written=written, number=number):
+            assert read(values.size(0, values.GIB), written) == number
 
 
 @pytest.mark.parametrize(
@@ -43,15 +41,17 @@ def test_a_share_or_size(written: object, read_as: str | int) -> None:
     assert read(values.share_or_size(1, values.GIB), written) == read_as
 
 
-@pytest.mark.parametrize("written", ["0%", "101%", "70 %", "%", "-5%", "1e1%", 0.7, "0.7", True, None, "2 GiB", "", "²%"])
-def test_no_share_or_size(written: object) -> None:
-    with pytest.raises(ValidationError, match="expected a percentage from 1% to 100%, or a size from 1 B to 1 GiB"):
-        read(values.share_or_size(1, values.GIB), written)
+def test_no_share_or_size(subtests: pytest.Subtests) -> None:
+    for written in ["0%", "101%", "70 %", "%", "-5%", "1e1%", 0.7, "0.7", True, None, "2 GiB", "", "²%"]:
+        with (
+            subtests.test(written=written),
+            pytest.raises(ValidationError, match="expected a percentage from 1% to 100%, or a size from 1 B to 1 GiB"),
+        ):
+            read(values.share_or_size(1, values.GIB), written)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_no_size(subtests: pytest.Subtests) -> None:
+    for written in [
         -1,
         True,
         1.0,
@@ -69,11 +69,12 @@ def test_no_share_or_size(written: object) -> None:
         "²B",
         "9" * 30 + " B",
         "1025 MiB",
-    ],
-)
-def test_no_size(written: object) -> None:
-    with pytest.raises(ValidationError, match="expected a size from 0 B to 1 GiB"):
-        read(values.size(0, values.GIB), written)
+    ]:
+        with (
+            subtests.test(written=written),
+            pytest.raises(ValidationError, match="expected a size from 0 B to 1 GiB"),
+        ):
+            read(values.size(0, values.GIB), written)
 
 
 @pytest.mark.parametrize(
@@ -86,22 +87,23 @@ def test_a_duration(written: object, seconds: float) -> None:
     assert isinstance(result, float)
 
 
-@pytest.mark.parametrize(
-    "written", [-1, True, None, "10", "s", "2 d", "10 S", "1 minute", "-1 s", "24.1 h", float("nan"), float("inf")]
-)
-def test_no_duration(written: object) -> None:
-    with pytest.raises(ValidationError, match="expected a duration from 0 s to 24 h"):
-        read(values.duration(0), written)
+def test_no_duration(subtests: pytest.Subtests) -> None:
+    for written in [-1, True, None, "10", "s", "2 d", "10 S", "1 minute", "-1 s", "24.1 h", float("nan"), float("inf")]:
+        with (
+            subtests.test(written=written),
+            pytest.raises(ValidationError, match="expected a duration from 0 s to 24 h"),
+        ):
+            read(values.duration(0), written)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "a", "A_b"])
-def test_an_address(address: str) -> None:
-    assert read(values.address(), address) == address
+def test_an_address(subtests: pytest.Subtests) -> None:
+    for address in ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "a", "A_b"]:
+        with subtests.test(address=address):
+            assert read(values.address(), address) == address
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_no_address(subtests: pytest.Subtests) -> None:
+    for address in [
         "",
         " ",
         "[::1]",
@@ -119,16 +121,16 @@ def test_an_address(address: str) -> None:
         5,
         None,
         "a." * 127 + "ab",
-    ],
-)
-def test_no_address(address: object) -> None:
-    with pytest.raises(ValidationError, match="expected an IP address or a host name"):
-        read(values.address(), address)
+    ]:
+        with (
+            subtests.test(address=address),
+            pytest.raises(ValidationError, match="expected an IP address or a host name"),
+        ):
+            read(values.address(), address)
 
 
-@pytest.mark.parametrize(
-    ("address", "loopback"),
-    [
+def test_loopback(subtests: pytest.Subtests) -> None:
+    for address, loopback in [
         ("127.0.0.1", True),
         ("127.9.9.9", True),
         ("::1", True),
@@ -138,10 +140,9 @@ def test_no_address(address: object) -> None:
         ("::", False),
         ("10.0.0.1", False),
         ("localhost.example.com", False),
-    ],
-)
-def test_loopback(address: str, loopback: bool) -> None:
-    assert values.is_loopback(address) is loopback
+    ]:
+        with subtests.test(address=address, loopback=loopback):
+            assert values.is_loopback(address) is loopback
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,8 @@ def test_a_size_in_words(number: int, said: str) -> None:
     assert read(values.size(0, values.GIB), said) == number
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
+def test_a_duration_in_words(subtests: pytest.Subtests) -> None:
+    for seconds, said in [
         (0.0, "0 s"),
         (0.001, "1 ms"),
         (0.5, "500 ms"),
@@ -164,11 +164,10 @@ def test_a_size_in_words(number: int, said: str) -> None:
         (90.0, "90 s"),
         (120.0, "2 min"),
         (86400.0, "24 h"),
-    ],
-)
-def test_a_duration_in_words(seconds: float, said: str) -> None:
-    assert durations.shown(seconds) == said
-    assert read(values.duration(0), said) == seconds
+    ]:
+        with subtests.test(seconds=seconds, said=said):
+            assert durations.shown(seconds) == said
+            assert read(values.duration(0), said) == seconds
 
 
 @pytest.mark.parametrize(
@@ -184,12 +183,10 @@ def test_connections(written: object, names: list[str]) -> None:
     assert read(values.connections(264), written) == names
 
 
-@pytest.mark.parametrize(
-    "written", ["", [], None, 1414, "mq1", "mq1()", "(1)", "mq1(1)x", ["m(1),m(2)"], ["m(1)"] * 54]
-)
-def test_no_connections(written: object) -> None:
-    with pytest.raises(ValidationError, match=r"expected host\(port\)"):
-        read(values.connections(264), written)
+def test_no_connections(subtests: pytest.Subtests) -> None:
+    for written in ["", [], None, 1414, "mq1", "mq1()", "(1)", "mq1(1)x", ["m(1),m(2)"], ["m(1)"] * 54]:
+        with subtests.test(written=written), pytest.raises(ValidationError, match=r"expected host\(port\)"):
+            read(values.connections(264), written)
 
 
 @pytest.mark.parametrize("written", ["https://mq/ccdt.json", "FILE:///ccdt.json", "http://u:p@mq/c"])
@@ -197,10 +194,13 @@ def test_a_url(written: str) -> None:
     assert read(values.url("file", "http", "https"), written) == written
 
 
-@pytest.mark.parametrize("written", ["", "ccdt.json", "https://", "ftp://mq/c", "https://a b", "http://a\0", 5, None])
-def test_no_url(written: object) -> None:
-    with pytest.raises(ValidationError, match="expected a URL that begins with http:// or https://"):
-        read(values.url("http", "https"), written)
+def test_no_url(subtests: pytest.Subtests) -> None:
+    for written in ["", "ccdt.json", "https://", "ftp://mq/c", "https://a b", "http://a\0", 5, None]:
+        with (
+            subtests.test(written=written),
+            pytest.raises(ValidationError, match="expected a URL that begins with http:// or https://"),
+        ):
+            read(values.url("http", "https"), written)
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_messages_are_shown_a_page_at_a_time(console: Console) -> None:
     following = re.search(r'id="page2" href="([^"]+)"', first.html)
     assert following is not None
     assert "body 51" in console.get(following[1].replace("&amp;", "&")).text
-    console.bridge.mq("get", "ORDERS", "--count", "0")
+    console.bridge.mq("get", "ORDERS", "--limit", "0")
 
 
 def test_system_queues_are_shown_where_they_are_asked_for(console: Console) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bridge
-from bridge.cli.program import GROUPS, BridgeCommands
+from bridge.cli.program import SECTIONS, Group
 from bridge.config.json_schema import json_schema
 from bridge.log_messages.catalogue import catalogue, reasons
 from bridge.log_messages.identifier import divided
@@ -91,15 +91,16 @@ def test_the_catalogue_says_what_the_line_says() -> None:
         assert re.match(pattern, told, re.DOTALL), (identifier, text, told)
 
 
-@pytest.mark.parametrize("identifier", MESSAGES)
-def test_a_message_has_sentences_for_each_question(identifier: str) -> None:
-    message = MESSAGES[identifier]
-    for answer in (message.happened, message.why, message.do):
-        assert answer.strip() == answer
-        assert re.search(r"[.`…]$", answer), answer
-    # What costs nothing needs nothing; of the rest somebody has to know what to do.
-    if identifier[-1] in "ES":
-        assert not message.do.startswith("Nothing.")
+def test_a_message_has_sentences_for_each_question(subtests: pytest.Subtests) -> None:
+    for identifier in MESSAGES:
+        with subtests.test(identifier=identifier):
+            message = MESSAGES[identifier]
+            for answer in (message.happened, message.why, message.do):
+                assert answer.strip() == answer
+                assert re.search(r"[.`…]$", answer), answer
+            # What costs nothing needs nothing; of the rest somebody has to know what to do.
+            if identifier[-1] in "ES":
+                assert not message.do.startswith("Nothing.")
 
 
 def test_the_first_digit_is_the_room() -> None:
@@ -111,8 +112,8 @@ def test_the_first_digit_is_the_room() -> None:
 
 
 def test_commands_and_options_that_are_recommended_exist() -> None:
-    nested = {name: group.FUNCTIONS for name, group in GROUPS.items()}
-    commands = {*BridgeCommands.FUNCTIONS, *nested}
+    commands = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+    nested = {name: entry.commands for name, entry in commands.items() if isinstance(entry, Group)}
     sections = json_schema()["$defs"].values()
     options = set(json_schema()["properties"]).union(*(section.get("properties", {}) for section in sections))
     for identifier, message in MESSAGES.items():

@@ -52,9 +52,8 @@ def as_json(message: MessageView) -> Any:
     return json.loads(msgspec.json.encode(message.json()))
 
 
-@pytest.mark.parametrize(
-    ("md", "changed"),
-    [
+def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
+    for md, changed in [
         (MQMD(), {}),
         (MQMD(Version=2), {"Version": 2, **GROUP_FIELDS}),
         (MQMD(MsgId=MSG_ID), {"MsgId": "000102030405060708090A0B0C0D0E0F1011121314151617"}),
@@ -68,11 +67,10 @@ def as_json(message: MessageView) -> Any:
         (MQMD(UserIdentifier="jürgen".encode()), {"UserIdentifier": "jürgen"}),
         (MQMD(UserIdentifier=b"j\xfcrgen"), {"UserIdentifier": "j�rgen"}),
         (MQMD(AccountingToken=b"\xab" * 32), {"AccountingToken": "AB" * 32}),
-    ],
-)
-def test_mqmd_by_ibm_field_names(md: MQMD, changed: dict[str, Any]) -> None:
-    assert md_json(md) == DEFAULT_MD | changed
-    assert list(md_json(md))[:4] == ["Version", "Report", "MsgType", "Expiry"]
+    ]:
+        with subtests.test(md=md, changed=changed):
+            assert md_json(md) == DEFAULT_MD | changed
+            assert list(md_json(md))[:4] == ["Version", "Report", "MsgType", "Expiry"]
 
 
 @pytest.mark.parametrize(

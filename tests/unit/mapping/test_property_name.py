@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from bridge.telemetry.headers import property_name, user_name
 
 
-@pytest.mark.parametrize(
-    ("name", "element"),
-    [
+def test_names(subtests: pytest.Subtests) -> None:
+    for name, element in [
         ("site", "site"),
         ("_x", "_x"),
         ("site-id", "site_x002D_id"),
@@ -24,11 +23,10 @@ from bridge.telemetry.headers import property_name, user_name
         ("_x002D_", "_x005F_x002D_"),
         ("ü", "_x00FC_"),
         ("😀", "_x0001F600_"),
-    ],
-)
-def test_names(name: str, element: str) -> None:
-    assert property_name(name) == element
-    assert user_name(element) == name
+    ]:
+        with subtests.test(name=name, element=element):
+            assert property_name(name) == element
+            assert user_name(element) == name
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.text("_x0F5A1-", max_size=30))

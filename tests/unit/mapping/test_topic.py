@@ -14,9 +14,8 @@ from bridge.mqtt.topics import is_wildcard, matches, topic_filter_error
 # Matching -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("topic_filter", "topic", "expected"),
-    [
+def test_matches(subtests: pytest.Subtests) -> None:
+    for topic_filter, topic, expected in [
         # MQTT 3.1.1 section 4.7.1.2
         ("sport/tennis/player1/#", "sport/tennis/player1", True),
         ("sport/tennis/player1/#", "sport/tennis/player1/ranking", True),
@@ -72,10 +71,9 @@ from bridge.mqtt.topics import is_wildcard, matches, topic_filter_error
         ("a/#/+/z", "a/y/z", True),
         ("a/+/#", "a", False),
         ("a/+/#", "a/b", True),
-    ],
-)
-def test_matches(topic_filter: str, topic: str, expected: bool) -> None:
-    assert matches(topic_filter, topic) is expected
+    ]:
+        with subtests.test(topic_filter=topic_filter, topic=topic, expected=expected):
+            assert matches(topic_filter, topic) is expected
 
 
 def reference(topic_filter: str, topic: str) -> bool:

@@ -13,9 +13,8 @@ def got(number: int, data: bytes = b"x", **md) -> Got:
     return Got(md=MQMD(MsgId=b"%024d" % number, **md), data=data)
 
 
-@pytest.mark.parametrize(
-    ("former", "new", "fresh"),
-    [
+def test_a_publication_counts_once(subtests: pytest.Subtests) -> None:
+    for former, new, fresh in [
         ([], [got(1)], [1]),
         ([got(1)], [got(2)], []),
         ([got(1, b"old")], [got(2, b"new")], [2]),
@@ -26,12 +25,11 @@ def got(number: int, data: bytes = b"x", **md) -> Got:
         ([got(1)], [got(2), got(2)], []),
         ([got(1, PutTime=b"12000000")], [got(2, PutTime=b"12000001")], [2]),
         ([got(1, CorrelId=b"1" * 24)], [got(2, CorrelId=b"2" * 24)], []),
-    ],
-)
-def test_a_publication_counts_once(former, new, fresh):
-    duplicates = DuplicatePublications()
-    duplicates.note(former)
-    assert duplicates.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
+    ]:
+        with subtests.test(former=former, new=new, fresh=fresh):
+            duplicates = DuplicatePublications()
+            duplicates.note(former)
+            assert duplicates.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
 
 
 def test_what_is_backed_out_is_fresh_or_left_out_as_before():

@@ -172,7 +172,8 @@ OVERLAPS = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "both"), OVERLAPS)
-def test_filters_that_overlap(one: str, other: str, both: bool) -> None:
+def test_filters_that_overlap(subtests: pytest.Subtests) -> None:
     """Two filters overlap where a topic string matches both, whichever is named first."""
-    assert overlap(one, other) is overlap(other, one) is both
+    for one, other, both in OVERLAPS:
+        with subtests.test(one=one, other=other, both=both):
+            assert overlap(one, other) is overlap(other, one) is both

@@ -62,16 +62,17 @@ def walk(machine: Delivery, random: Random, steps: int, log: list[str]) -> None:
     machine.teardown()
 
 
-@pytest.mark.parametrize("kind", [Delivery, CleanDelivery])
-@pytest.mark.parametrize("part", range(4))
-def test_long_ways(kind: type[Delivery], part: int) -> None:
-    for seed in range(part * 150, part * 150 + 150):
-        log: list[str] = []
-        try:
-            walk(object.__new__(kind), Random(seed), 120, log)
-        except Exception as error:
-            error.add_note(f"seed {seed}:\n" + "\n".join(log))
-            raise
+def test_long_ways(subtests: pytest.Subtests) -> None:
+    for kind in [Delivery, CleanDelivery]:
+        for part in range(4):
+            with subtests.test(kind=kind, part=part):
+                for seed in range(part * 150, part * 150 + 150):
+                    log: list[str] = []
+                    try:
+                        walk(object.__new__(kind), Random(seed), 120, log)
+                    except Exception as error:
+                        error.add_note(f"seed {seed}:\n" + "\n".join(log))
+                        raise
 
 
 def test_a_connect_that_is_not_committed_leaves_its_record_to_the_next() -> None:

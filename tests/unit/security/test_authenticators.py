@@ -194,22 +194,19 @@ async def test_passwords_of_channels_are_cached_on_disk_and_those_of_the_console
     assert sorted(os.listdir(tmp_path)) == ["cache", "clients"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "topic_filter", "covered"),
-    [
+def test_filters_that_cover_others(subtests: pytest.Subtests) -> None:
+    for pattern, topic_filter, covered in [
         ("#", "a/b", True), ("#", "$SYS/a", False), ("a/#", "a", True), ("a/#", "a/+/#", True), ("a/#", "b/#", False),
         ("a/+", "a/+", True), ("a/+", "a/b", True), ("a/+", "a/#", False), ("a/+", "a", False), ("a/b", "a/+", False),
         ("+/b", "a/b", True), ("+/b", "+/b", True), ("+", "$SYS", False), ("a", "a/#", False), ("a/b/#", "a/#", False),
         ("$SYS/#", "$SYS/a", True),
-    ],
-)  # fmt: skip
-def test_filters_that_cover_others(pattern: str, topic_filter: str, covered: bool) -> None:
-    assert covers(pattern, topic_filter) is covered
+    ]:
+        with subtests.test(pattern=pattern, topic_filter=topic_filter, covered=covered):
+            assert covers(pattern, topic_filter) is covered
 
 
-@pytest.mark.parametrize(
-    ("patterns", "client_id", "user", "topic", "allowed"),
-    [
+def test_topics_to_publish_to(subtests: pytest.Subtests) -> None:
+    for patterns, client_id, user, topic, allowed in [
         (None, "c", "u", "any/thing", True),
         ([], "c", "u", "a", False),
         (["d/%c/#"], "c", "u", "d/c/x", True),
@@ -222,11 +219,10 @@ def test_filters_that_cover_others(pattern: str, topic_filter: str, covered: boo
         (["d/%u"], "c", "", "d/", False),
         (["d/+"], "c", "u", "d/x", True),
         (["d/+"], "c", "u", "$MQ/reply/x", True),
-    ],
-)
-def test_topics_to_publish_to(patterns: list[str] | None, client_id: str, user: str, topic: str, allowed: bool) -> None:
-    access = TopicAccess(patterns, None, client_id, user)
-    assert [access.may_publish(topic), access.may_publish(topic)] == [allowed, allowed]
+    ]:
+        with subtests.test(patterns=patterns, client_id=client_id, user=user, topic=topic, allowed=allowed):
+            access = TopicAccess(patterns, None, client_id, user)
+            assert [access.may_publish(topic), access.may_publish(topic)] == [allowed, allowed]
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ NO_ACCESS = address(channel="*", address="*", user_source="NOACCESS")
 CAROL = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
 
 
-@pytest.mark.parametrize(
-    ("records", "client", "outcome"),
-    [
+def test_who_is_let_in_and_as_whom(subtests: pytest.Subtests) -> None:
+    """None: refused."""
+    for records, client, outcome in [
         ([], CAROL, "carol"),
         ([NO_ACCESS], CAROL, None),
         ([NO_ACCESS, address(channel="PLAIN.*", address="*", user_source="CHANNEL")], CAROL, "carol"),
@@ -114,20 +114,15 @@ CAROL = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
         ([address(channel="*", address="*", user_source="NOACCESS", warn=True)], CAROL, "carol"),
         ([record("BLOCKUSER", user_list=["carol"], warn=True)], CAROL, "carol"),
         ([record("BLOCKADDR", address_list=["*"], warn=True)], CAROL, "carol"),
-    ],
-)
-def test_who_is_let_in_and_as_whom(
-    records: list[ChannelAuthenticationConfig], client: Connecting, outcome: str | None
-) -> None:
-    """None: refused."""
-    verdict = ChannelAuthenticationRecords(records, {"mqm"}.__contains__).verdict(client, client.user)
-    assert (None if verdict.refusal else verdict.mcauser or client.user) == outcome
-    assert bool(verdict.warnings) == any(one.warn for one in records)
+    ]:
+        with subtests.test(records=records, client=client, outcome=outcome):
+            verdict = ChannelAuthenticationRecords(records, {"mqm"}.__contains__).verdict(client, client.user)
+            assert (None if verdict.refusal else verdict.mcauser or client.user) == outcome
+            assert bool(verdict.warnings) == any(one.warn for one in records)
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
+def test_records_that_are_none(subtests: pytest.Subtests) -> None:
+    for values, told in [
         ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
         ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),
         ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP maps to"),
@@ -138,12 +133,11 @@ def test_who_is_let_in_and_as_whom(
         ({"type": "BLOCKADDR", "address_list": ["*"], "channel": "A"}, "expected channel"),
         ({"type": "QMGRMAP"}, "expected ADDRESSMAP, USERMAP, SSLPEERMAP, BLOCKUSER or BLOCKADDR"),
         ({"type": "BLOCKUSER", "user_list": ["a"], "channel": "A*B"}, "expected a channel name"),
-    ],
-)
-def test_records_that_are_none(values: dict[str, object], told: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        ChannelAuthenticationConfig.model_validate(values)
-    assert told in str(error.value)
+    ]:
+        with subtests.test(values=values, told=told):
+            with pytest.raises(ValidationError) as error:
+                ChannelAuthenticationConfig.model_validate(values)
+            assert told in str(error.value)
 
 
 @given(st.text("*.,=a1-:\\\"", max_size=40), st.text("*.,=a1-:\\\"", max_size=200))

@@ -7,9 +7,9 @@ import pytest
 from bridge.security.failed_connects import network_of
 
 
-@pytest.mark.parametrize(
-    "address, network",
-    [
+def test_network(subtests: pytest.Subtests) -> None:
+    """IPv4 is counted by address, however it is written, and IPv6 by the 64 bits that somebody has whole."""
+    for address, network in [
         ("192.0.2.7", "192.0.2.7"),
         ("::ffff:192.0.2.7", "192.0.2.7"),
         ("::ffff:c000:207", "192.0.2.7"),
@@ -20,8 +20,6 @@ from bridge.security.failed_connects import network_of
         ("fe80::1%eth0", "fe80::/64"),
         ("::1", "::/64"),
         ("", ""),
-    ],
-)
-def test_network(address: str, network: str) -> None:
-    """IPv4 is counted by address, however it is written, and IPv6 by the 64 bits that somebody has whole."""
-    assert network_of(address) == network
+    ]:
+        with subtests.test(address=address, network=network):
+            assert network_of(address) == network

@@ -174,9 +174,8 @@ async def test_a_directory_that_does_not_say_who_has_bound(
             await authenticator.authenticate(presented(user, b"x"))
 
 
-@pytest.mark.parametrize(
-    ("bound", "bind_dn", "user"),
-    [
+def test_the_user_of_a_bound_name(subtests: pytest.Subtests) -> None:
+    for bound, bind_dn, user in [
         ("dn:uid=carol,dc=example", "uid={user},dc=example", "carol"),
         ("dn:UID=Carol,DC=example", "uid={user},dc=example", "Carol"),
         ("dn:uid=o\\2Cb\\C3\\A4\\+,dc=example", "uid={user},dc=example", "o,b\u00e4+"),
@@ -189,10 +188,9 @@ async def test_a_directory_that_does_not_say_who_has_bound(
         ("u:carol", "uid={user},dc=example", None),
         ("dn:cn=carol,dc=example", "{user}@example.com", None),
         ("", "uid={user},dc=example", None),
-    ],
-)
-def test_the_user_of_a_bound_name(bound: str, bind_dn: str, user: str | None) -> None:
-    assert user_of(bound, bind_dn) == user
+    ]:
+        with subtests.test(bound=bound, bind_dn=bind_dn, user=user):
+            assert user_of(bound, bind_dn) == user
 
 
 @pytest.mark.parametrize("way", ["starttls", "ldaps"])

@@ -331,6 +331,6 @@ def unusable(path: Path, error: Exception) -> str:
 def damaged(path: Path, what: str) -> str:
     """Return the error text for a damaged database."""
     return (
-        f"{path} is damaged: {what}. Nothing was changed. `mqbridge mq verify {path.parent}` says what is whole, "
-        f"`mqbridge mq salvage {path.parent} NEW-DIRECTORY` keeps all that is"
+        f"{path} is damaged: {what}. Nothing was changed. `mqbridge data verify {path.parent}` says what is whole, "
+        f"`mqbridge data salvage {path.parent} NEW-DIRECTORY` keeps all that is"
     )

@@ -139,9 +139,8 @@ def test_authority_commands_that_are_refused(
     assert not admin.queue_manager.authority_records.granted
 
 
-@pytest.mark.parametrize(
-    ("profile", "covered", "others"),
-    [
+def test_generic_profiles(subtests: pytest.Subtests) -> None:
+    for profile, covered, others in [
         ("A.B", ["A.B"], ["A.C", "A.B.C", "A"]),
         ("A.*", ["A.B", "A.XYZ"], ["A", "A.B.C", "B.A"]),
         ("A.B*", ["A.B", "A.BCD"], ["A.CB", "A.B.C"]),
@@ -151,10 +150,9 @@ def test_authority_commands_that_are_refused(
         ("**.Z", ["Z", "A.Z", "A.B.Z"], ["A", "Z.A"]),
         ("A.**.Z", ["A.Z", "A.B.Z", "A.B.C.Z"], ["A", "A.B"]),
         ("A*C.X", ["AC.X", "ABBC.X"], ["AB.X", "AC.Y"]),
-    ],
-)
-def test_generic_profiles(profile: str, covered: list[str], others: list[str]) -> None:
-    assert [name for name in covered + others if covers(profile, name)] == covered
+    ]:
+        with subtests.test(profile=profile, covered=covered, others=others):
+            assert [name for name in covered + others if covers(profile, name)] == covered
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,13 @@ def outcome(map: Any, message: Any) -> Any:
         return error.reason, str(error)
 
 
-@pytest.mark.parametrize("name", sorted({*WORDS, *PUBLICATION_NAMES, "usr.a", "rest"}))
-def test_no_template_of_a_publication_is_filled_from_another_one(name: str) -> None:
-    for config in templated(ToMqMapping, TO_MQ, f"{{{name}|default:'x'}}"):
-        rule = ToMqRule("m", ToMqMapping.model_validate(config), "QM1")
-        for publication in (PUBLICATION, *PUBLICATIONS, PUBLICATION):
-            assert outcome(rule.map, publication) == outcome(rule._map, publication), config
+def test_no_template_of_a_publication_is_filled_from_another_one(subtests: pytest.Subtests) -> None:
+    for name in sorted({*WORDS, *PUBLICATION_NAMES, "usr.a", "rest"}):
+        with subtests.test(name=name):
+            for config in templated(ToMqMapping, TO_MQ, f"{{{name}|default:'x'}}"):
+                rule = ToMqRule("m", ToMqMapping.model_validate(config), "QM1")
+                for publication in (PUBLICATION, *PUBLICATIONS, PUBLICATION):
+                    assert outcome(rule.map, publication) == outcome(rule._map, publication), config
 
 
 @pytest.mark.parametrize("name", sorted({*WORDS, "usr.a", *(f"md.{field}" for field in MD_FIELDS)}))

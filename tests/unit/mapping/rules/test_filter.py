@@ -23,9 +23,8 @@ def takes(config: dict[str, Any], **fields: Any) -> bool:
     return compiled.takes(PublicationScope(publication, {"line": "7"}))
 
 
-@pytest.mark.parametrize(
-    ("config", "fields", "expected"),
-    [
+def test_publications(subtests: pytest.Subtests) -> None:
+    for config, fields, expected in [
         ({}, {}, True),
         ({"qos": [1, 2]}, {"qos": 1}, True),
         ({"qos": [1, 2]}, {"qos": 0}, False),
@@ -64,10 +63,9 @@ def takes(config: dict[str, Any], **fields: Any) -> bool:
         ({"json": "$.temp != 1"}, {"payload": b""}, False),
         ({"qos": [0], "json": "$.temp > 30", "properties": {"site": None}}, {}, True),
         ({"qos": [0], "json": "$.temp > 30", "properties": {"site": "x"}}, {}, False),
-    ],
-)
-def test_publications(config: dict[str, Any], fields: dict[str, Any], expected: bool) -> None:
-    assert takes(config, **fields) is expected
+    ]:
+        with subtests.test(config=config, fields=fields, expected=expected):
+            assert takes(config, **fields) is expected
 
 
 @pytest.mark.parametrize(
@@ -99,9 +97,8 @@ def test_a_document_too_deep_to_tell_of_is_no_silent_miss() -> None:
         takes({"json": "$..a"}, payload=b"[" * 500 + b"]" * 500)
 
 
-@pytest.mark.parametrize(
-    ("config", "where", "column", "part"),
-    [
+def test_a_filter_that_cannot_be_read_says_where_and_why(subtests: pytest.Subtests) -> None:
+    for config, where, column, part in [
         ({"json": "$.temp >"}, "filter.json", 9, "no filter expression"),
         ({"json": "temp > 30"}, "filter.json", 1, "values of the payload begin with"),
         ({"json": "$.a == 1 && nothing($.a)"}, "filter.json", 13, "no filter expression"),
@@ -110,22 +107,18 @@ def test_a_document_too_deep_to_tell_of_is_no_silent_miss() -> None:
         ({"properties": {"md.Nothing": 1}}, "filter.properties.md.Nothing", None, "no field 'Nothing'"),
         ({"properties": {"md.MsgId": 1}}, "filter.properties.md.MsgId", None, "a publication has no MQMD"),
         ({"properties": {"clientID": 1}}, "filter.properties.clientID", None, "did you mean {clientId}"),
-    ],
-)
-def test_a_filter_that_cannot_be_read_says_where_and_why(
-    config: dict[str, Any], where: str, column: int | None, part: str
-) -> None:
-    with pytest.raises(RuleError, match=part) as raised:
-        takes(config)
-    assert (raised.value.where, raised.value.column) == (where, column)
+    ]:
+        with subtests.test(config=config, where=where, column=column, part=part):
+            with pytest.raises(RuleError, match=part) as raised:
+                takes(config)
+            assert (raised.value.where, raised.value.column) == (where, column)
 
 
 # JSON filters ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_json_filter_tells_of_the_payload(subtests: pytest.Subtests) -> None:
+    for text, expected in [
         ("$.temp > 30", True),
         ("@.temp == 31 && $.unit == 'C'", True),
         ("$.unit == '$'", False),
@@ -141,10 +134,9 @@ def test_a_filter_that_cannot_be_read_says_where_and_why(
         ("$.search == null && $.match == null", False),
         ("length($.unit) == 1", True),
         ("$.big == 9007199254740991", False),
-    ],
-)
-def test_a_json_filter_tells_of_the_payload(text: str, expected: bool) -> None:
-    assert takes({"json": text}) is expected
+    ]:
+        with subtests.test(text=text, expected=expected):
+            assert takes({"json": text}) is expected
 
 
 def test_a_payload_for_which_a_regular_expression_takes_too_long_is_unmappable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +151,8 @@ def test_the_time_for_regular_expressions_is_limited_for_a_message_as_a_whole(mo
         takes({"json": "$[?search(@, 'y')]"}, payload=b'["x", "x"]')
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "part"),
-    [
+def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(subtests: pytest.Subtests) -> None:
+    for text, column, part in [
         ("$.id == 9007199254740993", 9, "beyond 2^53"),
         ("$.a == 1e400", 8, "too large"),
         ("match($.a, $.b)", 1, "needs a literal pattern"),
@@ -174,14 +165,13 @@ def test_the_time_for_regular_expressions_is_limited_for_a_message_as_a_whole(mo
         ("!" * 3_000 + "@", None, "at most"),
         (" && ".join(["@.a"] * 1_000), None, "at most"),
         ("@" + ".a" * 3_000, None, "at most"),
-    ],
-)
-def test_a_json_filter_that_would_not_say_what_it_seems_to_is_refused(text: str, column: int | None, part: str) -> None:
-    with pytest.raises(RuleError) as error:
-        takes({"json": text})
-    assert part in str(error.value)
-    if column is not None:
-        assert error.value.column == column
+    ]:
+        with subtests.test(text=text, column=column, part=part):
+            with pytest.raises(RuleError) as error:
+                takes({"json": text})
+            assert part in str(error.value)
+            if column is not None:
+                assert error.value.column == column
 
 
 def test_what_is_not_public_of_a_library_is_not_imported() -> None:

@@ -183,9 +183,8 @@ def test_patterns_overlap_when_a_topic_is_of_both(destination: list[str], source
         assert not common
 
 
-@pytest.mark.parametrize(
-    ("template", "levels"),
-    [
+def test_topics_that_a_template_makes(subtests: pytest.Subtests) -> None:
+    for template, levels in [
         ("a/b", ("a", "b")),
         ("a/{one}", ("a", "+")),
         ("a/x{one}y/b", ("a", "+", "b")),
@@ -195,10 +194,9 @@ def test_patterns_overlap_when_a_topic_is_of_both(destination: list[str], source
         ("a/{one}{many}", ("a", "+", "#")),
         ("q{qos}", ("+",)),
         ("a/{md.CorrelId|text|mqname}", ("a", "+")),
-    ],
-)
-def test_topics_that_a_template_makes(template: str, levels: tuple[str, ...]) -> None:
-    assert topic_levels(Template(template), {"one"}) == levels
+    ]:
+        with subtests.test(template=template, levels=levels):
+            assert topic_levels(Template(template), {"one"}) == levels
 
 
 @given(st.lists(st.sampled_from(["a", "{one}", "{many}", "x{one}"]), min_size=1, max_size=3), st.data())

@@ -23,9 +23,8 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
+def test_filled(subtests: pytest.Subtests) -> None:
+    for template, expected in [
         ("PLANT", "PLANT"),
         ("PLANT.{line|upper}", "PLANT.A/B"),
         ("PLANT.{line|mqname|upper}", "PLANT.A.B"),
@@ -42,12 +41,11 @@ VALUES = {
         ("{{{line}}}", "{a/b}"),
         ("{{line}}", "{line}"),
         ("{ line | upper }", "A/B"),
-    ],
-)
-def test_filled(template: str, expected: str) -> None:
-    compiled = Template(template)
-    assert compiled.render(VALUES.get) == expected
-    assert pickle.loads(pickle.dumps(compiled)).render(VALUES.get) == expected
+    ]:
+        with subtests.test(template=template, expected=expected):
+            compiled = Template(template)
+            assert compiled.render(VALUES.get) == expected
+            assert pickle.loads(pickle.dumps(compiled)).render(VALUES.get) == expected
 
 
 def test_names() -> None:
@@ -69,9 +67,8 @@ def test_unfilled(template: str, reason: int, part: str) -> None:
     assert raised.value.reason == reason
 
 
-@pytest.mark.parametrize(
-    ("template", "column", "part"),
-    [
+def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
+    for template, column, part in [
         ("a{", 3, "name is missing"),
         ("a{}", 3, "name is missing"),
         ("a}", 2, "no partner"),
@@ -84,12 +81,11 @@ def test_unfilled(template: str, reason: int, part: str) -> None:
         ("{md.Nothing}", 2, "no field 'Nothing'"),
         ("{usr..a}", 2, "no name"),
         ("a\ud800", 2, "surrogate"),
-    ],
-)
-def test_errors_say_what_and_where(template: str, column: int, part: str) -> None:
-    with pytest.raises(TemplateError, match=part) as raised:
-        Template(template)
-    assert raised.value.column == column
+    ]:
+        with subtests.test(template=template, column=column, part=part):
+            with pytest.raises(TemplateError, match=part) as raised:
+                Template(template)
+            assert raised.value.column == column
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -210,27 +210,24 @@ def test_without_an_rfh2_properties_say_the_same() -> None:
 # Retained -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("payload", [b"on", b""], ids=["payload", "empty"])
-@pytest.mark.parametrize("published", [False, True], ids=["live", "retained"])
-@pytest.mark.parametrize(
-    ("retained", "result"),
-    [("as-published", None), ("never", False), ("always", True)],
-)
-def test_retained(retained: str, result: bool | None, published: bool, payload: bytes) -> None:
-    expected = published if result is None else result
-    to_topic = mapped(rule({"retained": retained}, to={"topic": "t"}), retain=published, payload=payload)
-    assert (to_topic.retain, to_topic.clear) == (expected, expected and not payload)
-    to_queue = mapped(rule({"retained": retained}), retain=published, payload=payload)
-    assert (to_queue.retain, to_queue.clear) == (False, False)
-    assert folders(to_queue)["mqps"] == ({"Top": TOPIC, "Ret": True} if expected else {"Top": TOPIC})
+def test_retained(subtests: pytest.Subtests) -> None:
+    for payload in [b"on", b""]:
+        for published in [False, True]:
+            for retained, result in [("as-published", None), ("never", False), ("always", True)]:
+                with subtests.test(payload=payload, published=published, retained=retained, result=result):
+                    expected = published if result is None else result
+                    to_topic = mapped(rule({"retained": retained}, to={"topic": "t"}), retain=published, payload=payload)
+                    assert (to_topic.retain, to_topic.clear) == (expected, expected and not payload)
+                    to_queue = mapped(rule({"retained": retained}), retain=published, payload=payload)
+                    assert (to_queue.retain, to_queue.clear) == (False, False)
+                    assert folders(to_queue)["mqps"] == ({"Top": TOPIC, "Ret": True} if expected else {"Top": TOPIC})
 
 
 # Payload --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("payload", "given", "expected"),
-    [
+def test_payload(subtests: pytest.Subtests) -> None:
+    for payload, source_payload, expected in [
         ({}, b"\xff\0", b"\xff\0"),
         ({"type": "text"}, "ü".encode(), "ü".encode()),
         ({"type": "text", "ccsid": 500}, b"A1\n", b"\xc1\xf1\x25"),
@@ -240,15 +237,14 @@ def test_retained(retained: str, result: bool | None, published: bool, payload: 
         ({"type": "json"}, b"21,5", None),
         ({"type": "text"}, b"\xff", None),
         ({"type": "text", "ccsid": 500}, "日".encode(), None),
-    ],
-)
-def test_payload(payload: dict[str, Any], given: bytes, expected: bytes | None) -> None:
-    made = rule(payload=payload)
-    if expected is None:
-        with pytest.raises(Unmappable):
-            made.map(publication(payload=given))
-    else:
-        assert body(mapped(made, payload=given)) == expected
+    ]:
+        with subtests.test(payload=payload, source_payload=source_payload, expected=expected):
+            made = rule(payload=payload)
+            if expected is None:
+                with pytest.raises(Unmappable):
+                    made.map(publication(payload=source_payload))
+            else:
+                assert body(mapped(made, payload=source_payload)) == expected
 
 
 @pytest.mark.parametrize("type_", ["text", "json"])
@@ -307,9 +303,8 @@ def test_what_cannot_be_mapped_says_why(changes: dict[str, Any], fields: dict[st
     assert raised.value.reason == reason
 
 
-@pytest.mark.parametrize(
-    ("changes", "where", "part"),
-    [
+def test_a_mapping_that_is_no_rule_says_where_and_why(subtests: pytest.Subtests) -> None:
+    for changes, where, part in [
         ({"from": {"mqtt": "a/{b"}}, "from.mqtt", "no partner"),
         ({"to": {"queue": "A B"}}, "to.queue", "no name for a queue"),
         ({"to": {"topic": "a/+"}}, "to.topic", "no topic to publish to"),
@@ -322,10 +317,9 @@ def test_what_cannot_be_mapped_says_why(changes: dict[str, Any], fields: dict[st
         ({"attributes": {"properties": {"p": "{"}}}, "attributes.properties.p", "missing"),
         ({"payload": {"type": "text", "ccsid": 9999}}, "payload.ccsid", "9999"),
         ({"filter": {"json": "$.a >"}}, "filter.json", "RFC 9535"),
-    ],
-)
-def test_a_mapping_that_is_no_rule_says_where_and_why(changes: dict[str, Any], where: str, part: str) -> None:
-    with pytest.raises(RuleError, match=part) as raised:
-        rule(**changes)
-    assert raised.value.where == where
-    assert str(raised.value).startswith(f"{where}: ")
+    ]:
+        with subtests.test(changes=changes, where=where, part=part):
+            with pytest.raises(RuleError, match=part) as raised:
+                rule(**changes)
+            assert raised.value.where == where
+            assert str(raised.value).startswith(f"{where}: ")

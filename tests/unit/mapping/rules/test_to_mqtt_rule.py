@@ -101,13 +101,14 @@ def test_attribute(attributes: dict[str, Any], given: Message, expected: dict[st
     assert published(rule(attributes), given) == msgspec.structs.replace(standard, **publication_fields(expected))
 
 
-@pytest.mark.parametrize("body", [b"on", b""], ids=["payload", "empty"])
-@pytest.mark.parametrize("came", [False, True], ids=["live", "retained"])
-@pytest.mark.parametrize(("retained", "result"), [("as-published", None), ("never", False), ("always", True)])
-def test_retained(retained: str, result: bool | None, came: bool, body: bytes) -> None:
-    given = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if came else {})})
-    found = published(rule({"retained": retained}), given)
-    assert (found.retain, found.payload) == (came if result is None else result, body)
+def test_retained(subtests: pytest.Subtests) -> None:
+    for body in [b"on", b""]:
+        for came in [False, True]:
+            for retained, result in [("as-published", None), ("never", False), ("always", True)]:
+                with subtests.test(body=body, came=came, retained=retained, result=result):
+                    given = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if came else {})})
+                    found = published(rule({"retained": retained}), given)
+                    assert (found.retain, found.payload) == (came if result is None else result, body)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +139,8 @@ def test_what_clears_a_topic_has_nothing_to_convert(payload: dict[str, Any]) -> 
     assert found.retain and found.payload == b""
 
 
-@pytest.mark.parametrize(
-    ("source", "to", "given", "topic", "expected"),
-    [
+def test_topic(subtests: pytest.Subtests) -> None:
+    for source, to, source_message, topic, expected in [
         ({"queue": "Q"}, "{topic}", message(folders=PUBLISHED), None, "plant/1/speed"),
         ({"queue": "Q"}, "{clientId}/{messageId}/{qos}/{retained}", message(folders=PUBLISHED), None, "dev-1/9/1/true"),
         ({"topic": "plant/{rest...}"}, "p/{rest}", message(folders=PUBLISHED), None, "p/1/speed"),
@@ -149,11 +149,10 @@ def test_what_clears_a_topic_has_nothing_to_convert(payload: dict[str, Any]) -> 
         ({"queue": "Q"}, "{md.CorrelId|text|default:'none'}/{md.Priority}", message(Priority=4), None, "none/4"),
         ({"queue": "Q"}, "{md.GroupId}", message(), None, "00" * 24),
         ({"queue": "Q"}, "{user|lower}/{text}", message(UserIdentifier=b"APP  "), None, "app/21.5"),
-    ],
-)
-def test_topic(source: dict[str, str], to: str, given: Message, topic: str | None, expected: str | None) -> None:
-    found = rule(**{"from": source, "to": {"mqtt": to, "link": "plant"}}).map(given, topic=topic)
-    assert (found.topic if found is not None else None) == expected
+    ]:
+        with subtests.test(source=source, to=to, source_message=source_message, topic=topic, expected=expected):
+            found = rule(**{"from": source, "to": {"mqtt": to, "link": "plant"}}).map(source_message, topic=topic)
+            assert (found.topic if found is not None else None) == expected
 
 
 def test_source() -> None:

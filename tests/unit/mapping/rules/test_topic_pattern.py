@@ -50,9 +50,8 @@ def test_captures(pattern: str, topic_filter: str | None, topic: str, captures: 
     assert pickle.loads(pickle.dumps(compiled)).captures(topic) == captures
 
 
-@pytest.mark.parametrize(
-    ("pattern", "column", "part"),
-    [
+def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
+    for pattern, column, part in [
         ("", None, "at least one character"),
         ("a/\0", 3, "holds no"),
         ("{a}/x/{a}", 7, "twice"),
@@ -67,12 +66,11 @@ def test_captures(pattern: str, topic_filter: str | None, topic: str, captures: 
         ("{x...}/b", 1, "only at the end"),
         ("a/b+", 4, "stands alone"),
         ("a/b#c", 4, "stands alone"),
-    ],
-)
-def test_errors_say_what_and_where(pattern: str, column: int | None, part: str) -> None:
-    with pytest.raises(PatternError, match=part) as raised:
-        TopicPattern(pattern)
-    assert raised.value.column == column
+    ]:
+        with subtests.test(pattern=pattern, column=column, part=part):
+            with pytest.raises(PatternError, match=part) as raised:
+                TopicPattern(pattern)
+            assert raised.value.column == column
 
 
 LEVEL = st.sampled_from(["", "a", "b", "$x", "ü", "a b", "{", "}"])

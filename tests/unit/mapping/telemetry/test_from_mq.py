@@ -159,16 +159,13 @@ def test_retain(retained: bool, as_bytes: bool) -> None:
     assert outgoing.retain is retained
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
+def test_mqps_ret_however_it_is_written(subtests: pytest.Subtests) -> None:
+    for written, expected in [
         (True, True), (False, False), ("1", True), ("0", False), ("true", True), ("TRUE", True), ("false", False),
         (Typed(1, "i4"), True), (Typed(0, "i4"), False), ("", False), ("2", False),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_mqps_ret_however_it_is_written(written: Writable, expected: bool) -> None:
-    assert from_mq(with_headers(rfh2("mqps", Ret=written))).retain is expected
+    ]:
+        with subtests.test(written=written, expected=expected):
+            assert from_mq(with_headers(rfh2("mqps", Ret=written))).retain is expected
 
 
 # Table 5: topic name --------------------------------------------------------------------------------------------------
@@ -232,15 +229,16 @@ HEADERS: dict[str, Header] = {
 }
 
 
-@pytest.mark.parametrize("names", list(permutations(HEADERS, 3)), ids=", ".join)
-def test_payload_and_properties_behind_headers_in_any_order(names: tuple[str, ...]) -> None:
+def test_payload_and_properties_behind_headers_in_any_order(subtests: pytest.Subtests) -> None:
     """Any other data in headers is discarded; the data behind them all is the payload."""
-    properties = read(with_headers(*(HEADERS[name] for name in names)))
-    assert properties.body == b"payload"
-    assert properties.topic == ("plant/3" if "RFH2 mqps" in names else "")
-    assert properties.retained is ("RFH2 mqps" in names)
-    assert properties.user_data == ("1" if "RFH2 mqps" in names else None)
-    assert properties.qos == (2 if "RFH2 mqtt" in names else None)
+    for names in list(permutations(HEADERS, 3)):
+        with subtests.test(names=names):
+            properties = read(with_headers(*(HEADERS[name] for name in names)))
+            assert properties.body == b"payload"
+            assert properties.topic == ("plant/3" if "RFH2 mqps" in names else "")
+            assert properties.retained is ("RFH2 mqps" in names)
+            assert properties.user_data == ("1" if "RFH2 mqps" in names else None)
+            assert properties.qos == (2 if "RFH2 mqtt" in names else None)
 
 
 @given(st.lists(st.sampled_from(list(HEADERS.values())), max_size=6), st.binary(max_size=50))

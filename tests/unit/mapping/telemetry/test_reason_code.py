@@ -30,11 +30,12 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("reason", TABLE, ids=cmqc.reason_name)
-def test_reason_code(reason: int) -> None:
-    published, subscribed = TABLE[reason]
-    assert reason_code_of(reason, PacketType.PUBACK) == reason_code_of(reason, PacketType.PUBREC) == published
-    assert reason_code_of(reason, PacketType.SUBACK) == subscribed
+def test_reason_code(subtests: pytest.Subtests) -> None:
+    for reason in TABLE:
+        with subtests.test(reason=reason):
+            published, subscribed = TABLE[reason]
+            assert reason_code_of(reason, PacketType.PUBACK) == reason_code_of(reason, PacketType.PUBREC) == published
+            assert reason_code_of(reason, PacketType.SUBACK) == subscribed
 
 
 @pytest.mark.parametrize("reason", [cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_Q_MGR_STOPPING])

@@ -18,9 +18,8 @@ from bridge.telemetry.subscription import (
 )
 
 
-@pytest.mark.parametrize(
-    ("written", "rule"),
-    [
+def test_mistakes(subtests: pytest.Subtests) -> None:
+    for written, rule in [
         ("$share/", "4.8.2-1"),
         ("$share//t", "4.8.2-1"),
         ("$share/a+/t", "4.8.2-2"),
@@ -29,11 +28,10 @@ from bridge.telemetry.subscription import (
         ("$share/g/", "4.8.2-2"),
         ("$share/g/a#", "alone"),
         ("$share/g/#/a", "at the end"),
-    ],
-)
-def test_mistakes(written: str, rule: str) -> None:
-    error = shared_subscription_error(written)
-    assert error is not None and rule in error
+    ]:
+        with subtests.test(written=written, rule=rule):
+            error = shared_subscription_error(written)
+            assert error is not None and rule in error
 
 
 def test_names() -> None:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from bridge.telemetry.subscription import FOREIGN, SubscriptionData, subscription_data, subscription_qos
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
+def test_user_data(subtests: pytest.Subtests) -> None:
+    for data, text in [
         (SubscriptionData(0), "0"),
         (SubscriptionData(1), "1"),
         (SubscriptionData(2), "2"),
@@ -20,24 +19,21 @@ from bridge.telemetry.subscription import FOREIGN, SubscriptionData, subscriptio
         (SubscriptionData(1, True, True, (5,)), "1 NL RAP ID=5"),
         (SubscriptionData(1, subscription_identifiers=(268_435_455,)), "1 ID=268435455"),
         (SubscriptionData(2, subscription_identifiers=(7, 5)), "2 ID=7 ID=5"),
-    ],
-)
-def test_user_data(data: SubscriptionData, text: str) -> None:
-    assert data.user_data == text
-    assert subscription_data(text) == data
-    assert subscription_qos(text) == data.qos
+    ]:
+        with subtests.test(data=data, text=text):
+            assert data.user_data == text
+            assert subscription_data(text) == data
+            assert subscription_qos(text) == data.qos
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_user_data_of_others_limit_nothing(subtests: pytest.Subtests) -> None:
+    for text in [
         *("", "3", "1 ", "1 RAP NL", "1  NL", "1 nl", "1 ID=0", "1 ID=268435456", "1 ID=05", "1 ID=٣"),
         *("1 ID=5 ID=268435456", "1 ID=5,7", "1\n", "x" * 2000),
-    ],
-)
-def test_user_data_of_others_limit_nothing(text: str) -> None:
-    assert subscription_data(text) == FOREIGN == SubscriptionData(2)
-    assert subscription_qos(text) == 2
+    ]:
+        with subtests.test(text=text):
+            assert subscription_data(text) == FOREIGN == SubscriptionData(2)
+            assert subscription_qos(text) == 2
 
 
 identifiers = st.lists(st.integers(1, 268_435_455), max_size=3).map(tuple)

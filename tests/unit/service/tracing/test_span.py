@@ -16,17 +16,18 @@ def test_none_and_all(sample: float, expected: list[int]) -> None:
     assert sampler.take(0) == []
 
 
-@pytest.mark.parametrize("batch", [1, 7, 1000])
-@pytest.mark.parametrize("sample", [0.01, 0.5, 0.9])
-def test_a_part_of_them(sample: float, batch: int) -> None:
+def test_a_part_of_them(subtests: pytest.Subtests) -> None:
     """However many come at once, about that part of them begins a trace (six standard deviations are let pass)."""
-    sampler, rounds = Sampler(sample), 100_000 // batch
-    taken = [sampler.take(batch) for _ in range(rounds)]
-    assert all(index in range(batch) for indices in taken for index in indices)
-    assert all(sorted(set(indices)) == indices for indices in taken)
-    messages = rounds * batch
-    spread = (messages * sample * (1 - sample)) ** 0.5
-    assert abs(sum(map(len, taken)) - messages * sample) < 6 * spread
+    for batch in [1, 7, 1000]:
+        for sample in [0.01, 0.5, 0.9]:
+            with subtests.test(batch=batch, sample=sample):
+                sampler, rounds = Sampler(sample), 100_000 // batch
+                taken = [sampler.take(batch) for _ in range(rounds)]
+                assert all(index in range(batch) for indices in taken for index in indices)
+                assert all(sorted(set(indices)) == indices for indices in taken)
+                messages = rounds * batch
+                spread = (messages * sample * (1 - sample)) ** 0.5
+                assert abs(sum(map(len, taken)) - messages * sample) < 6 * spread
 
 
 def test_a_child_is_in_the_trace_of_its_parent() -> None:

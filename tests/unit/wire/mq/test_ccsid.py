@@ -18,22 +18,24 @@ def decoded(ccsid: int, data: bytes, **how: bool) -> str:
     return characters.decode(data, **how)
 
 
-@pytest.mark.parametrize("ccsid", EBCDIC)
-def test_an_ebcdic_page_has_256_characters_and_gives_them_back(ccsid: int) -> None:
-    every = bytes(range(256))
-    text = decoded(ccsid, every, nl_to_lf=False)
-    assert len(set(text)) == 256
-    characters = character_set(ccsid)
-    assert characters is not None and characters.encode(text) == every
-    latin_1 = {chr(code) for code in range(256)}
-    assert set(text) == (latin_1 - {"¤"} | {"€"} if ccsid in EURO_OF else latin_1)
+def test_an_ebcdic_page_has_256_characters_and_gives_them_back(subtests: pytest.Subtests) -> None:
+    for ccsid in EBCDIC:
+        with subtests.test(ccsid=ccsid):
+            every = bytes(range(256))
+            text = decoded(ccsid, every, nl_to_lf=False)
+            assert len(set(text)) == 256
+            characters = character_set(ccsid)
+            assert characters is not None and characters.encode(text) == every
+            latin_1 = {chr(code) for code in range(256)}
+            assert set(text) == (latin_1 - {"¤"} | {"€"} if ccsid in EURO_OF else latin_1)
 
 
-@pytest.mark.parametrize("ccsid", EBCDIC)
-def test_what_all_pages_share_is_where_it_is(ccsid: int) -> None:
-    shared = "ABCIJRSZabcijrsz0189 .<(+&*);-/,%_>?:'="
-    data = bytes.fromhex("c1c2c3c9d1d9e2e9818283899199a2a9f0f1f8f9404b4c4d4e505c5d5e60616b6c6d6e6f7a7d7e")
-    assert decoded(ccsid, data) == shared
+def test_what_all_pages_share_is_where_it_is(subtests: pytest.Subtests) -> None:
+    for ccsid in EBCDIC:
+        with subtests.test(ccsid=ccsid):
+            shared = "ABCIJRSZabcijrsz0189 .<(+&*);-/,%_>?:'="
+            data = bytes.fromhex("c1c2c3c9d1d9e2e9818283899199a2a9f0f1f8f9404b4c4d4e505c5d5e60616b6c6d6e6f7a7d7e")
+            assert decoded(ccsid, data) == shared
 
 
 @pytest.mark.parametrize("ccsid", [37, 273, 500, 1140, 424, 875, 1026])
@@ -83,13 +85,14 @@ def test_utf_16_is_in_the_order_of_the_encoding(ccsid: int, encoding: int, data:
     assert characters is not None and characters.decode(bytes.fromhex(data)) == "日"
 
 
-@pytest.mark.parametrize("ccsid", EBCDIC)
-def test_newline_of_ebcdic(ccsid: int) -> None:
-    # X'15' is NL and X'25' LF; into anything but EBCDIC both are LF (ConvEBCDICNewline=NL_TO_LF).
-    assert decoded(ccsid, b"\x15\x25") == "\n\n"
-    assert decoded(ccsid, b"\x15\x25", nl_to_lf=False) == "\x85\n"
-    characters = character_set(ccsid)
-    assert characters is not None and characters.encode("\n") == b"\x25"
+def test_newline_of_ebcdic(subtests: pytest.Subtests) -> None:
+    for ccsid in EBCDIC:
+        with subtests.test(ccsid=ccsid):
+            # X'15' is NL and X'25' LF; into anything but EBCDIC both are LF (ConvEBCDICNewline=NL_TO_LF).
+            assert decoded(ccsid, b"\x15\x25") == "\n\n"
+            assert decoded(ccsid, b"\x15\x25", nl_to_lf=False) == "\x85\n"
+            characters = character_set(ccsid)
+            assert characters is not None and characters.encode("\n") == b"\x25"
 
 
 def test_unknown() -> None:

@@ -242,16 +242,17 @@ def test_what_follows_a_bridge_header_has_the_encoding_and_ccsid_of_the_header(f
     assert (len(chain.headers), chain.CodedCharSetId) == (1, 500)
 
 
-@pytest.mark.parametrize("format_", sorted(OTHER_KINDS))
-@pytest.mark.parametrize("length", [-1, 0, 1, 2**31 - 1])
-def test_an_other_header_with_a_wrong_length_is_malformed(format_: bytes, length: int) -> None:
-    data = bytearray(other(format_, b"MQSTR", LITTLE, 0, b"", byte_order="little") + b"body")
-    wrong = OTHER_KINDS[format_].min_length - 1 if length == 1 else length
-    data[8:12] = wrong.to_bytes(4, "little", signed=True)
-    with pytest.raises(MalformedHeader, match="at offset 8: StrucLength"):
-        decode_chain(format_, LITTLE, 0, data, discard_others=True)
-    with pytest.raises(MalformedHeader, match="at offset 0"):
-        decode_chain(format_, LITTLE, 0, b"XXXX" + data[4:], discard_others=True)
-    with pytest.raises(MalformedHeader, match="at offset 0"):
-        decode_chain(format_, LITTLE, 0, data[:20], discard_others=True)
-    assert decode_chain(format_, LITTLE, 0, data).body == data, "without discard_others it is the body"
+def test_an_other_header_with_a_wrong_length_is_malformed(subtests: pytest.Subtests) -> None:
+    for format_ in sorted(OTHER_KINDS):
+        for length in [-1, 0, 1, 2**31 - 1]:
+            with subtests.test(format_=format_, length=length):
+                data = bytearray(other(format_, b"MQSTR", LITTLE, 0, b"", byte_order="little") + b"body")
+                wrong = OTHER_KINDS[format_].min_length - 1 if length == 1 else length
+                data[8:12] = wrong.to_bytes(4, "little", signed=True)
+                with pytest.raises(MalformedHeader, match="at offset 8: StrucLength"):
+                    decode_chain(format_, LITTLE, 0, data, discard_others=True)
+                with pytest.raises(MalformedHeader, match="at offset 0"):
+                    decode_chain(format_, LITTLE, 0, b"XXXX" + data[4:], discard_others=True)
+                with pytest.raises(MalformedHeader, match="at offset 0"):
+                    decode_chain(format_, LITTLE, 0, data[:20], discard_others=True)
+                assert decode_chain(format_, LITTLE, 0, data).body == data, "without discard_others it is the body"

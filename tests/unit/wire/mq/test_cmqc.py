@@ -5,9 +5,8 @@ import pytest
 from bridge.wire import cmqc, cmqcfc
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
+def test_a_reason_has_the_number_and_the_name_that_ibm_gives_it(subtests: pytest.Subtests) -> None:
+    for name, number in [
         ("MQRC_NONE", 0),
         ("MQRC_CONNECTION_BROKEN", 2009),
         ("MQRC_NO_MSG_AVAILABLE", 2033),
@@ -31,11 +30,10 @@ from bridge.wire import cmqc, cmqcfc
         ("MQRC_CHANNEL_BLOCKED", 2577),
         ("MQRCCF_TOPIC_STRING_NOT_FOUND", 3308),
         ("MQRCCF_CLIENT_ID_NOT_FOUND", 3322),
-    ],
-)
-def test_a_reason_has_the_number_and_the_name_that_ibm_gives_it(name: str, number: int) -> None:
-    assert getattr(cmqcfc if name.startswith("MQRCCF_") else cmqc, name) == number
-    assert cmqc.reason_name(number) == name
+    ]:
+        with subtests.test(name=name, number=number):
+            assert getattr(cmqcfc if name.startswith("MQRCCF_") else cmqc, name) == number
+            assert cmqc.reason_name(number) == name
 
 
 def test_unknown_codes_keep_their_number() -> None:

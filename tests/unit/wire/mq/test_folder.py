@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from bridge.wire.mq import Folder, MalformedHeader, Typed
 
 
-@pytest.mark.parametrize(
-    ("value", "written", "read"),
-    [
+def test_values_are_written_with_their_type_and_read_back(subtests: pytest.Subtests) -> None:
+    for value, written, read in [
         ("text", "<x>text</x>", "text"),
         ("", "<x></x>", ""),
         ("  kept  ", "<x>  kept  </x>", "  kept  "),
@@ -35,15 +34,14 @@ from bridge.wire.mq import Folder, MalformedHeader, Typed
         (Typed("s", "string"), "<x dt='string'>s</x>", "s"),
         ({"y": "1", "z": {"deep": 2}}, "<x><y>1</y><z><deep dt='i4'>2</deep></z></x>", {"y": "1", "z": {"deep": 2}}),
         (["a", 1, {"b": "c"}], "<x>a</x><x dt='i4'>1</x><x><b>c</b></x>", ["a", 1, {"b": "c"}]),
-    ],
-)
-def test_values_are_written_with_their_type_and_read_back(value: Any, written: str, read: object) -> None:
-    folder = Folder.build("usr", {"x": value})
-    text = f"<usr>{written}</usr>".encode()
-    assert folder.NameValueData == text + b" " * (-len(text) % 4)
-    assert folder.name == "usr"
-    assert folder.content == {"x": read}
-    assert type(folder.content["x"]) is type(read)
+    ]:
+        with subtests.test(value=value, written=written, read=read):
+            folder = Folder.build("usr", {"x": value})
+            text = f"<usr>{written}</usr>".encode()
+            assert folder.NameValueData == text + b" " * (-len(text) % 4)
+            assert folder.name == "usr"
+            assert folder.content == {"x": read}
+            assert type(folder.content["x"]) is type(read)
 
 
 def test_the_folders_of_an_mqtt_publication() -> None:
@@ -60,9 +58,8 @@ def test_attributes_of_the_folder_element() -> None:
     assert Folder.build("usr", {}).attributes == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "content"),
-    [
+def test_what_other_programs_write_is_read(subtests: pytest.Subtests) -> None:
+    for text, content in [
         ("<usr></usr>", {}),
         ("<usr/>", {}),
         ("<usr></usr>\0\0", {}),
@@ -82,15 +79,14 @@ def test_attributes_of_the_folder_element() -> None:
          {"Dst": "topic://a/b", "Tms": "1714000000000", "Dlv": "2"}),
         ("<usr><a><b>1</b><b>2</b></a><a>x</a><_$x.y-z>1</_$x.y-z></usr>",
          {"a": [{"b": ["1", "2"]}, "x"], "_$x.y-z": "1"}),
-    ],
-)  # fmt: skip
-def test_what_other_programs_write_is_read(text: str, content: dict[str, object]) -> None:
-    assert Folder(text.encode()).content == content
-    for order, codec in (("little", "utf-16-le"), ("big", "utf-16-be")):
-        for ccsid in (1200, 13488, 17584):
-            folder = Folder(text.encode(codec), ccsid, order)  # type: ignore[arg-type]
-            assert folder.content == content
-            assert folder.name == text.strip().lstrip("<")[: len(folder.name)] != ""
+    ]:
+        with subtests.test(text=text, content=content):
+            assert Folder(text.encode()).content == content
+            for order, codec in (("little", "utf-16-le"), ("big", "utf-16-be")):
+                for ccsid in (1200, 13488, 17584):
+                    folder = Folder(text.encode(codec), ccsid, order)  # type: ignore[arg-type]
+                    assert folder.content == content
+                    assert folder.name == text.strip().lstrip("<")[: len(folder.name)] != ""
 
 
 def test_a_byte_order_mark_is_no_text() -> None:
@@ -98,9 +94,8 @@ def test_a_byte_order_mark_is_no_text() -> None:
         assert (folder.name, folder.content) == ("a", {})
 
 
-@pytest.mark.parametrize(
-    ("data", "offset", "words"),
-    [
+def test_what_cannot_be_read_says_where_and_stays(subtests: pytest.Subtests) -> None:
+    for data, offset, words in [
         (b"", 0, "begins with the opening tag"),
         (b"    ", 4, "begins with the opening tag"),
         (b"plain text", 0, "begins with the opening tag"),
@@ -129,17 +124,16 @@ def test_a_byte_order_mark_is_no_text() -> None:
         (b"<usr><a xsi:nil='true'><b/></a></usr>", 27, "is nil, yet has elements"),
         ("<usr><ü>é</ü><a>&b;</a></usr>".encode(), 19, "no such reference"),
         (b"<usr><a>\xff</a></usr>", 8, "not CCSID 1208"),
-    ],
-)
-def test_what_cannot_be_read_says_where_and_stays(data: bytes, offset: int, words: str) -> None:
-    folder = Folder(data)
-    with pytest.raises(MalformedHeader) as caught:
-        folder.content  # noqa: B018
-    assert (caught.value.structure, caught.value.offset) == ("MQRFH2", offset)
-    assert words in caught.value.rule
-    assert folder.NameValueData == data
-    with pytest.raises(MalformedHeader):
-        folder.attributes  # noqa: B018
+    ]:
+        with subtests.test(data=data, offset=offset, words=words):
+            folder = Folder(data)
+            with pytest.raises(MalformedHeader) as caught:
+                folder.content  # noqa: B018
+            assert (caught.value.structure, caught.value.offset) == ("MQRFH2", offset)
+            assert words in caught.value.rule
+            assert folder.NameValueData == data
+            with pytest.raises(MalformedHeader):
+                folder.attributes  # noqa: B018
 
 
 def test_the_name_of_a_folder_that_cannot_be_read() -> None:
@@ -152,9 +146,8 @@ def test_the_name_of_a_folder_that_cannot_be_read() -> None:
         Folder(b"<usr/>", 850).content  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
+def test_what_cannot_be_written_is_malformed(subtests: pytest.Subtests) -> None:
+    for name, content in [
         ("", {}),
         ("1st", {}),
         ("a b", {}),
@@ -166,11 +159,9 @@ def test_the_name_of_a_folder_that_cannot_be_read() -> None:
         ("usr", {"a": Typed("maybe", "boolean")}),
         ("usr", {"a": "\0"}),
         ("usr", {"a": "\ud800"}),
-    ],
-)
-def test_what_cannot_be_written_is_malformed(name: str, content: dict[str, Any]) -> None:
-    with pytest.raises(MalformedHeader):
-        Folder.build(name, content)
+    ]:
+        with subtests.test(name=name, content=content), pytest.raises(MalformedHeader):
+            Folder.build(name, content)
 
 
 def test_a_type_without_a_dt_is_a_type_error() -> None:

@@ -155,9 +155,8 @@ def test_a_message_that_ends_early_is_refused(parameters: list[PCFParameter], da
 HEADER = struct.pack("<9i", 1, 36, 1, 13, 1, 1, 0, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("structure", "data"),
-    [
+def test_what_is_wrong_is_named(subtests: pytest.Subtests) -> None:
+    for structure, data in [
         ("MQCFH", b""),
         ("MQCFH", struct.pack("<9i", 1, 32, 1, 13, 1, 1, 0, 0, 0)),
         ("MQCFH", struct.pack("<9i", 1, 36, 1, 13, 1, 1, 0, 0, -1)),
@@ -179,12 +178,11 @@ HEADER = struct.pack("<9i", 1, 36, 1, 13, 1, 1, 0, 0, 1)
         ("MQCFSF", HEADER + struct.pack("<6i", 14, 24, 1, 1, 0, 1)),
         ("MQCFBF", HEADER + struct.pack("<5i", 15, 20, 1, 1, 1)),
         ("MQCFGR", HEADER + struct.pack("<5i", 20, 20, 1, 0, 0)),
-    ],
-)
-def test_what_is_wrong_is_named(structure: str, data: bytes) -> None:
-    with pytest.raises(MalformedHeader) as raised:
-        decode_pcf(data)
-    assert raised.value.structure == structure
+    ]:
+        with subtests.test(structure=structure, data=data):
+            with pytest.raises(MalformedHeader) as raised:
+                decode_pcf(data)
+            assert raised.value.structure == structure
 
 
 def test_groups_do_not_lie_in_each_other_without_end() -> None:

@@ -84,9 +84,8 @@ def with_length(length: int, rest: bytes = b"") -> bytes:
     return FIXED[:8] + struct.pack("<i", length) + FIXED[12:] + rest
 
 
-@pytest.mark.parametrize(
-    ("raw", "offset", "words"),
-    [
+def test_contradictory_lengths_are_malformed(subtests: pytest.Subtests) -> None:
+    for raw, offset, words in [
         (b"", 0, "ends before the Version"),
         (b"RFH " + struct.pack("<i", 1) + bytes(28), 4, "Version is 2 in neither byte order"),
         (FIXED[:35], 0, "36 bytes long, 35 are left"),
@@ -98,14 +97,13 @@ def with_length(length: int, rest: bytes = b"") -> bytes:
         (with_length(44, struct.pack("<i", 5) + b"<a/>"), 36, "NameValueLength is 5, 4 bytes are left"),
         (with_length(44, struct.pack("<i", -4) + b"<a/>"), 36, "NameValueLength is -4"),
         (with_length(45, struct.pack("<i", 4) + b"<a/>!"), 44, "1 bytes are left"),
-    ],
-)
-def test_contradictory_lengths_are_malformed(raw: bytes, offset: int, words: str) -> None:
-    for before in (b"", b"before"):
-        with pytest.raises(MalformedHeader) as caught:
-            decode_rfh2(before + raw, len(before))
-        assert (caught.value.structure, caught.value.offset) == ("MQRFH2", len(before) + offset)
-        assert words in caught.value.rule
+    ]:
+        with subtests.test(raw=raw, offset=offset, words=words):
+            for before in (b"", b"before"):
+                with pytest.raises(MalformedHeader) as caught:
+                    decode_rfh2(before + raw, len(before))
+                assert (caught.value.structure, caught.value.offset) == ("MQRFH2", len(before) + offset)
+                assert words in caught.value.rule
 
 
 def test_another_version_than_2_is_malformed_in_a_given_byte_order() -> None:

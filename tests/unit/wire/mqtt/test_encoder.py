@@ -32,9 +32,8 @@ LONG = "x" * 65_536
 HUGE_PAYLOAD = bytes(268_435_455 - 5 + 1)
 
 
-@pytest.mark.parametrize(
-    ("packet", "rule"),
-    [
+def test_packet_is_refused(subtests: pytest.Subtests) -> None:
+    for packet, rule in [
         (Publish("", b""), "MQTT-4.7.3-1"),
         (Publish("a/+", b""), "MQTT-3.3.2-2"),
         (Publish("#", b""), "MQTT-3.3.2-2"),
@@ -75,14 +74,13 @@ HUGE_PAYLOAD = bytes(268_435_455 - 5 + 1)
         (Connect("c", will=Will("", b"")), "MQTT-4.7.3-1"),
         (Connect("c", will=Will("w/#", b"")), "MQTT-3.3.2-2"),
         (Connect("c", will=Will("w", bytes(65_536))), "MQTT 3.1.1 section 1.5.3"),
-    ],
-)
-def test_packet_is_refused(packet: Packet, rule: str) -> None:
-    with pytest.raises(MalformedPacket) as caught:
-        encode(packet)
-    assert caught.value.packet == type(packet).__name__.upper()
-    assert caught.value.offset == 0
-    assert caught.value.rule.startswith(rule)
+    ]:
+        with subtests.test(packet=packet, rule=rule):
+            with pytest.raises(MalformedPacket) as caught:
+                encode(packet)
+            assert caught.value.packet == type(packet).__name__.upper()
+            assert caught.value.offset == 0
+            assert caught.value.rule.startswith(rule)
 
 
 @pytest.mark.parametrize(

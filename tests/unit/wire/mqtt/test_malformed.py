@@ -128,30 +128,32 @@ CASES = [(True, *case) for case in TO_SERVER] + [(False, *case) for case in TO_C
 KNOWN_TOPIC = bytes.fromhex("30050003612f62")
 
 
-@pytest.mark.parametrize(("server", "wire", "packet", "offset", "rule"), CASES)
-def test_malformed_packet(server: bool, wire: str, packet: str, offset: int, rule: str) -> None:
-    good, good_packet = (b"\xc0\x00", Pingreq()) if server else (b"\xd0\x00", Pingresp())
-    decoder = Decoder(server=server, protocol_level=4)
-    assert len(decoder.feed(KNOWN_TOPIC)) == 1
-    # The packets around it: those before count, those behind do not.
-    assert decoder.feed(good * 2 + bytes.fromhex(wire) + good) == [good_packet] * 2
-    error = decoder.error
-    assert isinstance(error, MalformedPacket)
-    assert (error.packet, error.offset) == (packet, offset), str(error)
-    assert error.rule.startswith(rule)
-    assert str(error) == f"{packet} at byte {offset}: {error.rule}"
-    assert decoder.feed(good) == []
-    assert decoder.error is error
+def test_malformed_packet(subtests: pytest.Subtests) -> None:
+    for server, wire, packet, offset, rule in CASES:
+        with subtests.test(server=server, wire=wire, packet=packet, offset=offset, rule=rule):
+            good, good_packet = (b"\xc0\x00", Pingreq()) if server else (b"\xd0\x00", Pingresp())
+            decoder = Decoder(server=server, protocol_level=4)
+            assert len(decoder.feed(KNOWN_TOPIC)) == 1
+            # The packets around it: those before count, those behind do not.
+            assert decoder.feed(good * 2 + bytes.fromhex(wire) + good) == [good_packet] * 2
+            error = decoder.error
+            assert isinstance(error, MalformedPacket)
+            assert (error.packet, error.offset) == (packet, offset), str(error)
+            assert error.rule.startswith(rule)
+            assert str(error) == f"{packet} at byte {offset}: {error.rule}"
+            assert decoder.feed(good) == []
+            assert decoder.error is error
 
 
-@pytest.mark.parametrize(("server", "wire", "packet", "offset", "rule"), CASES)
-def test_malformed_packet_byte_by_byte(server: bool, wire: str, packet: str, offset: int, rule: str) -> None:
-    decoder = Decoder(server=server, protocol_level=4)
-    for byte in bytes.fromhex(wire):
-        assert decoder.feed(bytes((byte,))) == []
-    assert decoder.error is not None
-    assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
-    assert decoder.error.rule.startswith(rule)
+def test_malformed_packet_byte_by_byte(subtests: pytest.Subtests) -> None:
+    for server, wire, packet, offset, rule in CASES:
+        with subtests.test(server=server, wire=wire, packet=packet, offset=offset, rule=rule):
+            decoder = Decoder(server=server, protocol_level=4)
+            for byte in bytes.fromhex(wire):
+                assert decoder.feed(bytes((byte,))) == []
+            assert decoder.error is not None
+            assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
+            assert decoder.error.rule.startswith(rule)
 
 
 @pytest.mark.parametrize("wire", ["00", "f7", "20", "d0 ff"])

@@ -119,14 +119,15 @@ def of_level_5(**options: bool) -> Decoder:
     return Decoder(server=False, protocol_level=5, **options)
 
 
-@pytest.mark.parametrize(("packet", "wire"), PACKETS)
-def test_packets_on_the_wire(packet: Packet, wire: str) -> None:
-    data = bytes.fromhex(wire)
-    assert encode(packet, protocol_level=5) == data
-    decoder = of_level_5()
-    # Twice: the second time the topic is known.
-    assert decoder.feed(data * 2) == [packet, packet]
-    assert decoder.error is None
+def test_packets_on_the_wire(subtests: pytest.Subtests) -> None:
+    for packet, wire in PACKETS:
+        with subtests.test(packet=packet, wire=wire):
+            data = bytes.fromhex(wire)
+            assert encode(packet, protocol_level=5) == data
+            decoder = of_level_5()
+            # Twice: the second time the topic is known.
+            assert decoder.feed(data * 2) == [packet, packet]
+            assert decoder.error is None
 
 
 @given(st.lists(st.integers(1, 20), min_size=1))
@@ -147,9 +148,9 @@ def test_properties_of_no_length_behind_a_reason_code() -> None:
     assert of_level_5().feed(bytes.fromhex("40 04 000a 10 00 62 04 000b 00 00")) == [Puback(10, 0x10), Pubrel(11)]
 
 
-@pytest.mark.parametrize(
-    ("wire", "packet", "offset", "rule"),
-    [
+def test_malformed(subtests: pytest.Subtests) -> None:
+    """On either way of the decoder: to a topic that is known, or not."""
+    for wire, packet, offset, rule in [
         ("36 07 000161 000a 00 00", "PUBLISH", 0, "MQTT-3.3.1-4"),
         ("38 05 000161 00 00", "PUBLISH", 0, "MQTT-3.3.1-2"),
         ("32 06 000161 0000 00", "PUBLISH", 5, "MQTT-2.3.1-1"),
@@ -168,36 +169,36 @@ def test_properties_of_no_length_behind_a_reason_code() -> None:
         ("40 04 000a 00 01", "PUBACK", 5, "MQTT 5 section 2.2.2.1"),
         ("50 06 000a 00 02 0101", "PUBREC", 6, "MQTT 5 table 2-4"),
         ("00 00", "fixed header", 0, "MQTT 3.1 section 2.1: message type 0"),
-    ],
-)
-@pytest.mark.parametrize("known", [False, True])
-def test_malformed(wire: str, packet: str, offset: int, rule: str, known: bool) -> None:
-    """On either way of the decoder: to a topic that is known, or not."""
-    decoder = of_level_5()
-    before = decoder.feed(bytes.fromhex("30 04 000161 00")) if known else []
-    assert decoder.feed(bytes.fromhex(wire)) == []
-    assert before == [Publish("a", b"")] * known
-    assert decoder.error is not None
-    assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
-    assert decoder.error.rule.startswith(rule)
+    ]:
+        for known in [False, True]:
+            with subtests.test(wire=wire, packet=packet, offset=offset, rule=rule, known=known):
+                decoder = of_level_5()
+                before = decoder.feed(bytes.fromhex("30 04 000161 00")) if known else []
+                assert decoder.feed(bytes.fromhex(wire)) == []
+                assert before == [Publish("a", b"")] * known
+                assert decoder.error is not None
+                assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
+                assert decoder.error.rule.startswith(rule)
 
 
-@pytest.mark.parametrize(("packet", "wire"), TO_SERVER)
-def test_packets_to_the_server(packet: Packet, wire: str) -> None:
-    data = bytes.fromhex(wire)
-    assert encode(packet, protocol_level=5) == data
-    decoder = Decoder(protocol_level=5)
-    assert decoder.feed(data * 2) == [packet, packet]
-    assert decoder.error is None
+def test_packets_to_the_server(subtests: pytest.Subtests) -> None:
+    for packet, wire in TO_SERVER:
+        with subtests.test(packet=packet, wire=wire):
+            data = bytes.fromhex(wire)
+            assert encode(packet, protocol_level=5) == data
+            decoder = Decoder(protocol_level=5)
+            assert decoder.feed(data * 2) == [packet, packet]
+            assert decoder.error is None
 
 
-@pytest.mark.parametrize(("packet", "wire"), TO_CLIENT)
-def test_packets_to_the_client(packet: Packet, wire: str) -> None:
-    data = bytes.fromhex(wire)
-    assert encode(packet, protocol_level=5) == data
-    decoder = of_level_5()
-    assert decoder.feed(data * 2) == [packet, packet]
-    assert decoder.error is None
+def test_packets_to_the_client(subtests: pytest.Subtests) -> None:
+    for packet, wire in TO_CLIENT:
+        with subtests.test(packet=packet, wire=wire):
+            data = bytes.fromhex(wire)
+            assert encode(packet, protocol_level=5) == data
+            decoder = of_level_5()
+            assert decoder.feed(data * 2) == [packet, packet]
+            assert decoder.error is None
 
 
 @pytest.mark.parametrize(

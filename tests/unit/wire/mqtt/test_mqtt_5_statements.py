@@ -141,19 +141,20 @@ TO_CLIENT = [
 CASES = [(True, *case) for case in TO_SERVER] + [(False, *case) for case in TO_CLIENT]
 
 
-@pytest.mark.parametrize(("server", "statement", "wire", "code", "rule"), CASES)
-def test_a_statement_broken(server: bool, statement: str, wire: str, code: ReasonCode, rule: str) -> None:
-    data = bytes.fromhex(wire)
-    whole = Decoder(server=server, protocol_level=5)
-    # A topic that is known lets the short way try first.
-    assert len(whole.feed(bytes.fromhex("30 04 000161 00"))) == 1
-    assert whole.feed(data) == []
-    assert whole.error is not None
-    assert whole.error.rule.startswith(rule or (statement if statement.startswith("MQTT") else f"MQTT 5 {statement}"))
-    assert whole.error.reason_code is code
-    bytewise = Decoder(server=server, protocol_level=5)
-    assert [packet for byte in data for packet in bytewise.feed(bytes((byte,)))] == []
-    assert str(bytewise.error) == str(whole.error)
+def test_a_statement_broken(subtests: pytest.Subtests) -> None:
+    for server, statement, wire, code, rule in CASES:
+        with subtests.test(server=server, statement=statement, wire=wire, code=code, rule=rule):
+            data = bytes.fromhex(wire)
+            whole = Decoder(server=server, protocol_level=5)
+            # A topic that is known lets the short way try first.
+            assert len(whole.feed(bytes.fromhex("30 04 000161 00"))) == 1
+            assert whole.feed(data) == []
+            assert whole.error is not None
+            assert whole.error.rule.startswith(rule or (statement if statement.startswith("MQTT") else f"MQTT 5 {statement}"))
+            assert whole.error.reason_code is code
+            bytewise = Decoder(server=server, protocol_level=5)
+            assert [packet for byte in data for packet in bytewise.feed(bytes((byte,)))] == []
+            assert str(bytewise.error) == str(whole.error)
 
 
 def test_a_link_tolerates_an_empty_response_topic() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import pytest
@@ -100,36 +101,37 @@ def test_the_table_is_that_of_paho() -> None:
     assert {name.replace(" ", "") for name in paho.names} == {row.name.replace(" ", "") for row in PROPERTIES}
 
 
-@pytest.mark.parametrize("packet_type", READ, ids=place_name)
-def test_a_packet_has_a_field_for_each_of_its_properties(packet_type: Any) -> None:
-    fields = STRUCTS[packet_type].__struct_fields__
-    assert sorted(fields) == sorted(row.field for row in PROPERTIES if packet_type in row.places)
-    assert fields[-1] == "user_property"
+def test_a_packet_has_a_field_for_each_of_its_properties(subtests: pytest.Subtests) -> None:
+    for packet_type in READ:
+        with subtests.test(packet_type=packet_type):
+            fields = STRUCTS[packet_type].__struct_fields__
+            assert sorted(fields) == sorted(row.field for row in PROPERTIES if packet_type in row.places)
+            assert fields[-1] == "user_property"
 
 
-@pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row.name)
-@pytest.mark.parametrize("packet_type", READ, ids=place_name)
-def test_each_property_in_each_packet(packet_type: Any, row: Any) -> None:
-    raw, value = VALUES[row.kind]
-    packet_name = "CONNECT" if packet_type == "WILL" else packet_type.name
-    encoded = with_length(bytes((row.identifier,)), raw)
-    if packet_type not in row.places:
-        rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_name}"
-        with pytest.raises(MalformedPacket, match=rule) as refused:
-            decode(encoded, packet_type)
-        assert (refused.value.packet, refused.value.offset) == (packet_name, 2)
-        return
-    repeated = packet_type in row.repeated
-    properties = STRUCTS[packet_type](**{row.field: (value,) if repeated else value})
-    assert decode(encoded, packet_type) == properties
-    assert encode_properties(packet_type, properties) == encoded
-    twice = with_length(*(bytes((row.identifier,)), raw) * 2)
-    if repeated:
-        assert getattr(decode(twice, packet_type), row.field) == (value, value)
-    else:
-        with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once") as refused:
-            decode(twice, packet_type)
-        assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
+def test_each_property_in_each_packet(subtests: pytest.Subtests) -> None:
+    for packet_type, row in itertools.product(READ, PROPERTIES):
+        with subtests.test(packet_type=packet_type, row=row.name):
+            raw, value = VALUES[row.kind]
+            packet_name = "CONNECT" if packet_type == "WILL" else packet_type.name
+            encoded = with_length(bytes((row.identifier,)), raw)
+            if packet_type not in row.places:
+                rule = f"MQTT 5 table 2-4: property 0x.. is none of {packet_name}"
+                with pytest.raises(MalformedPacket, match=rule) as refused:
+                    decode(encoded, packet_type)
+                assert (refused.value.packet, refused.value.offset) == (packet_name, 2)
+                continue
+            repeated = packet_type in row.repeated
+            properties = STRUCTS[packet_type](**{row.field: (value,) if repeated else value})
+            assert decode(encoded, packet_type) == properties
+            assert encode_properties(packet_type, properties) == encoded
+            twice = with_length(*(bytes((row.identifier,)), raw) * 2)
+            if repeated:
+                assert getattr(decode(twice, packet_type), row.field) == (value, value)
+            else:
+                with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once") as refused:
+                    decode(twice, packet_type)
+                assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
 
 
 # The sections of each limit: 3.3.2.3.2, 3.8.2.1.2, 3.1.2.11.7 and .6, 3.1.2.11.3, 3.3.2.3.4, 3.2.2.3.4 and .5, 3.1.2.11.4,
@@ -171,10 +173,10 @@ def test_the_bounds_of_each_number(row: Any) -> None:
                 assert refused.value.reason_code is code
 
 
-@pytest.mark.parametrize("identifier", sorted(set(range(256)) - {row[0] for row in TABLE_2_4}))
-def test_there_are_no_other_properties(identifier: int) -> None:
-    with pytest.raises(MalformedPacket, match="does not exist"):
-        decode(with_length(bytes((identifier, 0, 0, 0, 0))))
+def test_there_are_no_other_properties(subtests: pytest.Subtests) -> None:
+    for identifier in sorted(set(range(256)) - {row[0] for row in TABLE_2_4}):
+        with subtests.test(identifier=identifier), pytest.raises(MalformedPacket, match="does not exist"):
+            decode(with_length(bytes((identifier, 0, 0, 0, 0))))
 
 
 @given(of_publish)
@@ -225,9 +227,8 @@ def test_whatever_comes_is_read_or_malformed(encoded: bytes) -> None:
         assert decode_properties(PacketType.PUBLISH, encoded, 0, len(encoded), 0)[1] <= len(encoded)
 
 
-@pytest.mark.parametrize(
-    ("encoded", "offset", "why"),
-    [
+def test_malformed_properties(subtests: pytest.Subtests) -> None:
+    for encoded, offset, why in [
         ("", 1, "MQTT 5 section 1.5.5"),
         ("80", 1, "MQTT 5 section 1.5.5"),
         ("ffffffff01", 1, "MQTT 5 section 1.5.5"),
@@ -254,17 +255,15 @@ def test_whatever_comes_is_read_or_malformed(encoded: bytes) -> None:
         ("06 26 0001 ff 0000", 2, "MQTT-1.5.4-1"),
         ("06 26 0000 0001 00", 2, "MQTT-1.5.4-2: User Property"),
         ("07 01 01 26 0001 6100", 4, "end within this one"),
-    ],
-)
-def test_malformed_properties(encoded: str, offset: int, why: str) -> None:
-    with pytest.raises(MalformedPacket, match=why) as refused:
-        decode(bytes.fromhex(encoded))
-    assert (refused.value.packet, refused.value.offset) == ("PUBLISH", offset)
+    ]:
+        with subtests.test(encoded=encoded, offset=offset, why=why):
+            with pytest.raises(MalformedPacket, match=why) as refused:
+                decode(bytes.fromhex(encoded))
+            assert (refused.value.packet, refused.value.offset) == ("PUBLISH", offset)
 
 
-@pytest.mark.parametrize(
-    ("properties", "why"),
-    [
+def test_what_must_not_be_written(subtests: pytest.Subtests) -> None:
+    for properties, why in [
         (PublishProperties(payload_format_indicator=2), "Payload Format Indicator is 2"),
         (PublishProperties(message_expiry_interval=-1), "Message Expiry Interval is -1"),
         (PublishProperties(message_expiry_interval=1 << 32), "Message Expiry Interval is 4294967296"),
@@ -281,8 +280,6 @@ def test_malformed_properties(encoded: str, offset: int, why: str) -> None:
         (PublishProperties(user_property=(("", "\0"),)), "MQTT-1.5.4-2: User Property"),
         (PublishProperties(user_property=(("\ud800", ""),)), "MQTT-1.5.4-1"),
         (PublishProperties(user_property=(("", "x" * 65536),)), "MQTT 5 section 1.5"),
-    ],
-)
-def test_what_must_not_be_written(properties: PublishProperties, why: str) -> None:
-    with pytest.raises(MalformedPacket, match=why):
-        encode_properties(PacketType.PUBLISH, properties)
+    ]:
+        with subtests.test(properties=properties, why=why), pytest.raises(MalformedPacket, match=why):
+            encode_properties(PacketType.PUBLISH, properties)

@@ -56,19 +56,20 @@ UNUSED_BITS_TO_CLIENT = [
 ]
 
 
-@pytest.mark.parametrize(("wire", "packet"), UNUSED_BITS_TO_SERVER)
-def test_server_learns_from_connect_whether_unused_bits_matter(wire: str, packet: Packet) -> None:
-    data = bytes.fromhex(wire)
-    old = Decoder()
-    assert old.feed(CONNECT_3_1 + data)[1:] == [packet]
-    assert (old.error, old.protocol_level) == (None, 3)
-    new = Decoder()
-    assert new.feed(CONNECT_3_1_1 + data)[1:] == []
-    assert new.error is not None
-    assert new.protocol_level == 4
-    unknown = Decoder()
-    assert unknown.feed(data) == []
-    assert unknown.error is not None
+def test_server_learns_from_connect_whether_unused_bits_matter(subtests: pytest.Subtests) -> None:
+    for wire, packet in UNUSED_BITS_TO_SERVER:
+        with subtests.test(wire=wire, packet=packet):
+            data = bytes.fromhex(wire)
+            old = Decoder()
+            assert old.feed(CONNECT_3_1 + data)[1:] == [packet]
+            assert (old.error, old.protocol_level) == (None, 3)
+            new = Decoder()
+            assert new.feed(CONNECT_3_1_1 + data)[1:] == []
+            assert new.error is not None
+            assert new.protocol_level == 4
+            unknown = Decoder()
+            assert unknown.feed(data) == []
+            assert unknown.error is not None
 
 
 @pytest.mark.parametrize(
@@ -108,9 +109,8 @@ def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) ->
     assert new.error is not None
 
 
-@pytest.mark.parametrize(
-    ("wire", "packet", "offset", "rule"),
-    [
+def test_mqtt_3_1_has_rules_too(subtests: pytest.Subtests) -> None:
+    for wire, packet, offset, rule in [
         ("60 02 000a", "PUBREL", 0, "MQTT 3.1 section 3.10"),
         ("80 06 000a 000161 00", "SUBSCRIBE", 0, "MQTT 3.1 section 3.10"),
         ("a4 0c 000a 0003612f62 0003632f64", "UNSUBSCRIBE", 0, "MQTT 3.1 section 3.10"),
@@ -120,14 +120,13 @@ def test_client_is_told_whether_unused_bits_matter(wire: str, packet: Packet) ->
         ("82 06 000a 000161 03", "SUBSCRIBE", 7, "MQTT-3.8.3-4"),
         ("a2 05 0000 000161", "UNSUBSCRIBE", 2, "MQTT-2.3.1-1"),
         ("40 03 000a 00", "PUBACK", 4, "MQTT 3.1.1 section 2.2.3"),
-    ],
-)
-def test_mqtt_3_1_has_rules_too(wire: str, packet: str, offset: int, rule: str) -> None:
-    decoder = Decoder()
-    assert len(decoder.feed(CONNECT_3_1 + bytes.fromhex(wire))) == 1
-    assert decoder.error is not None
-    assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
-    assert decoder.error.rule.startswith(rule)
+    ]:
+        with subtests.test(wire=wire, packet=packet, offset=offset, rule=rule):
+            decoder = Decoder()
+            assert len(decoder.feed(CONNECT_3_1 + bytes.fromhex(wire))) == 1
+            assert decoder.error is not None
+            assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
+            assert decoder.error.rule.startswith(rule)
 
 
 MQISDP_3 = "00064d5149736470 03"
@@ -170,18 +169,16 @@ def test_mixed_name_and_level_are_left_to_the_server(name: str, level: int) -> N
     assert decoder.error is None
 
 
-@pytest.mark.parametrize(
-    ("name", "level"),
-    [
+def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> None:
+    for name, level in [
         ("MQTT", 0), ("MQTT", 2), ("MQIsdp", 5), ("MQTT", 6), ("MQTT", 255), ("MQIsdp", 0x83), ("MQTT", 0x84), ("mqtt", 4),
         ("mqtt", 5), ("", 3),
-    ],
-)
-def test_unknown_protocol_is_read_like_mqtt_3_1_1(name: str, level: int) -> None:
-    decoder = Decoder()
-    connect = Connect("c", name, level, False, 10, Will("w", b"bye", 1, True), "u", b"p")
-    assert decoder.feed(encode(connect) + b"\xc0\x00") == [connect, Pingreq()]
-    assert (decoder.error, decoder.protocol_level) == (None, None)
+    ]:
+        with subtests.test(name=name, level=level):
+            decoder = Decoder()
+            connect = Connect("c", name, level, False, 10, Will("w", b"bye", 1, True), "u", b"p")
+            assert decoder.feed(encode(connect) + b"\xc0\x00") == [connect, Pingreq()]
+            assert (decoder.error, decoder.protocol_level) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,14 @@ def fed(packet: Packet, *, server: bool, level: int = 5) -> Decoder:
     return decoder
 
 
-@pytest.mark.parametrize("packet_name", TO_SERVER)
-def test_user_properties_of_a_client(packet_name: str) -> None:
-    assert fed(TO_SERVER[packet_name](MAX_USER_PROPERTIES), server=True).error is None
-    error = fed(TO_SERVER[packet_name](MAX_USER_PROPERTIES + 1), server=True).error
-    assert error is not None
-    assert error.reason_code == ReasonCode.QUOTA_EXCEEDED
-    assert str(error).endswith("more than 1000 User Properties in a packet")
+def test_user_properties_of_a_client(subtests: pytest.Subtests) -> None:
+    for packet_name in TO_SERVER:
+        with subtests.test(packet_name=packet_name):
+            assert fed(TO_SERVER[packet_name](MAX_USER_PROPERTIES), server=True).error is None
+            error = fed(TO_SERVER[packet_name](MAX_USER_PROPERTIES + 1), server=True).error
+            assert error is not None
+            assert error.reason_code == ReasonCode.QUOTA_EXCEEDED
+            assert str(error).endswith("more than 1000 User Properties in a packet")
 
 
 def test_user_properties_to_a_topic_that_is_known() -> None:
@@ -94,10 +95,11 @@ def test_user_properties_to_a_topic_that_is_known() -> None:
     assert decoder.error.reason_code == ReasonCode.QUOTA_EXCEEDED
 
 
-@pytest.mark.parametrize("packet_name", TO_CLIENT)
-def test_user_properties_of_a_server(packet_name: str) -> None:
+def test_user_properties_of_a_server(subtests: pytest.Subtests) -> None:
     """A link does not end over a message that its broker has."""
-    assert fed(TO_CLIENT[packet_name](50 * MAX_USER_PROPERTIES), server=False).error is None
+    for packet_name in TO_CLIENT:
+        with subtests.test(packet_name=packet_name):
+            assert fed(TO_CLIENT[packet_name](50 * MAX_USER_PROPERTIES), server=False).error is None
 
 
 @given(st.integers(1, 50_000))

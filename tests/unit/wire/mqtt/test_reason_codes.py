@@ -57,37 +57,38 @@ def test_the_table_is_that_of_paho() -> None:
     assert set(names) == set(ReasonCode)
 
 
-@pytest.mark.parametrize("packet_type", OF_PACKET)
-def test_each_reason_code_in_each_packet(packet_type: PacketType) -> None:
-    statement = rf"MQTT-3\.{packet_type:d}\.[23]-\d: reason code is 0x"
-    good = next(iter(OF_PACKET[packet_type] - {ReasonCode.SUCCESS}))
-    data = encode(with_code(packet_type, good), protocol_level=5)
-    place = data.rindex(good) if packet_type is not PacketType.AUTH else 2
-    for code in range(256):
-        packet = with_code(packet_type, code)
-        wire = data[:place] + bytes((code,)) + data[place + 1 :]
-        if code in OF_PACKET[packet_type]:
-            assert encode(packet, protocol_level=5) == wire or code == 0
-        else:
-            with pytest.raises(MalformedPacket, match=statement) as refused:
-                encode(packet, protocol_level=5)
-            assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
-        for server in (True, False):
-            if server and packet_type in (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK):
-                continue
-            decoder = Decoder(server=server, protocol_level=5)
-            read = decoder.feed(wire)
-            alone = BY_SERVER_ALONE if server else BY_CLIENT_ALONE
-            # A link accepts any reason code in a broker's acknowledgement of a message.
-            if (not server and PacketType.PUBACK <= packet_type <= PacketType.PUBCOMP) or (
-                code in OF_PACKET[packet_type] and (packet_type, code) not in alone
-            ):
-                assert (read, decoder.error) == ([packet], None)
-            else:
-                assert decoder.error is not None
-                assert decoder.error.rule.startswith(f"MQTT-3.{packet_type:d}.")
-                assert decoder.error.reason_code is ReasonCode.PROTOCOL_ERROR
-                assert read == []
+def test_each_reason_code_in_each_packet(subtests: pytest.Subtests) -> None:
+    for packet_type in OF_PACKET:
+        with subtests.test(packet_type=packet_type):
+            statement = rf"MQTT-3\.{packet_type:d}\.[23]-\d: reason code is 0x"
+            good = next(iter(OF_PACKET[packet_type] - {ReasonCode.SUCCESS}))
+            data = encode(with_code(packet_type, good), protocol_level=5)
+            place = data.rindex(good) if packet_type is not PacketType.AUTH else 2
+            for code in range(256):
+                packet = with_code(packet_type, code)
+                wire = data[:place] + bytes((code,)) + data[place + 1 :]
+                if code in OF_PACKET[packet_type]:
+                    assert encode(packet, protocol_level=5) == wire or code == 0
+                else:
+                    with pytest.raises(MalformedPacket, match=statement) as refused:
+                        encode(packet, protocol_level=5)
+                    assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
+                for server in (True, False):
+                    if server and packet_type in (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK):
+                        continue
+                    decoder = Decoder(server=server, protocol_level=5)
+                    read = decoder.feed(wire)
+                    alone = BY_SERVER_ALONE if server else BY_CLIENT_ALONE
+                    # A link accepts any reason code in a broker's acknowledgement of a message.
+                    if (not server and PacketType.PUBACK <= packet_type <= PacketType.PUBCOMP) or (
+                        code in OF_PACKET[packet_type] and (packet_type, code) not in alone
+                    ):
+                        assert (read, decoder.error) == ([packet], None)
+                    else:
+                        assert decoder.error is not None
+                        assert decoder.error.rule.startswith(f"MQTT-3.{packet_type:d}.")
+                        assert decoder.error.reason_code is ReasonCode.PROTOCOL_ERROR
+                        assert read == []
 
 
 def test_who_may_send_what() -> None:

@@ -20,9 +20,8 @@ def values(command: Command) -> dict[str, object]:
     return {parameter.keyword: parameter.values for parameter in command.parameters}
 
 
-@pytest.mark.parametrize(
-    ("script", "verb", "noun", "name"),
-    [
+def test_a_command_is_a_verb_a_noun_and_a_name(subtests: pytest.Subtests) -> None:
+    for script, verb, noun, name in [
         ("DEFINE QLOCAL(ORANGE.LOCAL.QUEUE)", "DEFINE", "QLOCAL", "ORANGE.LOCAL.QUEUE"),
         ("define qlocal(orange)", "DEFINE", "QLOCAL", "ORANGE"),
         ("def ql('orange')", "DEFINE", "QLOCAL", "orange"),
@@ -41,16 +40,14 @@ def values(command: Command) -> dict[str, object]:
         ("   ,DEFINE,QLOCAL , (A)  ,", "DEFINE", "QLOCAL", "A"),
         ("DEFINE QLOCAL(A);", "DEFINE", "QLOCAL", "A"),
         ("DEFINE\tQLOCAL(A)\r", "DEFINE", "QLOCAL", "A"),
-    ],
-)
-def test_a_command_is_a_verb_a_noun_and_a_name(script: str, verb: str, noun: str, name: str | None) -> None:
-    command = only(script)
-    assert (command.verb, command.noun, command.name) == (verb, noun, name)
+    ]:
+        with subtests.test(script=script, verb=verb, noun=noun, name=name):
+            command = only(script)
+            assert (command.verb, command.noun, command.name) == (verb, noun, name)
 
 
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
+def test_words_are_folded_to_capitals_and_quoted_strings_are_kept(subtests: pytest.Subtests) -> None:
+    for written, value in [
         ("abc", "ABC"),
         ("'abc'", "abc"),
         ("'it''s'", "it's"),
@@ -62,10 +59,9 @@ def test_a_command_is_a_verb_a_noun_and_a_name(script: str, verb: str, noun: str
         ("'a,b'", "a,b"),
         ("a.b_c/d%e", "A.B_C/D%E"),
         ("größe", "GRößE"),
-    ],
-)
-def test_words_are_folded_to_capitals_and_quoted_strings_are_kept(written: str, value: str) -> None:
-    assert values(only(f"ALTER QLOCAL(Q) DESCR({written})")) == {"DESCR": (value,)}
+    ]:
+        with subtests.test(written=written, value=value):
+            assert values(only(f"ALTER QLOCAL(Q) DESCR({written})")) == {"DESCR": (value,)}
 
 
 def test_parameters_have_one_value_several_or_none() -> None:
@@ -80,9 +76,8 @@ def test_parameters_have_one_value_several_or_none() -> None:
     assert [one.value for one in command.parameters] == ["A", None, None, None, None]
 
 
-@pytest.mark.parametrize(
-    ("script", "description"),
-    [
+def test_lines_are_continued(subtests: pytest.Subtests) -> None:
+    for script, description in [
         ("ALTER QL(Q) DESCR('Fr+\n     ed')", "Fred"),
         ("ALTER QL(Q) DESCR('Fr-\ned')", "Fred"),
         ("ALTER QL(Q) DESCR('Fr-\n  ed')", "Fr  ed"),
@@ -92,10 +87,9 @@ def test_parameters_have_one_value_several_or_none() -> None:
         ("ALTER QL(Q) -\n  DESCR('Fred')", "Fred"),
         ("ALTER QL(Q) DESCR('Fred') +\n;", "Fred"),
         ("ALTER QL(Q) DESCR(\n  'Fred'\n)", "Fred"),
-    ],
-)
-def test_lines_are_continued(script: str, description: str) -> None:
-    assert values(only(script)) == {"DESCR": (description,)}
+    ]:
+        with subtests.test(script=script, description=description):
+            assert values(only(script)) == {"DESCR": (description,)}
 
 
 def test_plus_joins_without_a_blank() -> None:
@@ -122,9 +116,8 @@ def test_end_ends_a_script() -> None:
     assert [one.name for one in read("DEF QL(A)\nend\nDEF QL(B)")] == ["A"]
 
 
-@pytest.mark.parametrize(
-    ("script", "line", "column", "says"),
-    [
+def test_a_syntax_error_has_its_place_and_says_what_was_expected(subtests: pytest.Subtests) -> None:
+    for script, line, column, says in [
         ("DEFINE QLOCAL(A", 1, 15, "parenthesis is not closed"),
         ("DEFINE QLOCAL(A))", 1, 17, "keyword"),
         ("DEFINE QLOCAL('A)", 1, 15, "quotation mark is not closed"),
@@ -139,15 +132,12 @@ def test_end_ends_a_script() -> None:
         ("DEFINE QLOCAL(A) +\n   DESCR('x') )", 2, 15, "keyword"),
         ("DEFINE QLOCAL(A) +", 1, 17, "no line follows"),
         ("DEFINE QLOCAL(A) +\n* only a comment\n", 1, 17, "no line follows"),
-    ],
-)
-def test_a_syntax_error_has_its_place_and_says_what_was_expected(
-    script: str, line: int, column: int, says: str
-) -> None:
-    (command,) = read(script)
-    assert command.problem is not None
-    assert command.problem.where == Position(line, column)
-    assert says in command.problem.detail
+    ]:
+        with subtests.test(script=script, line=line, column=column, says=says):
+            (command,) = read(script)
+            assert command.problem is not None
+            assert command.problem.where == Position(line, column)
+            assert says in command.problem.detail
 
 
 @given(

@@ -31,9 +31,8 @@ def evaluate(text: str) -> bool | None:
     return selector(text)(VALUES.get)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_what_a_selector_says(subtests: pytest.Subtests) -> None:
+    for text, expected in [
         ("colour = 'red'", True),
         ("colour <> 'red'", False),
         ("colour='blue'", False),
@@ -110,15 +109,13 @@ def evaluate(text: str) -> bool | None:
         ("nothing", None),
         ("colour", None),
         ("NOT weight", None),
-    ],
-)
-def test_what_a_selector_says(text, expected):
-    assert evaluate(text) is expected
+    ]:
+        with subtests.test(text=text, expected=expected):
+            assert evaluate(text) is expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_selector(subtests: pytest.Subtests) -> None:
+    for text in [
         "",
         "   ",
         "colour =",
@@ -166,12 +163,11 @@ def test_what_a_selector_says(text, expected):
         "(" * (MAX_DEPTH + 1) + "urgent" + ")" * (MAX_DEPTH + 1),
         "NOT " * (MAX_DEPTH + 1) + "urgent",
         "weight = " + "- " * (MAX_DEPTH + 1) + "1",
-    ],
-)
-def test_what_is_no_selector(text):
-    with pytest.raises(MQError) as error:
-        selector(text)
-    assert error.value.reason == cmqc.MQRC_SELECTOR_SYNTAX_ERROR
+    ]:
+        with subtests.test(text=text):
+            with pytest.raises(MQError) as error:
+                selector(text)
+            assert error.value.reason == cmqc.MQRC_SELECTOR_SYNTAX_ERROR
 
 
 def test_depth_and_length_have_limits_that_can_be_reached():

@@ -193,7 +193,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) ->
 def test_a_backup_with_another_schema_is_refused(file: Path, tmp_path: Path, script: str, named: str) -> None:
     tamper(file, script)
     done = subprocess.run(
-        [MQBRIDGE, "restore", file, "--data-dir", tmp_path / "new"], capture_output=True, text=True, timeout=PATIENCE
+        [MQBRIDGE, "data", "restore", file, "--data-dir", tmp_path / "new"], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 1 and named in done.stderr, done
     assert not (tmp_path / "new").exists()
@@ -221,7 +221,7 @@ def test_a_damaged_queue_manager_replaces_no_backup(written: Path, file: Path, t
     with sqlite3.connect(tmp_path / "damaged" / "queuemanager.db") as database:
         database.execute("UPDATE batch SET checksum = checksum + 1 WHERE id = (SELECT max(id) FROM batch)")
     database.close()
-    done = mqbridge("backup", file, "--force", "--data-dir", tmp_path / "damaged")
+    done = mqbridge("data", "backup", file, "--force", "--data-dir", tmp_path / "damaged")
     assert done.exit_code == 1 and "damaged" in done.stderr
     assert file.read_bytes() == good
     assert sorted(one.name for one in tmp_path.iterdir()) == ["backup.db", "damaged"]
@@ -264,7 +264,7 @@ def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, 
     (tmp_path / "link").symlink_to(written, target_is_directory=True)
     before = {one.name: one.stat().st_ino for one in written.iterdir()}
     for file in (written / name, tmp_path / "link" / name):
-        done = mqbridge("backup", file, "--force", "--data-dir", written)
+        done = mqbridge("data", "backup", file, "--force", "--data-dir", written)
         assert done.exit_code == 1
         assert "is in the data directory of a queue manager" in done.stderr
     assert {one.name: one.stat().st_ino for one in written.iterdir()} == before
@@ -272,7 +272,7 @@ def test_nothing_in_a_data_directory_is_replaced(written: Path, tmp_path: Path, 
 
 def test_what_is_no_file_is_not_replaced(written: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = mqbridge("backup", tmp_path / "pipe", "--force", "--data-dir", written)
+    done = mqbridge("data", "backup", tmp_path / "pipe", "--force", "--data-dir", written)
     assert done.exit_code == 1
     assert "is a device, a pipe or a socket" in done.stderr
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
@@ -290,17 +290,17 @@ def test_a_disk_that_is_full_is_told_at_a_restore(file: Path, tmp_path: Path, mo
 
 def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
     file, new = tmp_path / "b.db", tmp_path / "new"
-    assert mqbridge("backup", file, "--data-dir", written).exit_code == 0
-    assert mqbridge("backup", file, "--data-dir", written).exit_code == 1
-    done = mqbridge("backup", file, "--force", "--json", "--data-dir", written)
+    assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 0
+    assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 1
+    done = mqbridge("data", "backup", file, "--force", "--json", "--data-dir", written)
     said = json.loads(done.stdout)
     assert (said["messages"], said["version"]) == (len(BODIES), SCHEMA_VERSION)
-    done = mqbridge("restore", file, "--data-dir", new)
+    done = mqbridge("data", "restore", file, "--data-dir", new)
     assert done.exit_code == 0, done.stderr
-    assert f"{len(BODIES)} persistent messages" in done.stdout and "come again" in done.stdout
-    done = mqbridge("restore", file, "--data-dir", new)
+    assert f"{len(BODIES)} persistent messages" in done.stdout and "are delivered again" in done.stdout
+    done = mqbridge("data", "restore", file, "--data-dir", new)
     assert done.exit_code == 1 and "--force" in done.stderr
-    assert mqbridge("restore", tmp_path / "none", "--data-dir", new).exit_code == 1
+    assert mqbridge("data", "restore", tmp_path / "none", "--data-dir", new).exit_code == 1
     assert QUEUE in {one.name for one in _queues(new)}
 
 
@@ -437,7 +437,7 @@ def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
 
 
 @as_root
-@pytest.mark.parametrize("words", [["backup", "b.db", "--data-dir", "data"], ["mq", "verify", "data"]])
+@pytest.mark.parametrize("words", [["data", "backup", "b.db", "--data-dir", "data"], ["data", "verify", "data"]])
 def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: Path, words: list[str]) -> None:
     shutil.copytree(written, owned / "data")
     os.chown(owned / "data", SERVICE, SERVICE)
@@ -453,13 +453,13 @@ def test_what_root_salvages_belongs_to_the_owner_of_the_directory(written: Path,
     for one in (owned / "data", *(owned / "data").iterdir()):
         os.chown(one, SERVICE, SERVICE)
     (owned / "data" / "lock").unlink()
-    done = mqbridge("mq", "salvage", owned / "data", owned / "new")
+    done = mqbridge("data", "salvage", owned / "data", owned / "new")
     assert done.exit_code == 0, done.output
     for one in (owned / "data" / "lock", owned / "new", owned / "new" / "queuemanager.db"):
         assert one.stat().st_uid == SERVICE, one
     (owned / "data" / "lock").unlink()
     (owned / "data" / "lock").symlink_to(victim)
-    assert mqbridge("mq", "salvage", owned / "data", owned / "again").exit_code == 1
+    assert mqbridge("data", "salvage", owned / "data", owned / "again").exit_code == 1
     assert_untouched(victim)
 
 
@@ -475,7 +475,7 @@ def test_root_without_the_capability_to_act_as_the_owner_says_so(
 
     groups = os.getgroups()
     monkeypatch.setattr(os, "seteuid", seteuid)
-    done = mqbridge("restore", file, "--data-dir", owned)
+    done = mqbridge("data", "restore", file, "--data-dir", owned)
     assert done.exit_code == 1 and f"cannot act as user {SERVICE}" in done.stderr, done.output
     assert list(owned.iterdir()) == []
     assert (os.getegid(), os.getgroups()) == (0, groups)

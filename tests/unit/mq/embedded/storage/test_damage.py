@@ -60,7 +60,7 @@ def test_a_flipped_byte_is_found_or_harmless(copy: Path, seed: int) -> None:
         manager = QueueManager("MQB1", copy)
     except StoreError as error:
         assert str(database) in str(error)
-        assert "mqbridge mq salvage" in str(error) or "newer bridge" in str(error)
+        assert "mqbridge data salvage" in str(error) or "newer bridge" in str(error)
         return
     try:
         assert bodies(manager) == BODIES
@@ -83,13 +83,13 @@ def test_a_database_with_another_schema_is_refused(copy: Path, script: str, name
     before = sqlite3.connect(copy / "queuemanager.db")
     dump = list(before.iterdump())
     done = subprocess.run(
-        [Path(sys.executable).with_name("mqbridge"), "mq", "verify", copy],
+        [Path(sys.executable).with_name("mqbridge"), "data", "verify", copy],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
     assert done.returncode == 1 and named in done.stdout, done
-    with pytest.raises(StoreError, match="mqbridge mq salvage") as error:
+    with pytest.raises(StoreError, match="mqbridge data salvage") as error:
         QueueManager("MQB1", copy)
     assert named in str(error.value)
     assert list(before.iterdump()) == dump
@@ -186,17 +186,17 @@ def test_a_row_in_two_places_is_kept_once(copy: Path, tmp_path: Path, monkeypatc
 
 def test_verify_and_salvage_keep_what_is_whole(copy: Path, tmp_path: Path) -> None:
     runner = CliRunner()
-    assert runner.invoke(program, ["mq", "verify", str(copy)]).exit_code == 0
+    assert runner.invoke(program, ["data", "verify", str(copy)]).exit_code == 0
     with sqlite3.connect(copy / "queuemanager.db") as database:
         (row_id,) = database.execute("SELECT id FROM batch WHERE instr(body, 'message 30 ')").fetchone()
         altered = "CAST(replace(body, 'message 30 ', 'massage 30 ') AS BLOB)"
         database.execute(f"UPDATE batch SET body = {altered} WHERE id = ?", (row_id,))
     database.close()
-    found = runner.invoke(program, ["mq", "verify", str(copy)])
+    found = runner.invoke(program, ["data", "verify", str(copy)])
     assert found.exit_code == 1
     assert f"batch {row_id} of the log is not as it was written" in found.output
     before = (copy / "queuemanager.db").read_bytes()
-    done = runner.invoke(program, ["mq", "salvage", str(copy), str(tmp_path / "new")])
+    done = runner.invoke(program, ["data", "salvage", str(copy), str(tmp_path / "new")])
     assert done.exit_code == 0, done.output
     assert (copy / "queuemanager.db").read_bytes() == before
     manager = QueueManager("MQB1", tmp_path / "new")
@@ -218,7 +218,7 @@ def test_one_damaged_definition_costs_no_other(copy: Path, tmp_path: Path) -> No
         assert changed.rowcount == 1
     database.close()
     runner = CliRunner()
-    for command in (["mq", "verify", str(copy)], ["mq", "salvage", str(copy), str(tmp_path / "new")]):
+    for command in (["data", "verify", str(copy)], ["data", "salvage", str(copy), str(tmp_path / "new")]):
         assert "the definition of QLOCAL AAA is not as it was written" in runner.invoke(program, command).output
     manager = QueueManager("MQB1", tmp_path / "new")
     try:

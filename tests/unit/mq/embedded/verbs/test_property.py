@@ -106,9 +106,8 @@ def test_folders_that_hold_no_properties_stay_in_their_rfh2():
     assert [(one.name, one.value) for one in properties] == [("a", "1"), ("b", "2")]
 
 
-@pytest.mark.parametrize(
-    ("one", "reason"),
-    [
+def test_what_is_no_property(subtests: pytest.Subtests) -> None:
+    for one, reason in [
         (Property(name="", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
         (Property(name="a b", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
         (Property(name="1a", value=""), cmqc.MQRC_PROPERTY_NAME_ERROR),
@@ -125,12 +124,11 @@ def test_folders_that_hold_no_properties_stay_in_their_rfh2():
         (Property(name="a", type=cmqc.MQTYPE_NULL, value=""), cmqc.MQRC_PROPERTY_TYPE_ERROR),
         (Property(name="a", type=99, value=""), cmqc.MQRC_PROPERTY_TYPE_ERROR),
         (Property(name="a", value="\0"), cmqc.MQRC_PROP_VALUE_NOT_CONVERTED),
-    ],
-)
-def test_what_is_no_property(one, reason):
-    with pytest.raises(MQError) as error:
-        check_property(one)
-    assert error.value.reason == reason
+    ]:
+        with subtests.test(one=one, reason=reason):
+            with pytest.raises(MQError) as error:
+                check_property(one)
+            assert error.value.reason == reason
 
 
 @pytest.mark.parametrize("names", [("a.b", "a.b.c"), ("a.b.c", "a.b")])

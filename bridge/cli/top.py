@@ -1,4 +1,4 @@
-"""`mqbridge top`: what a running bridge does, second by second."""
+"""`mqbridge top`: the activity of a running bridge."""
 
 from __future__ import annotations
 
@@ -8,79 +8,77 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bridge.cli import options
-from bridge.cli.administration.control import shown
-from bridge.cli.table import printable
+from bridge.cli.failures import WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, OUTPUT, settings, takes
+from bridge.cli.output import print_records, printable
+from bridge.cli.queue_manager import shown
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from bridge.administration.counters import Counters, Rates
 
-#: Rows of each table in the terminal.
+#: Rows of each table.
 ROWS = 10
 
 
+@takes(BRIDGE | OUTPUT)
 def top(
-    interval: Annotated[float, typer.Option(min=0.1, max=3_600, metavar="S", help="Seconds between two readings.")] = 1.0,
-    count: Annotated[int, typer.Option(min=0, metavar="N", help="End after N readings; 0: go on.")] = 0,
-    config: options.ConfigurationFile = None,
-    data_dir: options.DataDirectory = None,
-    json: options.Json = False,
+    interval: Annotated[
+        float, typer.Option(parser=options.duration, metavar="TIME", help="Time between two readings.", show_default="1s")
+    ] = 1.0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")] = 0,
 ) -> None:
-    """Show what the running bridge does, second by second.
+    """Show the activity of the running bridge, updated every second.
 
-    Rates of publications, what waits and is in flight, the slowest channels, the busiest clients, mappings. `q` or
-    Ctrl-C ends it. Publications are counted while somebody looks; with --json each reading is an object on a line of its
-    own, and rates are for a second.
+    It shows the rates of publications, the backlog, the slowest channels, the busiest clients, and the mappings. Press `q`
+    or Ctrl-C to quit. Publications are counted only while somebody watches. Other formats than table print each reading,
+    with rates per second.
     """
-    with _keys() as quits, contextlib.suppress(KeyboardInterrupt):
-        readings = _readings(interval, count, config, data_dir, quits)
-        if json:
-            from bridge.cli.output import write_json
-
-            for one in readings:
-                write_json(one)
-        else:
+    if not 0.1 <= interval <= 3_600:
+        raise Failure("--interval: expected a duration from 100ms to 1h", WRONG_USAGE)
+    with _keys() as keys, contextlib.suppress(KeyboardInterrupt):
+        readings = _readings(interval, limit, keys)
+        if settings.output is options.Format.table:
             _show(readings)
+        else:
+            print_records(readings, lambda one: one.time)
 
 
-def _readings(
-    interval: float, count: int, config: Path | None, data_dir: Path | None, quits: _Keys
-) -> Iterator[Rates]:
-    """Yield the rates of each interval, until a key ends it."""
+def _readings(interval: float, count: int, keys: _Keys) -> Iterator[Rates]:
+    """Yield the rates of each interval, until the user quits."""
     from bridge.administration.counters import rates
 
-    before = _reading(config, data_dir)
+    before = _reading()
     number = 0
     due = time.monotonic()
     while not count or number < count:
         due = max(due + interval, time.monotonic())
-        if quits.within(due - time.monotonic()):
+        if keys.quits_within(due - time.monotonic()):
             return
-        after = _reading(config, data_dir)
+        after = _reading()
         yield rates(before, after)
         before = after
         number += 1
 
 
-def _reading(config: Path | None, data_dir: Path | None) -> Counters:
+def _reading() -> Counters:
     from bridge.administration.counters import Counters
     from bridge.administration.requests import ShowCounters
 
-    return shown(ShowCounters(clients=ROWS), Counters, config, data_dir)
+    return shown(ShowCounters(clients=ROWS), Counters)
 
 
 def _show(readings: Iterator[Rates]) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    console = Console()
+    console = Console(no_color=not settings.colored)
     if not console.is_terminal:
         for one in readings:
             console.print(_view(one))
@@ -128,13 +126,13 @@ def _view(now: Rates) -> Group:
 
 
 class _Keys:
-    """The keys of the terminal; without a terminal there are none."""
+    """The keyboard. Without a terminal, no key is ever pressed."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
-    def within(self, seconds: float) -> bool:
-        """Return whether `q` is pressed within a time; else when that is over."""
+    def quits_within(self, seconds: float) -> bool:
+        """Wait, and return True as soon as `q` is pressed."""
         before = time.monotonic() + seconds
         while (left := before - time.monotonic()) > 0:
             if self._descriptor is None:
@@ -148,8 +146,7 @@ class _Keys:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[_Keys]:
-    """Have keys come without the Enter key, where there is a terminal, and put it back in the end."""
-    # Imported by what has a use for them: they are of terminals alone.
+    """Read keys without the Enter key, and restore the terminal in the end."""
     import termios
     import tty
 

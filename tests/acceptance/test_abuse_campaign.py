@@ -1,4 +1,4 @@
-"""The campaign itself, on its cheapest scenario. Its limits are for a quiet machine: `make abuse`."""
+"""The campaign itself, on its cheapest scenario. Its limits are for a quiet machine: `python -m fuzz.abuse`."""
 
 from __future__ import annotations
 

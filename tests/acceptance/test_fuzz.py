@@ -1,4 +1,4 @@
-"""Cases at each listener of a bridge: a few that are always the same; more, and others each time, are `make fuzz`."""
+"""Cases at each listener of a bridge: a few that are always the same; more, and others each time, are `python -m fuzz`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,547 @@
+"""Commands for a running bridge: status, channels, clients, topics, mappings, links, log level, reload, and completion."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from bridge.administration.answers import age, moment
+from bridge.cli import options
+from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, OUTPUT, YES, takes
+from bridge.cli.output import confirm, print_facts, print_record, print_records, print_table, printable, say, styled
+from bridge.cli.queue_manager import asked, done, shown
+
+if TYPE_CHECKING:
+    from bridge.administration.answers import (
+        BridgeStatus,
+        ChannelStatus,
+        ClientDetails,
+        ClientStatus,
+        LinkConnectionStatus,
+        LinkStatus,
+        RetainedStatus,
+        TopicDetails,
+        TopicNode,
+    )
+    from bridge.administration.mapping_status import Status
+    from bridge.administration.requests import AnyRequest
+
+T = TypeVar("T")
+
+
+# Completion of names ---------------------------------------------------------------------------------------------------
+
+#: Seconds that a bridge may take to answer while a shell completes a word.
+COMPLETION_TIMEOUT = 0.5
+#: The maximum number of names that a shell offers.
+MAX_NAMES = 100
+
+#: Names that need no quoting in a shell. Others are not offered.
+_WORD = re.compile(r"[\w./:@%+,=-]+")
+
+
+class Shell(StrEnum):
+    """Shells with a completion script."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell: bash, zsh or fish.", show_default=False)],
+) -> None:
+    """Print the completion script for a shell.
+
+    The shell then completes commands, options, and names that the running bridge knows. In bash, add this to ~/.bashrc:
+    source <(mqbridge completion bash). In zsh, do the same with zsh, after compinit. In fish: mqbridge completion fish >
+    ~/.config/fish/completions/mqbridge.fish
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    typer.echo(get_completion_script(prog_name="mqbridge", complete_var="_MQBRIDGE_COMPLETE", shell=shell.value))
+
+
+def _channels(incomplete: str) -> list[str]:
+    from bridge.administration.answers import ChannelStatus
+    from bridge.administration.requests import ListChannels
+
+    return _names(incomplete, ListChannels(), ChannelStatus, lambda one: one.name)
+
+
+def _clients(incomplete: str) -> list[str]:
+    from bridge.administration.answers import ClientStatus
+    from bridge.administration.requests import ListClients
+
+    request = ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES)
+    return _names(incomplete, request, ClientStatus, lambda one: one.client_id)
+
+
+def _mappings(incomplete: str) -> list[str]:
+    from bridge.administration.mapping_status import Status
+    from bridge.administration.requests import ListMappings
+
+    return _names(incomplete, ListMappings(), Status, lambda one: one.name)
+
+
+def _links(incomplete: str) -> list[str]:
+    from bridge.administration.answers import LinkStatus
+    from bridge.administration.requests import ListLinks
+
+    return _names(incomplete, ListLinks(), LinkStatus, lambda one: one.name)
+
+
+def _names(incomplete: str, request: AnyRequest, kind: type[T], name_of: Callable[[T], str]) -> list[str]:
+    """Return the names in a list of the running bridge, or none if no bridge answers."""
+    from bridge.config import ConfigurationError
+
+    try:
+        found = shown(request, list[kind], timeout=COMPLETION_TIMEOUT)  # type: ignore[valid-type]
+    except (Failure, ConfigurationError, OSError):
+        return []
+    return [name for name in map(name_of, found) if name.startswith(incomplete) and _WORD.fullmatch(name)]
+
+
+ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=_channels)]
+ClientId = Annotated[str, typer.Argument(metavar="CLIENT", help="Client identifier.", autocompletion=_clients)]
+MappingName = Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", autocompletion=_mappings)]
+LinkName = Annotated[str, typer.Argument(metavar="LINK", help="Name of the link.", autocompletion=_links)]
+OfChannel = Annotated[
+    str | None,
+    typer.Option(
+        "--channel",
+        metavar="CHANNEL",
+        help="Only clients of this channel.",
+        autocompletion=_channels,
+        show_default=False,
+    ),
+]
+
+
+# The bridge ------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def status() -> None:
+    """Show the status of the running bridge and any problems.
+
+    Exit status 1 if there is a problem, 0 if there is none. A healthy standby has no problem.
+    """
+    from bridge.administration.answers import BridgeStatus
+    from bridge.administration.requests import ShowStatus
+
+    found = shown(ShowStatus(), BridgeStatus)
+    print_record(found, found.state, _print_status)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _print_status(found: BridgeStatus) -> None:
+    since = age(time.time() - found.started_at)
+    typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
+    typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
+    typer.echo(f"{found.channels_running} of {found.channels} channels listen")
+    typer.echo(f"{found.clients} clients are connected, {found.sessions} sessions in all")
+    typer.echo(f"{found.mappings} mappings; {found.units_of_work} units of work under way; log level {found.log_level}")
+    for problem in found.problems:
+        severity = styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
+        typer.echo(f"{severity} {problem.what}; see `{problem.command}`")
+
+
+@takes(BRIDGE)
+def reload() -> None:
+    """Reload the configuration file of the running bridge.
+
+    Channels, mappings and links that were added, changed, removed, enabled or disabled take effect, and so do certificates,
+    channel authentication records, limits and the log. The others are not interrupted. Changes that require a restart are
+    listed. A file with mistakes changes nothing: each mistake is a line on standard error.
+
+    Exit status 1 if nothing was changed, or if a channel cannot listen.
+    """
+    from bridge.administration.requests import Reload
+
+    answer = asked(Reload())
+    if not answer.ok:
+        raise Failure("the reload failed", FAILED, lines=tuple(answer.lines))
+    for line in answer.lines:
+        say(line)
+
+
+@takes(BRIDGE)
+def log_level(
+    level: Annotated[options.LogLevel, typer.Argument(metavar="LEVEL", help="Log level: debug, info, warning or error.")],
+) -> None:
+    """Set the log level of the running bridge until it ends or reloads its configuration."""
+    from bridge.administration.requests import SetLogLevel
+
+    done(SetLogLevel(level=level.value))
+
+
+# Channels --------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def list_channels() -> None:
+    """List the telemetry channels, their addresses, and the number of their clients."""
+    from bridge.administration.answers import ChannelStatus
+    from bridge.administration.requests import ListChannels
+
+    print_records(shown(ListChannels(), list[ChannelStatus]), lambda one: one.name, table=_print_channels)
+
+
+def _print_channels(found: list[ChannelStatus]) -> None:
+    rows = [
+        (one.name, one.state, one.endpoint, _transport(one), one.clients, one.connections, one.max_clients, one.defined_by)
+        for one in found
+    ]
+    heads = ("channel", "state", "listens on", "transport", "clients", "connections", "max_clients", "defined by")
+    print_table(heads, rows, "the bridge has no channels")
+    for one in found:
+        if one.problem:
+            typer.echo(f"{one.name}: {one.problem}")
+
+
+def _transport(one: ChannelStatus) -> str:
+    return " ".join(["TLS"] * one.tls + ["WebSockets"] * one.websocket) or "plain"
+
+
+@takes(BRIDGE)
+def start_channel(name: ChannelName) -> None:
+    """Start a stopped channel."""
+    from bridge.administration.requests import StartChannel
+
+    done(StartChannel(name=name))
+
+
+@takes(BRIDGE | YES)
+def stop_channel(name: ChannelName) -> None:
+    """Stop a channel and disconnect its clients.
+
+    Durable sessions are kept. The channel stays stopped until you start it, or restart the bridge.
+    """
+    from bridge.administration.requests import StopChannel
+
+    confirm(f"Stop channel {name} and disconnect its clients?")
+    done(StopChannel(name=name))
+
+
+# Clients ---------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def list_clients(
+    pattern: Annotated[
+        str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")
+    ] = "*",
+    channel: OfChannel = None,
+    connected: Annotated[
+        bool | None,
+        typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False),
+    ] = None,
+    away: options.Away = None,
+    after: Annotated[
+        str, typer.Option(metavar="CLIENT", help="Start after this client identifier (for paging).", show_default=False)
+    ] = "",
+    limit: options.Limit = 1_000,
+) -> None:
+    """List clients and their sessions."""
+    from bridge.administration.answers import ClientStatus
+    from bridge.administration.requests import ListClients
+
+    found = shown(
+        ListClients(pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit),
+        list[ClientStatus],
+    )
+
+    def table(found: list[ClientStatus]) -> None:
+        now = time.time()
+        heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
+        print_table(heads, [_client_row(one, now) for one in found], "no such clients")
+        if len(found) == limit:
+            say(f"there may be more clients: --after {found[-1].client_id}")
+
+    print_records(found, lambda one: one.client_id, table=table)
+
+
+@takes(BRIDGE | OUTPUT)
+def show_client(client: ClientId) -> None:
+    """Show the connection, session, subscriptions, backlog and messages in flight of a client."""
+    from bridge.administration.answers import ClientDetails
+    from bridge.administration.requests import ShowClient
+
+    print_record(shown(ShowClient(client_id=client), ClientDetails), client, _print_client)
+
+
+@takes(BRIDGE | YES)
+def disconnect_client(client: ClientId) -> None:
+    """Disconnect a client. Its session and its backlog are kept."""
+    from bridge.administration.requests import DisconnectClient
+
+    confirm(f"Disconnect client {client}?")
+    done(DisconnectClient(client_id=client))
+
+
+@takes(BRIDGE | YES)
+def purge_clients(
+    client: Annotated[
+        str | None,
+        typer.Argument(metavar="[CLIENT]", help="Client identifier.", autocompletion=_clients, show_default=False),
+    ] = None,
+    channel: OfChannel = None,
+    away: options.Away = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False,
+) -> None:
+    """Delete sessions with their subscriptions, backlogs and wills.
+
+    Select one client, or all clients that have been disconnected for some time. Clients that never reconnect leave messages
+    on the transmission queue. The option `session_expiry` of a channel deletes such sessions automatically.
+    """
+    from bridge.administration.requests import PurgeClients
+
+    if client is None and channel is None and away is None:
+        raise Failure("expected a client identifier, --channel or --away", WRONG_USAGE)
+    request = PurgeClients(client_id=client, channel=channel, away_for=away, dry_run=dry_run)
+    if not dry_run:
+        which = f"of client {client}" if client is not None else "of all matching clients (list them with --dry-run)"
+        confirm(f"Delete the session and the backlog {which}?")
+    done(request)
+
+
+_LEVELS = {3: "3.1", 4: "3.1.1", 5: "5"}
+
+
+def _client_row(one: ClientStatus, now: float) -> tuple[str | int, ...]:
+    state = f"MQTT {_LEVELS.get(one.protocol_level, '?')}" if one.connected else "away"
+    if one.since:
+        state += f" for {age(now - one.since)}"
+    session = "durable" if one.durable else "clean"
+    return one.client_id, state, one.channel, one.user, session, one.subscriptions, one.waiting, one.in_flight
+
+
+def _print_client(found: ClientDetails) -> None:
+    client = found.status
+    facts: list[tuple[str, object]] = [
+        ("client identifier", client.client_id),
+        ("state", _client_row(client, time.time())[1]),
+        ("channel", client.channel),
+        ("address", client.address),
+        ("user", client.user),
+        ("owner", found.owner),
+        ("session", "durable" if client.durable else "clean"),
+        ("since", moment(client.since)),
+        ("expires", moment(client.expires_at)),
+        ("keep-alive", f"{found.keep_alive} s" if client.connected else ""),
+        ("will", found.will_topic or ""),
+        ("waiting", client.waiting),
+        ("in flight", client.in_flight),
+        ("QoS 2 received, not released", found.received),
+    ]
+    facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]
+    facts += [
+        (
+            "in flight",
+            f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {one.phase}, sent {one.times_sent} times",
+        )
+        for one in found.in_flight
+    ]
+    facts += [("waiting", topic) for topic in found.waiting]
+    print_facts(facts, 29)
+
+
+# Topics ----------------------------------------------------------------------------------------------------------------
+
+#: Characters of a payload in a table.
+_PAYLOAD_WIDTH = 60
+
+
+@takes(BRIDGE | OUTPUT)
+def list_topics(
+    below: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Parent topic. Default: the root.", show_default=False),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Start after this name (for paging).", show_default=False)
+    ] = None,
+    limit: options.Limit = 1_000,
+) -> None:
+    """List the levels of the topic tree below a topic, with retained publications and subscriptions.
+
+    A level exists while there is a retained publication at it or below it, or a subscription. + and # are levels, too.
+    """
+    from bridge.administration.answers import TopicNode
+    from bridge.administration.requests import ListTopics
+
+    def table(found: list[TopicNode]) -> None:
+        rows = [
+            (
+                (printable(one.topic) or "(no name)") + "/..." * one.has_lower,
+                "retained" if one.retained else "",
+                one.subscriptions,
+            )
+            for one in found
+        ]
+        print_table(("topic", "publication", "subscriptions"), rows, "no topics")
+        if len(found) == limit:
+            say(f"there may be more topics: --after {found[-1].name!r}")
+
+    found = shown(ListTopics(below=below, after=after, rows=limit), list[TopicNode])
+    print_records(found, lambda one: one.topic, table=table)
+
+
+@takes(BRIDGE | OUTPUT)
+def show_topic(
+    topic_filter: Annotated[str, typer.Argument(metavar="FILTER", help="A topic, or a topic filter such as 'plant/#'.")],
+    limit: options.Limit = 1_000,
+    payloads: Annotated[bool, typer.Option("--payloads/--no-payloads", help="Show the beginnings of payloads.")] = True,
+) -> None:
+    """Show the retained publications that match a topic filter, and the subscriptions to its topics."""
+    from bridge.administration.answers import TopicDetails
+    from bridge.administration.requests import ShowTopic
+
+    def text(found: TopicDetails) -> None:
+        retained = [
+            (one.topic, one.size, "persistent" if one.persistent else "", one.publisher, _payload(one))
+            if one.size >= 0
+            else (one.topic, "", "", "", "")
+            for one in found.retained
+        ]
+        heads = ("retained at", "bytes", "", "publisher", "payload" if payloads else "")
+        print_table(heads, retained, "no retained publications")
+        typer.echo()
+        subscriptions = [
+            (one.client_id or one.name, one.topic_filter, one.user_data, "durable" if one.durable else "", one.destination)
+            for one in found.subscriptions
+        ]
+        print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
+        if found.more:
+            say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
+
+    request = ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
+    print_record(shown(request, TopicDetails), topic_filter, text)
+
+
+def _payload(one: RetainedStatus) -> str:
+    try:
+        text = printable(one.payload.decode()) if one.payload else ""
+    except UnicodeDecodeError:
+        text = f"0x{one.payload.hex()}"
+    return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
+
+
+# Mappings --------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def list_mappings() -> None:
+    """List the state and counts of each mapping, and its last error."""
+    from bridge.administration.mapping_status import Status
+    from bridge.administration.requests import ListMappings
+
+    print_records(shown(ListMappings(), list[Status]), lambda one: one.name, table=_print_mappings)
+
+
+def _print_mappings(found: list[Status]) -> None:
+    heads = ("mapping", "state", "taken", "moved", "filtered", "cut", "dead letters", "backouts")
+    rows = [
+        (one.name, str(one.state), one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts)
+        for one in found
+    ]
+    print_table(heads, rows, "the bridge has no mappings")
+    for one in found:
+        if one.last_error_at is not None:
+            typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
+        for queue in one.blocked:
+            typer.echo(f"{one.name}: since {moment(queue.since)}, {queue}")
+        if one.blocked:
+            typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
+
+
+@takes(BRIDGE)
+def pause_mapping(name: MappingName) -> None:
+    """Pause a mapping after its current unit of work. New messages wait at its source.
+
+    It stays paused until you resume it, restart the bridge, or reload a configuration in which the mapping has changed.
+    """
+    from bridge.administration.requests import PauseMapping
+
+    done(PauseMapping(name=name))
+
+
+@takes(BRIDGE)
+def resume_mapping(name: MappingName) -> None:
+    """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
+    from bridge.administration.requests import ResumeMapping
+
+    done(ResumeMapping(name=name))
+
+
+# Links -----------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE | OUTPUT)
+def list_links() -> None:
+    """List the links to other brokers, and how many of their mappings are connected."""
+    print_records(_all_links(), lambda one: one.name, table=_print_links)
+
+
+def _print_links(found: list[LinkStatus]) -> None:
+    rows = [
+        (
+            one.name,
+            one.broker,
+            f"MQTT {one.version}{' TLS' * one.tls}",
+            sum(connection.connected for connection in one.connections),
+            len(one.connections),
+        )
+        for one in found
+    ]
+    print_table(("link", "broker", "transport", "connected", "of mappings"), rows, "the bridge has no links")
+
+
+@takes(BRIDGE | OUTPUT)
+def show_link(name: LinkName) -> None:
+    """Show a link and the connection of each of its mappings, with the last error."""
+    found = next((one for one in _all_links() if one.name == name), None)
+    if found is None:
+        raise Failure(f"no link {name}", NOT_FOUND)
+    print_record(found, name, _print_link)
+
+
+def _print_link(found: LinkStatus) -> None:
+    typer.echo(f"link {found.name}: broker {found.broker}, MQTT {found.version}{', TLS' * found.tls}")
+    rows = [(one.mapping, _connection_state(one), one.client_id, one.address) for one in found.connections]
+    print_table(("mapping", "state", "client identifier", "address"), rows, "no running mapping uses the link")
+    for one in found.connections:
+        if one.last_error:
+            typer.echo(f"{one.mapping}: last error at {moment(one.last_error_at)}: {one.last_error}")
+
+
+def _connection_state(one: LinkConnectionStatus) -> str:
+    state = "connected" if one.connected else "NOT CONNECTED"
+    return f"{state} for {age(time.time() - one.since)}" if one.since else state
+
+
+def _all_links() -> list[LinkStatus]:
+    from bridge.administration.answers import LinkStatus
+    from bridge.administration.requests import ListLinks
+
+    return shown(ListLinks(), list[LinkStatus])
+
+
+@takes(BRIDGE)
+def test_link(name: LinkName) -> None:
+    """Test a connection from the running bridge to a link's broker, step by step.
+
+    The test uses the link's own options, but a new client identifier and a clean session, and leaves nothing behind. A
+    broker that accepts only certain client identifiers may reject it. Exit status 1 if a step fails.
+    """
+    from bridge.administration.requests import TestLink
+
+    done(TestLink(name=name))

@@ -1,0 +1,153 @@
+"""`mqbridge data`: back up, restore, verify and repair the embedded queue manager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bridge.administration.answers import moment
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, OUTPUT, YES, settings, takes
+from bridge.cli.output import confirm, print_record, progress, say
+from bridge.cli.queue_manager import configuration, data_directory
+
+if TYPE_CHECKING:
+    from bridge.mq.database import Contents, Findings
+
+#: Lines about damage that are printed.
+_MAX_LINES = 50
+
+
+@takes(BRIDGE | OUTPUT)
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to create, outside the data directory.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Copy the embedded queue manager to a file, while the bridge is running.
+
+    The backup contains everything that was committed when the command started: definitions, persistent messages, retained
+    publications, durable subscriptions and sessions. It does not contain data in memory (QoS 0, and messages for clean
+    sessions), the configuration, certificates, password files or the archive. Copy those separately. The backup is verified
+    before it gets its name. Only its owner may read it. If root runs the command, that is the owner of its directory.
+    """
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import backup as copy
+
+    place = _place()
+    try:
+        with progress(f"backing up {place}"):
+            contents = copy(place, file, replace=force)
+    except StoreError as error:
+        raise Failure(str(error)) from error
+    _print(contents, f"{file} contains {place}:")
+
+
+@takes(BRIDGE | OUTPUT | YES)
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Move an existing queue manager aside, to a directory below.")
+    ] = False,
+) -> None:
+    """Restore a backup to a data directory. The bridge must not be running.
+
+    Everything that happened after the backup is discarded: messages delivered since are delivered again, those published
+    since are lost, and sessions are as they were. A damaged backup, or one with another schema, is rejected. A directory
+    that contains a queue manager is rejected without --force. If root runs the command, it acts as the owner of the
+    directory, or of the parent directory if it does not exist.
+    """
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import restore as make
+
+    place = _place()
+    if force:
+        confirm(f"Replace the queue manager in {place}?")
+    try:
+        with progress(f"restoring {place}"):
+            contents, kept = make(file, place, force=force)
+    except StoreError as error:
+        raise Failure(str(error)) from error
+    _print(contents, f"restored {place}:")
+    if settings.output == "table":
+        if kept is not None:
+            say(f"the previous queue manager is in {kept}")
+        say("messages delivered since the backup are delivered again, and those published since are lost")
+
+
+@takes(BRIDGE)
+def verify(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The data directory.", show_default=False)
+    ] = None,
+) -> None:
+    """Check the database of a queue manager. A running bridge is not affected.
+
+    Exit status 0 if the database is undamaged and has the schema of this release. Otherwise exit status 1, with a line for
+    each damaged or unexpected part.
+    """
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import verify as examine
+
+    place = directory or _place()
+    try:
+        with progress(f"checking {place}"):
+            findings = examine(place)
+    except StoreError as error:
+        raise Failure(str(error)) from error
+    _print_findings(findings)
+    if findings.damage:
+        raise Failure(
+            f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
+        )
+
+
+def salvage(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The damaged data directory. It is not changed.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The data directory to create.")],
+) -> None:
+    """Create a data directory from the undamaged parts of another.
+
+    The bridge must not be running. A line is printed for each lost part.
+    """
+    from bridge.mq.data_directory import StoreError
+    from bridge.mq.database import salvage as keep
+
+    try:
+        findings = keep(directory, new)
+    except (StoreError, OSError) as error:
+        raise Failure(str(error)) from error
+    _print_findings(findings)
+    say(f"{new} contains the undamaged parts: mqbridge run --data-dir {new}")
+
+
+def _place() -> Path:
+    """Return the data directory that the options specify. Raises Failure if the queue manager is IBM MQ."""
+    found = configuration()
+    if found is not None and found.queue_manager.type == "ibm" and settings.data_dir is None:
+        raise Failure("the bridge uses IBM MQ, which has its own backup commands", WRONG_USAGE)
+    return data_directory(settings.data_dir, found)
+
+
+def _print(contents: Contents, head: str) -> None:
+    def text(contents: Contents) -> None:
+        typer.echo(head)
+        typer.echo(
+            f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes"
+        )
+        typer.echo(f"  {contents.messages} persistent messages, {contents.subscriptions} durable subscriptions")
+        typer.echo(f"  {contents.queues} queues, {contents.definitions} other definitions")
+
+    print_record(contents, moment(contents.taken), text)
+
+
+def _print_findings(findings: Findings) -> None:
+    for line in findings.damage[:_MAX_LINES]:
+        typer.echo(line)
+    if len(findings.damage) > _MAX_LINES:
+        typer.echo(f"... and {len(findings.damage) - _MAX_LINES} more")
+    typer.echo(
+        f"undamaged: {len(findings.objects)} definitions, {findings.batches} batches of the log, "
+        f"{findings.messages} persistent messages put, {findings.left} of them still there"
+    )

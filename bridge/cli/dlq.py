@@ -1,0 +1,416 @@
+"""`mqbridge dlq`: dead-lettered messages, through an MQ connection to the queue manager."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Self
+
+import msgspec
+import typer
+
+from bridge.administration.answers import moment
+from bridge.cli import options
+from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, settings, takes
+from bridge.cli.output import confirm, note, print_facts, print_records, print_table, say, write
+from bridge.files import sync
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+    from bridge.mq.dead_letter import Letter, Selection
+    from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried
+    from bridge.wire.mq import MQMD
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="MsgIds in hexadecimal; ID@STAMP if they repeat.", show_default=False),
+]
+Queue = Annotated[
+    str | None,
+    typer.Option(metavar="QUEUE", help="The dead-letter queue. Default: that of the bridge, or DEADQ.", show_default=False),
+]
+Reason = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="REASON", help="Only with this reason, such as 2053 or MQRC_Q_FULL. Can be repeated.", show_default=False
+    ),
+]
+BoundFor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="QUEUE", help="Only for this destination (DestQName). * matches any characters.", show_default=False
+    ),
+]
+Client = Annotated[
+    str | None,
+    typer.Option(metavar="CLIENT", help="Only messages from or for this client.", show_default=False),
+]
+Topic = Annotated[
+    str | None, typer.Option(metavar="FILTER", help="Only publications to topics of this filter.", show_default=False)
+]
+OlderThan = Annotated[
+    float | None,
+    typer.Option(
+        parser=options.duration, metavar="TIME", help="Only dead-lettered longer ago, such as 30d or 12h.", show_default=False
+    ),
+]
+NewerThan = Annotated[
+    float | None,
+    typer.Option(parser=options.duration, metavar="TIME", help="Only dead-lettered more recently.", show_default=False),
+]
+All = Annotated[bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")]
+
+
+@takes(BRIDGE | OUTPUT)
+def list_(
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: options.Limit = 1_000,
+    queue: Queue = None,
+) -> None:
+    """List dead-lettered messages with their reasons and destinations."""
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than)
+    heads = ("dead-lettered", "reason", "destination", "size", "topic", "id")
+    with _opened(queue) as (letters, _):
+        count = print_records(
+            letters.browse(selection, count=limit),
+            lambda one: one.name,
+            table=lambda found: print_table(heads, [_row(one) for one in found], f"no such messages on queue {letters.name}"),
+        )
+        if count == limit:
+            note(f"there may be more than {limit} messages: use a higher --limit")
+
+
+@takes(BRIDGE | OUTPUT)
+def show(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="MsgIds in hexadecimal.")],
+    queue: Queue = None,
+) -> None:
+    """Show dead-lettered messages completely: reason and remedy, MQMD, headers and body."""
+    from bridge.mapping.message_view import MessageView
+
+    with _opened(queue) as (letters, _):
+        found = 0
+        if settings.output is Format.table:
+            for letter, md, data in letters.read(_selection(ids)):
+                print_facts(_facts(letter), 14)
+                write("\n" + MessageView(md, data).text(verbose=True, defaults=False))
+                found += 1
+        else:
+            views = ({"letter": one, **MessageView(md, data).json()} for one, md, data in letters.read(_selection(ids)))
+            found = print_records(views, lambda one: one["letter"].name)
+    if not found:
+        raise _nothing()
+
+
+@takes(BRIDGE | OUTPUT)
+def retry(
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: options.Count = None,
+    everything: All = False,
+    to: Annotated[str, typer.Option(metavar="QUEUE", help="Put the messages to this queue.", show_default=False)] = "",
+    queue: Queue = None,
+) -> None:
+    """Retry dead-lettered messages, and report which were delivered.
+
+    A rejected publication is published again. A message that a mapping rejected goes back to the source queue of the
+    mapping, which is in the configuration (--config). All others go to the destination in the MQDLH. The command waits up
+    to 5 seconds for mappings and the bridge to process them. A message that is rejected again is on the
+    dead-letter queue as before, with the time at which it was dead-lettered first.
+
+    Exit status 1 if a message returned to the dead-letter queue or stayed there, 3 if there was none.
+    """
+    from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
+    from bridge.mq.dead_letter_queue import Outcome, sources_of
+
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
+    counts = dict.fromkeys(Outcome, 0)
+
+    def counted(retried: Iterator[Retried]) -> Iterator[_Result]:
+        for one in retried:
+            counts[one.outcome] += 1
+            yield _Result(one.letter.id, one.letter.stamp, one.place, one.outcome, one.failure, one.letter.name)
+
+    def text(one: _Result) -> None:
+        template = _RETRIED[one.outcome]
+        line = template.format(name=one.name, place=one.destination, failure=one.failure)
+        typer.echo(line, err=one.outcome in (Outcome.RETURNED, Outcome.STAYED))
+
+    with _opened(queue, whole=not to) as (letters, configuration):
+        sources = {} if configuration is None else sources_of(configuration.mappings)
+        transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
+        retried = letters.retry(selection, count=limit, to=to, sources=sources, transmission_queue=transmission_queue)
+        print_records(counted(retried), lambda one: one.name, each=text)
+    if not sum(counts.values()):
+        raise _nothing()
+    if settings.output is Format.table:
+        words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered")
+        say(f"retried {sum(counts.values())} messages: {words}")
+    if counts[Outcome.RETURNED] or counts[Outcome.STAYED]:
+        raise Failure("")
+
+
+class _Result(msgspec.Struct):
+    """The outcome of one retry."""
+
+    id: str
+    stamp: str
+    destination: str
+    outcome: str
+    failure: str
+    name: str
+
+
+#: By outcome (`bridge.mq.dead_letter_queue.Outcome`).
+_RETRIED = {
+    "delivered": "{name} delivered to {place}",
+    "waiting": "{name} waiting for {place}: {failure}",
+    "returned": "{name} returned to the dead-letter queue from {place}: {failure}",
+    "stayed": "{name} stayed on the dead-letter queue, not put to {place}: {failure}",
+}
+
+
+@takes(BRIDGE | YES)
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create, or an existing directory.")],
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: options.Count = None,
+    everything: All = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete each message from the queue when it is on disk.")] = False,
+    queue: Queue = None,
+) -> None:
+    """Write dead-lettered messages to a file with one JSON object per line, or to a directory with a file for each.
+
+    Each object is as `mqbridge mq get --json` prints it, with `letter` (as `dlq list` prints it) and `data` (the bytes in
+    base64). `mqbridge try --message` reads such files. Existing files are not overwritten.
+    """
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
+    if delete:
+        confirm("Delete the exported messages from the dead-letter queue?")
+    number = 0
+    with _opened(queue) as (letters, _), Export(file) as written:
+        if delete:
+            for letter, md, data in letters.take(selection, count=limit):
+                written.write(letter, md, data)
+                number += 1
+                if number % _BATCH == 0:
+                    written.sync()
+                    letters.commit()
+            written.sync()
+            letters.commit()
+        else:
+            for letter, md, data in letters.read(selection, count=limit):
+                written.write(letter, md, data)
+                number += 1
+    say(f"exported {number} messages to {file}" + (f", and deleted them from queue {letters.name}" if delete else ""))
+
+
+@takes(BRIDGE | OUTPUT | YES)
+def delete(
+    ids: Ids = None,
+    reason: Reason = None,
+    bound_for: BoundFor = None,
+    client: Client = None,
+    topic: Topic = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: options.Count = None,
+    everything: All = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print which messages would be deleted.")] = False,
+    queue: Queue = None,
+) -> None:
+    """Delete dead-lettered messages permanently.
+
+    Exit status 3 if there was none.
+    """
+    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
+    if not dry_run:
+        confirm("Delete the selected messages permanently?")
+    with _opened(queue) as (letters, _):
+        walk = letters.browse(selection, count=limit) if dry_run else letters.delete(selection, count=limit)
+        number = print_records(
+            walk, lambda one: one.name, each=lambda one: typer.echo(f"{one.name}  {one.reason_name}  {_place(one)}")
+        )
+    if not number:
+        raise _nothing()
+    if settings.output is Format.table:
+        say(f"{number} messages would be deleted" if dry_run else f"deleted {number} messages")
+
+
+def _nothing() -> Failure:
+    return Failure("no such messages on the dead-letter queue", NOT_FOUND)
+
+
+#: Messages that an export writes to disk, and deletes, together.
+_BATCH = 100
+
+
+@contextlib.contextmanager
+def _opened(
+    queue: str | None, *, whole: bool = False
+) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
+    """Yield the dead-letter queue that the options specify, and the configuration if there is one.
+
+    `whole` means that the configuration must not have mistakes, because its mappings are required.
+    """
+    from bridge.cli.queue_manager import configuration, connected_to, connection_settings
+    from bridge.mq.dead_letter_queue import DeadLetterQueue
+
+    found = configuration() if whole else connection_settings()
+    name = queue or ""
+    if not name and found is not None and found.queue_manager.type == "ibm":
+        name = found.queue_manager.dead_letter_queue
+    with connected_to(found) as connection:
+        yield DeadLetterQueue(connection, name), found
+
+
+def _selection(
+    ids: list[str] | None = None,
+    reason: list[str] | None = None,
+    bound_for: str | None = None,
+    client: str | None = None,
+    topic: str | None = None,
+    older_than: float | None = None,
+    newer_than: float | None = None,
+    *,
+    everything: bool | None = None,
+) -> Selection:
+    """Return the selection of the options. If `everything` is False, an empty selection is rejected. Raises Failure."""
+    from bridge.mq.dead_letter import Selection, reason_number
+    from bridge.mqtt.topics import topic_filter_error
+
+    if topic is not None and (why := topic_filter_error(topic)) is not None:
+        raise Failure(f"--topic: {why}", WRONG_USAGE)
+    try:
+        reasons = tuple(reason_number(one) for one in reason or ())
+    except ValueError as error:
+        raise Failure(f"--reason: {error}", WRONG_USAGE) from None
+    selection = Selection(
+        ids=frozenset(one.upper() for one in ids or ()),
+        reasons=reasons,
+        queue=bound_for,
+        client=client,
+        topic_filter=topic,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    if everything is False and selection.is_everything:
+        raise Failure("no messages selected", WRONG_USAGE, hint="use an ID, --reason or a similar option, or --all")
+    return selection
+
+
+def _row(letter: Letter) -> tuple[str | int, ...]:
+    reason = f"{letter.reason_name} ({letter.reason})" if letter.has_header else "no MQDLH"
+    return moment(letter.dead_lettered), reason, _place(letter), letter.size, letter.topic, letter.name
+
+
+def _place(letter: Letter) -> str:
+    at = f" at {letter.destination_queue_manager}" if letter.destination_queue_manager else ""
+    return letter.destination + at
+
+
+def _facts(letter: Letter) -> list[tuple[str, object]]:
+    return [
+        ("id", letter.name),
+        ("reason", f"{letter.reason_name} ({letter.reason})" if letter.has_header else "none"),
+        ("", letter.what),
+        ("what to do", letter.advice),
+        ("destination", _place(letter)),
+        ("put by", letter.put_by),
+        ("dead-lettered", moment(letter.dead_lettered)),
+        ("put", moment(letter.put_time)),
+        ("client", letter.client_id),
+        ("topic", letter.topic),
+        ("QoS", "" if letter.qos is None else letter.qos),
+        ("retained", "yes" if letter.retained else ""),
+        ("size", f"{letter.size} bytes"),
+        ("backed out", letter.backout_count or ""),
+    ]
+
+
+# Export ----------------------------------------------------------------------------------------------------------------
+
+#: Only the owner may read exported messages.
+_MODE = 0o600
+
+
+class Export:
+    """The destination of exported messages: a file, or a directory with a file for each. Existing files are kept."""
+
+    def __init__(self, place: Path) -> None:
+        """Create the file `place`, unless it is a directory. Raises OSError."""
+        self._directory = place if place.is_dir() else place.parent
+        self._file: IO[bytes] | None = None if place.is_dir() else _made(place)
+        #: files of single messages that are not yet synced
+        self._unsynced: list[IO[bytes]] = []
+
+    def write(self, letter: Letter, md: MQMD, data: bytes) -> None:
+        """Write a message as a line of JSON. Raises OSError."""
+        from bridge.mq.dead_letter import exported
+
+        line = exported(letter, md, data)
+        if self._file is not None:
+            self._file.write(line)
+            return
+        file = self._next(f"{letter.id}-{letter.stamp}")
+        self._unsynced.append(file)
+        file.write(line)
+        if len(self._unsynced) >= _OPEN:
+            self.sync()
+
+    def sync(self) -> None:
+        """Sync everything that was written, including the names of files. Raises OSError."""
+        for file in [*self._unsynced] if self._file is None else [self._file]:
+            file.flush()
+            os.fsync(file.fileno())
+        for file in self._unsynced:
+            file.close()
+        self._unsynced.clear()
+        sync(self._directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.sync()
+        for file in [*self._unsynced, *([] if self._file is None else [self._file])]:
+            file.close()
+
+    def _next(self, name: str) -> IO[bytes]:
+        """Return a new file with this name, and a number if messages share MsgId and time."""
+        number = 1
+        while True:
+            suffix = "" if number == 1 else f"-{number}"
+            try:
+                return _made(self._directory / f"{name}{suffix}.json")
+            except FileExistsError:
+                number += 1
+
+
+#: The maximum number of open files.
+_OPEN = 100
+
+
+def _made(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb")

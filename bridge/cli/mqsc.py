@@ -1,0 +1,265 @@
+"""`mqbridge mqsc`: MQSC commands, interactively and from scripts; and preparing and testing IBM MQ for the bridge."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, Format, settings, takes
+from bridge.cli.output import note, print_records, say, styled, write
+from bridge.cli.queue_manager import (
+    configuration,
+    configuration_in,
+    configuration_path,
+    connect,
+    connected,
+    connected_to,
+    connection_settings,
+)
+
+if TYPE_CHECKING:
+    from bridge.config import Configuration
+    from bridge.mq.ibm.acceptance import Outcome
+    from bridge.mq.mqi import CommandResponse, Connection
+
+_HELP = """Type an MQSC command, such as DISPLAY QLOCAL(*) CURDEPTH. A line that ends with + or - continues in the next line.
+Commands: {verbs}. Ctrl-D or END ends the session."""
+
+
+def interactive() -> None:
+    """Read MQSC commands from the terminal, or run the script on standard input."""
+    if not sys.stdin.isatty():
+        run("-")
+        return
+    with connected() as connection:
+        _session(connection)
+
+
+def _session(connection: Connection) -> None:
+    """Run the commands that are typed, until END or the end of the input."""
+    import readline
+
+    from bridge.mq.mqsc import NOUNS, VERBS, is_complete
+
+    words = sorted({*VERBS.values(), *NOUNS.values()})
+
+    def complete(text: str, number: int) -> str | None:
+        near = [word for word in words if word.startswith(text.upper())]
+        return near[number] if number < len(near) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n()'")
+    readline.parse_and_bind("tab: complete")
+    note("MQSC commands; `help` explains, Ctrl-D ends the session")
+    text = ""
+    while True:
+        try:
+            line = input("    > " if text else "mqsc> ")
+        except KeyboardInterrupt:
+            typer.echo()
+            text = ""
+            continue
+        except EOFError:
+            typer.echo()
+            return
+        word = line.strip().rstrip(";").lower()
+        if not text and word in ("end", "quit", "exit"):
+            return
+        if not text and word in ("help", "?"):
+            typer.echo(_HELP.format(verbs=", ".join(dict.fromkeys(VERBS.values()))))
+            continue
+        text += f"{line}\n"
+        if is_complete(text):
+            if text.strip():
+                for response in connection.command(text):
+                    _print(response)
+            text = ""
+
+
+@takes(BRIDGE)
+def run(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")],
+) -> None:
+    """Run a script of MQSC commands.
+
+    It prints each command and its response, as runmqsc does. Exit status 1 if a command failed. Its line is on standard
+    error.
+    """
+    text = _script(script)
+    with connected() as connection:
+        responses = connection.command(text)
+    for response in responses:
+        write(f"{response.line:6d} : {response.command}")
+        _print(response)
+    failed = [response for response in responses if not response.ok]
+    plural = "s" if len(responses) != 1 else ""
+    say(f"{len(responses)} MQSC command{plural} run, {len(failed)} failed.")
+    if failed:
+        lines = tuple(f"{script}:{one.line}: {one.message}" for one in failed)
+        raise Failure(f"{len(failed)} of {len(responses)} MQSC commands failed", FAILED, lines=lines)
+
+
+def _print(response: CommandResponse) -> None:
+    from bridge.mq.mqsc import render
+
+    text = render(response)
+    write(text if response.ok else styled(text, "red"))
+
+
+def _script(script: str) -> str:
+    data = sys.stdin.buffer.read() if script == "-" else Path(script).read_bytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Failure(f"{script}:{line}: expected text in UTF-8, found the byte 0x{data[error.start]:02x}") from error
+
+
+@takes(BRIDGE | OUTPUT)
+def display(
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="The words after DISPLAY, such as 'QLOCAL(*)' CURDEPTH.")
+    ],
+) -> None:
+    """Run a DISPLAY command of MQSC.
+
+    \b
+      mqbridge mqsc display 'QLOCAL(*)'
+      mqbridge mqsc display 'QSTATUS(*) TYPE(HANDLE)'
+      mqbridge mqsc display 'CONN(*)'
+      mqbridge mqsc display "TPSTATUS('sensors/#')"
+    """  # noqa: D301 click reads the backspace
+    with connected() as connection:
+        responses = connection.command("DISPLAY " + " ".join(words).replace("\n", " "))
+    for response in responses:
+        if not response.ok:
+            raise Failure(response.message, NOT_FOUND if response.message.startswith(_NOT_FOUND) else FAILED)
+        if settings.output is Format.table:
+            _print(response)
+        else:
+            print_records(response.objects, lambda shown: next(iter(shown.values()), ""))
+
+
+#: AMQ messages of DISPLAY if there is no such object.
+_NOT_FOUND = ("AMQ8147E", "AMQ8420I", "AMQ8884E", "AMQ8871E")
+
+
+# Definitions ------------------------------------------------------------------------------------------------------------
+
+
+@takes(BRIDGE)
+def dump(
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Include attributes that have their default values.")
+    ] = False,
+) -> None:
+    """Print the MQSC commands that define all objects of the embedded queue manager, like dmpmqcfg.
+
+    Channels and records of the configuration file are not included, and neither are subscriptions of MQTT clients. Run the
+    commands at another queue manager with `mqbridge mqsc run`.
+    """
+    found = connection_settings()
+    if found is not None and found.queue_manager.type == "ibm":
+        name = found.queue_manager.name
+        raise Failure("this command is for the embedded queue manager", WRONG_USAGE, hint=f"use dmpmqcfg -m {name} -a")
+    from bridge.mq.definitions import definitions
+
+    channels = {one.name for one in found.channels} if found is not None else set()
+    records = {(one.channel, one.type) for one in found.channel_authentication} if found is not None else set()
+    with connected_to(found) as connection:
+        for line in definitions(connection, channels, records, everything=everything):
+            write(line)
+
+
+# IBM MQ -----------------------------------------------------------------------------------------------------------------
+
+
+@takes(CONFIG)
+def mqsc_script(
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Grant authorities to this user.", show_default=False)
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Grant authorities to this group.  [default: mqbridge]", show_default=False),
+    ] = None,
+) -> None:
+    """Print the MQSC script that prepares a queue manager for a configuration.
+
+    The script defines the queues and the channel of the bridge, and grants its user or group the authorities that the
+    configuration needs, and no others. Without a file it is the script of the default configuration. Run it as an
+    administrator: mqbridge mqsc-script --config bridge.yaml | runmqsc QM1
+    """
+    from bridge.config import default_configuration
+    from bridge.mq.ibm.mqsc_script import mqsc_script as script_of
+
+    if user is not None and group is not None:
+        raise Failure("--user and --group exclude each other: authorities are granted to one of them", WRONG_USAGE)
+    for name in filter(None, (user, group)):
+        if not name.isprintable() or "'" in name or " " in name:
+            raise Failure(f"{name!r} is not the name of a user or group", WRONG_USAGE)
+    found = configuration() or default_configuration()
+    ibm = found.queue_manager
+    connects_as = user or (ibm.user if ibm.type == "ibm" else None) or "mqbridge"
+    grantee = f"PRINCIPAL('{user}')" if user is not None else f"GROUP('{group or 'mqbridge'}')"
+    typer.echo(script_of(found, grantee, connects_as), nl=False)
+
+
+@takes(CONFIG | OUTPUT)
+def ibm_acceptance() -> None:
+    """Test a queue manager of IBM MQ before the bridge uses it for the first time.
+
+    The tests connect as the bridge does, publish, subscribe, and send messages to a client that does not exist. They use
+    names that begin with MQBRIDGE.ACCEPTANCE, and remove everything that they create. Stop the bridge first: tests that
+    need the transmission queue are skipped while a bridge runs.
+
+    Exit status 1 if a test fails. The report contains the reason for each skipped test.
+    """
+    from bridge.mq.ibm.acceptance import Acceptance
+    from bridge.mq.ibm.requirements import requirements_of
+
+    found = configuration_in(configuration_path())
+    ibm = found.queue_manager
+    acceptance = Acceptance(
+        lambda: connect(None, found),
+        requirements_of(found),
+        channel=(ibm.channel or "") if ibm.type == "ibm" else "",
+        wrong_password=_wrong_password(found),
+    )
+    results = {"pass": 0, "skip": 0, "fail": 0}
+
+    def counted() -> Iterator[Outcome]:
+        for outcome in acceptance.run():
+            results[outcome.result] += 1
+            yield outcome
+
+    def text(outcome: Outcome) -> None:
+        color = {"pass": "green", "fail": "red"}.get(outcome.result)
+        typer.echo(f"{styled(f'{outcome.result:<5}', color)} {outcome.test}: {outcome.detail}")
+        if outcome.remedy:
+            typer.echo(f"      remedy: {outcome.remedy}")
+
+    print_records(counted(), lambda outcome: outcome.test, each=text)
+    if settings.output is Format.table:
+        say(f"queue manager {ibm.name}: " + ", ".join(f"{number} {word}" for word, number in results.items()))
+    raise typer.Exit(FAILED if results["fail"] else 0)
+
+
+def _wrong_password(configuration: Configuration) -> Callable[[], Connection] | None:
+    """Return what connects with a wrong password; None if the configuration has no password."""
+    ibm = configuration.queue_manager
+    if ibm.type != "ibm" or ibm.user is None:
+        return None
+    from bridge.mq.ibm.connection import connect_ibm
+    from bridge.mq.ibm.parameters import load_library, parameters
+
+    found = parameters(ibm, os.environ)
+    wrong = msgspec.structs.replace(found, password=f"{found.password[:8]}-wrong")
+    return lambda: connect_ibm(load_library(ibm.library), wrong)

@@ -1,0 +1,87 @@
+"""All definitions of an embedded queue manager as MQSC commands, like dmpmqcfg of IBM MQ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from bridge.mq.embedded.attributes import ATTRIBUTES, Names, Text
+from bridge.mq.mqi import Connection
+from bridge.mq.mqsc import FLAGS
+
+#: The kinds of channels in `bridge.mq.embedded.attributes.ATTRIBUTES`, if they differ from CHLTYPE.
+_KIND = {"MQTT": "CHANNEL"}
+
+
+def definitions(
+    connection: Connection, channels: Collection[str], records: Collection[tuple[str, str]], *, everything: bool
+) -> Iterator[str]:
+    """Yield the MQSC commands that define all objects of an embedded queue manager. Raises MQError.
+
+    `channels` and `records` (channel and type of channel authentication records) are left out: they are in the configuration
+    file. `everything` includes attributes with their default values.
+    """
+    for shown in _shown(connection, "QMGR"):
+        yield f"* Queue manager {shown['QMNAME']}"
+        yield _command("ALTER QMGR", "QMGR", shown, everything)
+    for noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "NAMELIST", "TOPIC"):
+        head = "QUEUE" if noun.startswith("Q") else noun
+        for shown in _shown(connection, f"{noun}(*)"):
+            if noun != "QLOCAL" or shown.get("DEFTYPE") == "PREDEFINED":
+                yield _command(f"DEFINE {noun}({_quoted(shown[head])})", noun, shown, everything)
+    for kind in ("MQTT", "SVRCONN"):
+        for shown in _shown(connection, f"CHANNEL(*) CHLTYPE({kind})"):
+            if shown["CHANNEL"] not in channels:
+                start = f"DEFINE CHANNEL({_quoted(shown['CHANNEL'])}) CHLTYPE({kind})"
+                yield _command(start, _KIND.get(kind, kind), shown, everything)
+    for shown in _shown(connection, "SUB(*) SUBTYPE(ADMIN)"):
+        yield _command(f"DEFINE SUB({_quoted(shown['SUB'])})", "SUB", shown, everything)
+    for shown in _shown(connection, "AUTHINFO(*)"):
+        check, name = shown["CHCKCLNT"], _quoted(shown["AUTHINFO"])
+        yield f"ALTER AUTHINFO({name}) AUTHTYPE({shown['AUTHTYPE']}) CHCKCLNT({check})"
+    for shown in _shown(connection, "CHLAUTH(*)"):
+        if (shown["CHLAUTH"], shown["TYPE"]) not in records:
+            start = f"SET CHLAUTH({_quoted(shown['CHLAUTH'])}) TYPE({shown['TYPE']}) ACTION(REPLACE)"
+            values = {name: value for name, value in shown.items() if name not in ("CHLAUTH", "TYPE") and value != ""}
+            yield _continued(start, [f"{name}({_listed(name, value)})" for name, value in values.items()])
+    for shown in _shown(connection, "AUTHREC"):
+        if shown["AUTHLIST"] != "NONE":
+            profile = "" if shown["OBJTYPE"] == "QMGR" else f" PROFILE({_quoted(shown['PROFILE'])})"
+            entity = f"{shown['ENTTYPE']}({_quoted(shown['ENTITY'])})"
+            yield _continued(f"SET AUTHREC{profile} OBJTYPE({shown['OBJTYPE']}) {entity}", [f"AUTHADD({shown['AUTHLIST']})"])
+
+
+def _shown(connection: Connection, what: str) -> list[dict[str, str | int]]:
+    """Return the objects of a DISPLAY command with all attributes."""
+    noun, _, rest = what.partition(" ")
+    every = "" if noun.startswith(("CHLAUTH", "AUTHREC")) else " ALL"
+    return [shown for one in connection.command(f"DISPLAY {noun} {rest}{every}") if one.ok for shown in one.objects]
+
+
+def _command(start: str, kind: str, shown: dict[str, str | int], everything: bool) -> str:
+    """Return the command that sets the attributes of an object."""
+    words = {setting: keyword for keyword, setting in FLAGS.items()}
+    parts = []
+    for name, attribute in ATTRIBUTES[kind].items():
+        value = shown.get(name)
+        if value is None or (name == "DEFTYPE" and kind == "QLOCAL") or (not everything and value == attribute.default):
+            continue
+        if (word := words.get((name, str(value)))) is not None:
+            parts.append(word)
+        elif isinstance(attribute, Names):
+            parts.append(f"{name}({','.join(map(_quoted, filter(None, str(value).split(','))))})")
+        else:
+            parts.append(f"{name}({_quoted(value) if isinstance(attribute, Text) else value})")
+    return _continued(start, [*parts, *(["REPLACE"] if start.startswith("DEFINE") else [])])
+
+
+def _continued(start: str, parts: list[str]) -> str:
+    return " +\n   ".join([start, *parts])
+
+
+def _quoted(value: str | int) -> str:
+    text = str(value).replace("'", "''")
+    return f"'{text}'"
+
+
+def _listed(name: str, value: str | int) -> str:
+    return ",".join(map(_quoted, str(value).split(","))) if name in ("USERLIST", "ADDRLIST") else _quoted(value)

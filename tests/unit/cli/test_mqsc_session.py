@@ -1,0 +1,101 @@
+"""`mqbridge mqsc`: the interactive session, scripts on standard input, and the dump of all definitions."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.mq.mqsc import is_complete
+from tests.helpers.patience import PATIENCE
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", True),
+        ("DISPLAY QMGR\n", True),
+        ("DEFINE QLOCAL(A) +\n", False),
+        ("DEFINE QLOCAL(A) +\nREPLACE\n", True),
+        ("DEFINE QLOCAL(A\n", False),
+        ("DEFINE QLOCAL(A) DESCR('(')\n", True),
+        ("* a comment +\n", True),
+    ],
+)
+def test_a_command_may_continue_in_the_next_line(text: str, complete: bool) -> None:
+    assert is_complete(text) is complete
+
+
+def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
+    queue = queue_manager.name("QUEUE")
+    script = f"DEFINE QLOCAL({queue})\n".encode()
+    done = invoke("mqsc", "--data-dir", queue_manager.directory, input=script)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"AMQ8006I: Queue {queue} created." in done.stdout
+    assert queue_manager.depth(queue) == 0
+
+
+def test_a_session_on_a_terminal(queue_manager: Any, tmp_path: Path) -> None:
+    """Lines are edited by readline, a command may continue, and a failed command does not end the session."""
+    queue = queue_manager.name("QUEUE")
+    lines = [f"define qlocal({queue}) +", "descr('two lines')", "display cheese", "help", f"dis qlocal({queue}) descr", "end"]
+    program = Path(sys.executable).with_name("mqbridge")
+    process, terminal = pty.fork()
+    if not process:
+        os.environ["NO_COLOR"] = "1"
+        os.execv(program, [str(program), "mqsc", "--data-dir", str(queue_manager.directory)])
+    printed = b""
+    waiting = [*lines]
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # the process has ended
+            break
+        if not part:
+            break
+        printed += part
+        if waiting and printed.endswith(b"> "):
+            os.write(terminal, waiting.pop(0).encode() + b"\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, printed.decode()
+    text = printed.decode()
+    assert "mqsc> " in text and "    > " in text
+    assert f"AMQ8006I: Queue {queue} created." in text
+    assert "AMQ8405I: Syntax error" in text and "Commands: ALTER" in text
+    assert "DESCR(two lines)" in text
+    assert not waiting and PATIENCE
+
+
+def test_a_dump_defines_everything_at_another_queue_manager(invoke: Any, queue_manager: Any, tmp_path: Path) -> None:
+    from tests.helpers.served_queue_manager import ServedQueueManager
+
+    queue = queue_manager.queue("DESCR('it''s (here)') NOSHARE MAXDEPTH(7)")
+    for command in (
+        f"DEFINE QALIAS(DUMP.ALIAS) TARGET({queue}) REPLACE",
+        "DEFINE QREMOTE(DUMP.REMOTE) RNAME(X) RQMNAME(dev) REPLACE",
+        f"DEFINE NAMELIST(DUMP.NAMES) NAMES(A,{queue}) REPLACE",
+        "DEFINE TOPIC(DUMP.TOPIC) TOPICSTR('dump/t') DEFPRTY(3) REPLACE",
+        f"DEFINE SUB('dump sub') TOPICSTR('dump/#') DEST({queue}) REPLACE",
+        "DEFINE CHANNEL(DUMP.MQTT) CHLTYPE(MQTT) PORT(1884) REPLACE",
+        "DEFINE CHANNEL(DUMP.SVRCONN) CHLTYPE(SVRCONN) REPLACE",
+        "SET CHLAUTH('DUMP.*') TYPE(ADDRESSMAP) ADDRESS('10.*') USERSRC(NOACCESS) ACTION(REPLACE)",
+        f"SET AUTHREC PROFILE({queue}) OBJTYPE(QUEUE) GROUP('plant') AUTHADD(PUT,GET)",
+        "ALTER QMGR DESCR('dumped')",
+    ):
+        (response,) = queue_manager.connection.command(command)
+        assert response.ok, response.message
+    dumped = invoke("mqsc", "dump", "--data-dir", queue_manager.directory)
+    assert dumped.exit_code == 0, dumped.output
+    script = tmp_path / "all.mqsc"
+    script.write_text(dumped.stdout)
+    (tmp_path / "other").mkdir()
+    with ServedQueueManager(tmp_path / "other", "QM1"):
+        done = invoke("mqsc", "run", script, "--data-dir", tmp_path / "other")
+        assert done.exit_code == 0, done.stderr
+        again = invoke("mqsc", "dump", "--data-dir", tmp_path / "other")
+    assert again.stdout == dumped.stdout
+    every = invoke("mqsc", "dump", "--all", "--data-dir", queue_manager.directory)
+    assert len(every.stdout) > len(dumped.stdout)

@@ -1,0 +1,112 @@
+"""Output formats, confirmation, quiet and debug output, and options before the command."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.cli.failures import Failure
+from bridge.cli.options import settings
+from bridge.cli.output import confirm, styled
+
+
+@pytest.fixture
+def queues(queue_manager: Any) -> list[str]:
+    return [queue_manager.queue() for _ in range(2)]
+
+
+def display(invoke: Any, queue_manager: Any, format_: str, name: str) -> Any:
+    words = ["mqsc", "display", f"QLOCAL({name})", "CURDEPTH", "-o", format_]
+    done = invoke(*words, "--data-dir", queue_manager.directory)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_formats(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
+    expected = [{"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0} for queue in queues]
+    for queue, one in zip(queues, expected, strict=True):
+        assert json.loads(display(invoke, queue_manager, "json", queue)) == [one]
+        assert json.loads(display(invoke, queue_manager, "jsonl", queue)) == one
+        assert yaml.safe_load(display(invoke, queue_manager, "yaml", queue)) == [one]
+        assert display(invoke, queue_manager, "name", queue) == f"{queue}\n"
+    found = {one["QUEUE"]: one for one in json.loads(display(invoke, queue_manager, "json", "*"))}
+    assert [found[queue] for queue in queues] == expected
+    assert len(yaml.safe_load(display(invoke, queue_manager, "yaml", "*"))) == len(found)
+    assert set(display(invoke, queue_manager, "name", "*").split()) == set(found)
+
+
+def test_no_records_are_an_empty_list(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
+    done = invoke("mq", "get", queues[0], "-o", "json", "--data-dir", queue_manager.directory)
+    assert (done.exit_code, json.loads(done.stdout)) == (3, [])
+
+
+def test_an_unknown_format(invoke: Any) -> None:
+    done = invoke("client", "list", "-o", "xml")
+    assert done.exit_code == 2 and "'xml' is not one of" in done.stderr
+
+
+def test_options_before_the_command(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
+    done = invoke("--data-dir", queue_manager.directory, "mqsc", "display", f"QLOCAL({queues[0]})")
+    assert done.exit_code == 0, done.stderr
+    # The option after the command takes precedence.
+    done = invoke("--data-dir", "/nowhere", "mqsc", "display", "QMGR", "--data-dir", queue_manager.directory)
+    assert done.exit_code == 0, done.stderr
+    # A value does not remain for the next command.
+    assert invoke("mqsc", "display", "QMGR").exit_code == 4
+
+
+def test_quiet_prints_results_only(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
+    done = invoke("mq", "sub", "a", "--wait", "0", "--quiet", "--data-dir", queue_manager.directory)
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_debug_prints_a_traceback(invoke: Any) -> None:
+    done = invoke("mqsc", "display", "QMGR", "--debug", "--data-dir", "/nowhere")
+    assert done.exit_code == 4
+    assert "Traceback" in done.stderr and "mqbridge: error: MQRC_Q_MGR_NOT_AVAILABLE" in done.stderr
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("terminal", "yes", "answer", "asked"), [
+    (True, False, True, True), (True, False, False, True), (True, True, False, False), (False, False, False, False),
+])  # fmt: skip
+def test_destructive_commands_ask_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, yes: bool, answer: bool, asked: bool
+) -> None:
+    questions: list[str] = []
+
+    def ask(question: str, err: bool) -> bool:
+        questions.append(question)
+        return answer
+
+    settings.reset()
+    monkeypatch.setattr(settings, "yes", yes)
+    monkeypatch.setattr("typer.confirm", ask)
+    if terminal:
+        monkeypatch.setattr("sys.stdin", Terminal())
+    if asked and not answer:
+        with pytest.raises(Failure, match="nothing was changed"):
+            confirm("Delete?")
+    else:
+        confirm("Delete?")
+    assert questions == ["Delete?"] * asked
+
+
+def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.reset()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert styled("x", "red") == "x"
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert styled("x", "red") != "x"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("x", "red") == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setattr(settings, "no_color", True)
+    assert styled("x", "red") == "x"
