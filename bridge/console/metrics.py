@@ -27,8 +27,8 @@ from bridge.console.bridge_access import BridgeAccess
 from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
-from bridge.spark.flow.administration.status import read_status, runs
-from bridge.spark.flow.environment import environment_of
+from bridge.spark.administration import read_status, runs
+from bridge.spark.pipeline_environment import environment_of
 
 log = logging.getLogger(__name__)
 

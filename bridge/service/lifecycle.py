@@ -25,6 +25,7 @@ import msgspec
 
 from bridge import __version__
 from bridge.administration.answers import BridgeState, Problem
+from bridge.administration.control_server import ControlServer, answers
 from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
@@ -44,7 +45,6 @@ from bridge.service.administration.parts import Parts
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.client_journal import ClientJournal
-from bridge.service.control import ControlServer, answers
 from bridge.service.gateway import Gateway
 from bridge.service.history import HistoryRecorder
 from bridge.service.log import LogTail, is_journal
