@@ -24,6 +24,7 @@ PAGES = (
     "/", "/clients", "/clients?search=77", "/clients?connected=no", "/clients?search=nosuch", "/clients/show?id=client-00042",
     "/topics", "/topics?below=retained", "/topics/show?filter=retained/17", "/topics/show?filter=%23", "/queues",
     "/queues?system=1", "/queues?search=QUEUE.0999", "/queues/show?name=QUEUE.0001", "/mappings", "/dead-letters", "/log",
+    "/subscriptions", "/clients?sort=waiting&descending=1",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
@@ -311,6 +311,10 @@ def rate(value: float | None) -> str:
 
 def _with(query: msgspec.Struct, **changes: object) -> dict[str, object]:
     """Return the fields of a query that differ from their defaults, with some of them changed."""
-    values = msgspec.structs.asdict(query) | changes
-    defaults = {one.name: one.default for one in msgspec.structs.fields(query)}
+    values, defaults = msgspec.structs.asdict(query) | changes, _defaults(type(query))
     return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+@cache
+def _defaults(query: type[msgspec.Struct]) -> dict[str, object]:
+    return {one.name: one.default for one in msgspec.structs.fields(query)}

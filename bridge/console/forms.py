@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final, TypeVar, get_origin, get_type_hints
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 #: Maximum size of a form in bytes, number of its fields, and time in seconds until it has arrived.
 SIZE: Final = 4_500_000
@@ -50,26 +51,33 @@ def local(target: str) -> str:
     return target if _LOCAL.fullmatch(target) else "/"
 
 
-def parsed(fields: Iterable[tuple[str, str | bytes]], type: type[T]) -> T:
+def parsed(fields: Iterable[tuple[str, str | bytes]], struct: type[T]) -> T:
     """Return the fields of a query or form as a struct. Unknown fields are ignored. Raises Problem.
 
     If a field occurs several times, its last value counts, unless the struct has a list. Blank values are as if absent,
     except for a field of type `str | None`.
     """
     values: dict[str, Any] = {}
-    hints = get_type_hints(type)
-    lists = {name for name, hint in hints.items() if get_origin(hint) is list}
+    lists, optional = _kinds(struct)
     for name, value in fields:
         if name in lists:
             values.setdefault(name, []).append(value)
-        elif value or hints.get(name) == str | None:
+        elif value or name in optional:
             values[name] = value
         else:
             values.pop(name, None)
     try:
-        return msgspec.convert(values, type, strict=False)
+        return msgspec.convert(values, struct, strict=False)
     except msgspec.ValidationError as error:
         raise Problem(400, "The request is not valid", [str(error)]) from error
+
+
+@cache
+def _kinds(struct: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the fields that are lists, and of those that are `str | None`."""
+    hints = get_type_hints(struct)
+    lists = frozenset(name for name, hint in hints.items() if get_origin(hint) is list)
+    return lists, frozenset(name for name, hint in hints.items() if hint == str | None)
 
 
 async def form_of(request: Request) -> list[tuple[str, str | bytes]]:

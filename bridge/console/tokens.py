@@ -1,4 +1,4 @@
-"""Tokens of the admin port: the file that holds them, and who shows which."""
+"""Tokens of the admin port and the file that contains them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bridge.security.authenticators import readable_by_others
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a token file at most, and characters of a token at least: a shorter one could be guessed.
+#: Maximum size of a token file in bytes, and minimum length of a token: a shorter one could be guessed.
 FILE_SIZE, SHORTEST = 65_536, 16
 _EXPECTED = f"NAME:RIGHT:TOKEN, with RIGHT read or change and a TOKEN of {SHORTEST} characters or more"
 
 
 class Right(StrEnum):
-    """What somebody may do at the admin port."""
+    """A right at the admin port."""
 
     READ = "read"
     CHANGE = "change"
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token, of which a digest is kept."""
+    """A token, of which only a digest is kept."""
 
     name: str
     right: Right
@@ -37,7 +37,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class TokenFile:
-    """The tokens of a file, which is read again when it has changed. What cannot be read lets nobody in."""
+    """The tokens of a file, which is read again after changes. An unreadable file contains no tokens."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class TokenFile:
         self._tokens: list[Token] = []
 
     def holder(self, shown: str) -> Token | None:
-        """Return the token that somebody shows; None: it is none of the file. Each takes the same time to compare."""
+        """Return the matching token, or None. All comparisons take the same time."""
         self._look()
         digest = _digest(shown)
         found = None
@@ -55,7 +55,7 @@ class TokenFile:
         return found
 
     def has(self, token: Token) -> bool:
-        """Return whether the file still has a token: who has logged in by it stays no longer than it does."""
+        """Return whether the file still contains a token. Otherwise its logins end."""
         self._look()
         return token in self._tokens
 
@@ -86,7 +86,7 @@ class TokenFile:
             text = line.strip()
             if not text or text.startswith("#"):
                 continue
-            # What is in the line is told to nobody.
+            # The content of the line must not be disclosed.
             name, _, rest = text.partition(":")
             right, _, token = rest.partition(":")
             if not name or right not in tuple(Right) or len(token) < SHORTEST:
@@ -97,8 +97,8 @@ class TokenFile:
 
 
 def make_token_file(path: Path) -> None:
-    """Make a token file with one token, `admin`, that may change something; one that is there stays. Raises OSError."""
-    # As the queue manager makes its data directory, which may not be there yet.
+    """Create a token file with one token, `admin`, with the right `change`, unless the file exists. Raises OSError."""
+    # With the same mode as the queue manager uses for its data directory, which may not exist yet.
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

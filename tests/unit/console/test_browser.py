@@ -91,7 +91,7 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
     for page, link, text in (
         ("/clients", 'tbody a >> text="pump-1"', "plant/#"),
         ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
-        ("/clients?sort=waiting&descending=1", 'th >> text="Published/s"', "clients,"),
+        ("/clients?sort=waiting&descending=1", 'text="Search"', "clients,"),
         ("/", 'text="24 hours"', "Messages waiting for clients"),
         ("/queues/show?name=SYSTEM.DEAD.LETTER.QUEUE", 'text="Attributes"', "MAXDEPTH"),
         ("/topics/show?filter=plant/%23", "a.button", "Watching"),
@@ -244,7 +244,7 @@ def test_a_dead_letter_is_retried(bridge: BridgeProcess, browser: Browser) -> No
     browser.do("goto", "/dead-letters")
     browser.do("fill", "#client", "latecomer")
     browser.do("click", 'form.search >> text="Search"')
-    browser.do("click", "tbody th a")
+    browser.do("click", 'form[action="/dead-letters/retry"] tbody th a')
     browser.do("sees", "pre", "for the late one")
     with RawClient.connected(bridge.port, "latecomer") as client:
         browser.do("click", 'text="Retry"')

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from html import unescape
 from urllib.parse import quote
 
@@ -11,6 +13,7 @@ import pytest
 from markupsafe import escape as markup
 
 from bridge.mqtt.packets import Publish
+from bridge.service.administration.inspection import HIDDEN, without_secrets
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, Page
 from tests.helpers.patience import until
@@ -358,3 +361,178 @@ def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
     assert stranger.get("/healthz").text == "ok "
     assert stranger.get("/readyz").status == 200
     assert stranger.get("/metrics").status == 200
+
+
+# JSON ----------------------------------------------------------------------------------------------------------------
+
+
+def test_each_page_is_json_too(console: Console) -> None:
+    """Each page is JSON for a client that accepts only that, with the status of the page; a change as well."""
+    with RawClient.connected(console.bridge.port, "json-1") as client:
+        client.subscribe(("json/#", 1))
+        found = console.json("/clients", search="json-", sort="subscriptions", descending="true")
+        assert (found["found"], found["clients"][0]["client_id"]) == (1, "json-1")
+        assert console.json("/clients/show", id="json-1")["subscriptions"][0]["topic_filter"] == "json/#"
+        assert console.json("/subscriptions", search="json-1")["subscriptions"][0]["topic_filter"] == "json/#"
+    assert console.json("/")["status"]["queue_manager"] == "MQB1"
+    accept = {"Accept": "application/json"}
+    missing = console.request("GET", "/clients/show?id=nosuch", headers=accept)
+    assert (missing.status, json.loads(missing.bytes)["title"]) == (404, "there is no session of client 'nosuch'")
+    form = {**accept, "Authorization": f"Bearer {console.token}"}
+    done = console.post("/topics/publish", headers=form, topic="json/1", payload="x")
+    assert json.loads(done.bytes)["lines"] == ["published 1 byte to json/1"]
+    stranger = Console(console.bridge).request("GET", "/clients", headers=accept)
+    assert stranger.status == 401
+
+
+def test_the_api_is_documented(console: Console) -> None:
+    """The OpenAPI document has every page and change, and no reference in it leads nowhere."""
+    document = console.json("/openapi.json")
+    assert {"/clients", "/clients/purge", "/queues/move", "/dead-letters/retry", "/configuration"} <= document["paths"].keys()
+    references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert references <= document["components"]["schemas"].keys()
+    parameters = {one["name"] for one in document["paths"]["/clients"]["get"]["parameters"]}
+    assert parameters == {"search", "channel", "connected", "sort", "descending", "page"}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], (path, method)
+    assert Console(console.bridge).get("/openapi.json").status == 303
+
+
+def test_pages_do_not_import_the_service() -> None:
+    """Pages talk to the bridge through administration requests only."""
+    modules = "operation clients topics queues dead_letters mappings archive"
+    program = (
+        f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
+        "print([one for one in sys.modules if one.startswith('bridge.service')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# Further pages -------------------------------------------------------------------------------------------------------
+
+
+def test_clients_are_sorted(console: Console) -> None:
+    """Clients are sorted by any column, with the totals of all that match, and rates once they are measured."""
+    port = console.bridge.port
+    with RawClient.connected(port, "sort-a", clean=False) as busy, RawClient.connected(port, "sort-b") as idle:
+        busy.subscribe(("sort/1", 1), ("sort/2", 1))
+        idle.subscribe(("sort/1", 1))
+        busy.disconnect()
+        console.change("/topics/publish", topic="sort/2", payload="waits")
+        until(lambda: console.json("/clients", search="sort-")["waiting"] == 1)
+        for column in ("client_id", "subscriptions", "waiting", "connected", "oldest", "address", "sent_rate", "user"):
+            rows = console.json("/clients", search="sort-", sort=column)["clients"]
+            reverse = console.json("/clients", search="sort-", sort=column, descending="1")["clients"]
+            assert {one["client_id"] for one in rows} == {one["client_id"] for one in reverse} == {"sort-a", "sort-b"}
+        first = console.json("/clients", search="sort-", sort="waiting", descending="1")["clients"][0]
+        assert (first["client_id"], first["waiting"], first["oldest"] > 0) == ("sort-a", 1, True)
+        until(lambda: console.json("/clients", search="sort-")["clients"][0]["received_rate"] is not None)
+    console.change("/clients/purge", ids="sort-a", confirm="1")
+
+
+def test_recent_events_of_a_client(console: Console) -> None:
+    """The page of a client lists when it connected, subscribed and left."""
+    with RawClient.connected(console.bridge.port, "eventful", clean=False) as client:
+        client.subscribe(("events/#", 1))
+        client.disconnect()
+    page = shows(console, "/clients/show?id=eventful", "disconnected")
+    for text in ("connected to channel PLAIN.MQTT", "subscribed to events/# (QoS 1)"):
+        assert text in page.text
+    console.change("/clients/purge", ids="eventful", confirm="1")
+
+
+def test_messages_are_put_moved_and_deleted(console: Console) -> None:
+    """Messages are put, moved in order with their MsgIds, and deleted: those selected, or all."""
+    bridge = console.bridge
+    for text in ("one", "two", "three"):
+        done = console.change("/queues/put", name="SOURCE", payload=text, back="/queues")
+        assert f"put a message of {len(text)} bytes to queue SOURCE" in done.text
+    rows = console.json("/queues/show", name="SOURCE")["messages"]["messages"]
+    assert [one["body"] for one in rows] == ["one", "two", "three"]
+    moved = console.change("/queues/move", name="SOURCE", to="TARGET", ids=rows[1]["message_id"], confirm="1")
+    assert "moved 1 message from queue SOURCE to queue TARGET" in moved.text
+    assert "moved 2 messages" in console.change("/queues/move", name="SOURCE", to="TARGET", confirm="1").text
+    target = console.json("/queues/show", name="TARGET")
+    assert [one["body"] for one in target["messages"]["messages"]] == ["two", "one", "three"]
+    assert target["messages"]["messages"][0]["message_id"] == rows[1]["message_id"]
+    assert target["details"]["queue"]["depth"] == 3
+    assert target["details"]["attributes"]["MAXDEPTH"] > 0
+    assert "deleted 3 messages" in console.change("/queues/clear", name="TARGET", confirm="1").text
+    nothing = console.change("/queues/clear", name="TARGET", confirm="1")
+    assert 'class="said bad"' in nothing.html
+    assert not bridge.messages("TARGET")
+
+
+def test_a_message_that_does_not_fit_stays(console: Console) -> None:
+    """What the target queue rejects stays on the source queue, and the result says so."""
+    for text in ("one", "two"):
+        console.change("/queues/put", name="SOURCE", payload=text)
+    page = console.change("/queues/move", name="SOURCE", to="SMALL", confirm="1")
+    assert "MQRC_Q_FULL" in page.text
+    assert len(console.bridge.messages("SOURCE")) + len(console.bridge.messages("SMALL")) == 2
+    console.change("/queues/clear", name="SOURCE", confirm="1")
+    console.change("/queues/clear", name="SMALL", confirm="1")
+
+
+def test_messages_for_clients_show_their_client_and_stay(console: Console) -> None:
+    """The transmission queue shows whom a message is for. Its messages cannot be moved or deleted."""
+    queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    with RawClient.connected(console.bridge.port, "recipient", clean=False) as client:
+        client.subscribe(("transmitted", 1))
+        client.disconnect()
+    console.change("/topics/publish", topic="transmitted", payload="waits")
+    until(lambda: "recipient" in console.get("/queues/show", name=queue).text)
+    messages = console.json("/queues/show", name=queue)["messages"]["messages"]
+    (row,) = [one for one in messages if one["client_id"] == "recipient"]
+    assert row["topic"] == "transmitted"
+    refused = console.change("/queues/clear", name=queue, ids=row["message_id"], confirm="1")
+    assert "purge the client instead" in refused.text
+    assert "purge the client instead" in console.change("/queues/move", name=queue, to="TARGET", confirm="1").text
+    assert "belongs to" in console.change("/queues/clear", name="SYSTEM.MQTT.PERSISTENT.STATE", confirm="1").text
+    console.change("/clients/purge", ids="recipient", confirm="1")
+
+
+def test_dead_letters_are_grouped(console: Console) -> None:
+    """Dead letters are counted by reason and destination; the selected ones are deleted."""
+    for client_id, count in (("group-1", 2), ("group-2", 1)):
+        for _ in range(count):
+            letter_to(console, client_id, "lost")
+    page = console.json("/dead-letters", reason="MQRC_UNKNOWN_REMOTE_Q_MGR")
+    counts = {one["destination_queue_manager"]: one["count"] for one in page["groups"]}
+    assert (counts["group-1"], counts["group-2"]) == (2, 1)
+    names = [one["name"] for one in page["letters"] if one["destination_queue_manager"].startswith("group-")]
+    assert "Deleted 1 message" in console.change("/dead-letters/delete", ids=names[0], confirm="1").text
+    assert "no such messages" in console.change("/dead-letters/delete", ids=names[0], confirm="1").text
+    console.change("/dead-letters/delete", all="1", confirm="1")
+
+
+def test_the_audit_log(console: Console) -> None:
+    """The page of the audit log lists changes with their user, and finds a text."""
+    console.change("/topics/publish", topic="audited/page", payload="secret")
+    page = console.get("/audit", search="audited/page")
+    assert "token admin" in page.text
+    assert "publish" in page.text
+    assert "secret" not in page.text
+    assert "no such entries" in console.get("/audit", search="nothing like that").text
+
+
+def test_the_configuration(console: Console) -> None:
+    """The effective configuration is shown with its defaults."""
+    text = console.get("/configuration").text
+    assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
+    assert "up/here" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("password", "x", HIDDEN), ("password_file", "/etc/x", "/etc/x"), ("token_file", "/x", "/x"),
+        ("headers", {"a": "b"}, {"a": HIDDEN}),
+        ("url", "ldap://u:p@host/x", "ldap://host/x"), ("secret", "", ""), ("name", "x", "x"), ("secrets", ["x"], HIDDEN),
+    ],
+)  # fmt: skip
+def test_secrets_are_hidden(key: str, value: object, shown: object) -> None:
+    """Values whose key names a secret are hidden, not the places where secrets are, and URLs have no password."""
+    assert without_secrets({key: value}) == {key: shown}
