@@ -66,11 +66,11 @@ Filter = Callable[[str | None], str | None]
 #: Names that messages provide besides captures, properties and MQMD fields -> description.
 WORDS: Mapping[str, str] = {
     "topic": "topic of the publication",
-    "clientId": "client identifier of who published it",
-    "qos": "QoS of the publication; of a message that no MQTT client published, what its persistence makes of it",
+    "clientId": "client identifier of the publisher",
+    "qos": "QoS of the publication; for a message of an MQ application, the QoS that follows from its persistence",
     "messageId": "packet identifier of the publication",
-    "retained": "`true` or `false`: whether it is retained",
-    "user": "user name of who published it; of a message, its UserIdentifier",
+    "retained": "`true` if the publication is retained, otherwise `false`",
+    "user": "user of the publisher; for a message of an MQ application, its UserIdentifier",
     "text": "payload as text",
     **{
         element: f"{title} (MQTT 5)" + ("" if text is str else ", in hexadecimal")
