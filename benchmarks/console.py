@@ -71,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory) / "queues.mqsc"
         script.write_text("".join(f"DEFINE QLOCAL(QUEUE.{number:04})\n" for number in range(QUEUES)))
-        config = f"queue_manager: {{type: embedded, scripts: [{script}]}}\nadmin: {{port: 0}}\nlog: {{level: warning}}\n"
+        config = f"queue_manager: {{type: embedded, scripts: [{script}]}}\nadmin: {{port: 0}}\n"
         bridge = BridgeProcess(Path(directory) / "data", config=config).start()
         try:
             kept = fill(bridge)

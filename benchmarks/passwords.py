@@ -22,7 +22,6 @@ from bridge.security.password_file import PasswordCache, hash_of, read_password_
 from tests.helpers.bridge_process import BridgeProcess
 
 CONFIG = """
-log: {{level: warning}}
 channels:
   - {{name: FLEET, port: 0, authentication: [{{method: password, file: {0}}}]}}
 """

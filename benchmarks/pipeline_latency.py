@@ -31,7 +31,8 @@ import sys
 from bridge.spark.session import session
 directory, queue, out = sys.argv[1:]
 spark = session("bench", master="local[2]")
-rows = spark.readStream.format("mq").option("dataDirectory", directory).option("queue", queue).load()
+reader = spark.readStream.format("mq").option("dataDirectory", directory).option("queue", queue)
+rows = reader.option("spool", out + "/spool").option("columns", "body").load()
 query = rows.select("body").writeStream.format("parquet").option("checkpointLocation", out + "/checkpoint")
 query = query.trigger(processingTime="1 second").start(out + "/table")
 sys.stdin.read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import psutil
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from benchmarks.servers import Bridge
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
@@ -27,6 +28,8 @@ from bridge.wire.mq import MQMD
 MESSAGES = 100_000
 DRAINED = 50_000
 PAYLOAD = 1024
+#: The columns of a simple archive.
+TWO_COLUMNS = "body,put_time"
 ROUNDS = 3
 #: Puts of a unit of work, in the plain loop and in the writer of the source.
 UNIT = 5_000
@@ -212,21 +215,19 @@ def mq_to_parquet(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         queue = place.queue()
         place.put(queue, count)
 
-        def write(partitions: int) -> None:
-            options = place.options(queue=queue, partitions=str(partitions))
-            frame = spark.read.format("mq").options(**options).load()
+        def write() -> None:
+            frame = spark.read.format("mq").options(**place.options(queue=queue)).load()
             frame.write.mode("overwrite").parquet(f"{name}/out")
 
         figures = Figures(place, count, report)
-        write(2)  # Spark is warm
+        write()  # Spark is warm
         assert spark.read.parquet(f"{name}/out").count() == count
         for _ in range(ROUNDS):
             with _on_one_core():
                 figures.measure("loop of MQGET", partial(_all, place.browse, queue, count))
                 figures.measure("loop of batches", partial(_all, partial(place.browse, batches=True), queue, count))
-                figures.measure("mq -> Parquet, one core", partial(write, 1))
-            for partitions in (1, 2):
-                figures.measure(f"mq -> Parquet, all cores, partitions: {partitions}", partial(write, partitions))
+                figures.measure("mq -> Parquet, one core", write)
+            figures.measure("mq -> Parquet, all cores", write)
         return figures.summarize("loop of MQGET")
 
 
@@ -264,30 +265,39 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
 
 
 def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict[str, float]]:
-    """A queue drained into Parquet by an availableNow stream, against a loop of MQGETs that take."""
+    """A queue drained into Parquet by an availableNow stream and by `mqbridge lake`, against a loop of MQGETs that take."""
     spark = _spark()
     with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
         figures = Figures(place, count, report)
         warm = place.queue()
         place.put(warm, 1)
 
-        def stream(frame: DataFrame, run: str) -> None:
+        def stream(queue: str, columns: str, run: str) -> None:
+            options = place.options(queue=queue, spool=f"{name}/spool-{run}", **({"columns": columns} if columns else {}))
+            frame = spark.readStream.format("mq").options(**options).load()
             writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{name}/checkpoint-{run}")
             writer.trigger(availableNow=True).start(f"{name}/out-{run}").awaitTermination()
 
-        stream(spark.readStream.format("mq").options(**place.options(queue=warm)).load(), "warm")
+        def lake(queue: str, columns: str, run: str) -> None:
+            command = [sys.executable, "-m", "bridge", "lake", f"{name}/lake-{run}", "--queue", queue, "--once"]
+            command += ["--data-dir", str(place.directory), *(["--columns", columns] if columns else [])]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+        stream(warm, "", "warm")
         for round in range(ROUNDS):
             queue = place.queue()
             place.put(queue, count)
             figures.measure("loop of MQGET", partial(_all, place.take, queue, count))
             place.put(queue, count)
             figures.measure("loop of batches", partial(_all, partial(place.take, batches=True), queue, count))
-            for partitions in (1, 2):
+            for columns in (TWO_COLUMNS, ""):
+                run, what = f"{round}-{bool(columns)}", "two columns" if columns else "all columns"
                 place.put(queue, count)
-                frame = spark.readStream.format("mq").options(**place.options(queue=queue, partitions=str(partitions)))
-                run = f"{round}-{partitions}"
-                figures.measure(f"availableNow, partitions: {partitions}", partial(stream, frame.load(), run))
+                figures.measure(f"availableNow, {what}", partial(stream, queue, columns, run))
                 assert place.take(queue) == 0 and spark.read.parquet(f"{name}/out-{run}").count() == count
+                place.put(queue, count)
+                figures.measure(f"lake, {what}", partial(lake, queue, columns, run))
+                assert place.take(queue) == 0 and spark.read.parquet(f"{name}/lake-{run}").count() == count
         return figures.summarize("loop of MQGET")
 
 

@@ -23,10 +23,8 @@ from bridge.cli.pipeline import chosen_of, environment_of
 from bridge.config import load
 from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
-from bridge.spark.flow.plan import plan
-from bridge.spark.flow.plan import register as register_sources
-from bridge.spark.flow.progress import Batch
-from bridge.spark.flow.runner import Runner
+from bridge.spark.pipeline import plan
+from bridge.spark.runner import Batch, Runner
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -76,7 +74,7 @@ class Ground:
         done: list[Batch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
         runner = Runner(self.spark, plans, tell=lambda _: None, once=True, seen=done.append)
-        assert not runner.run() and sum(one.written for one in done) == rows, done
+        assert not runner.run() and sum(one.counts.written for one in done) == rows, done
         return _rate([one.rows for one in done], [one.seconds for one in done]) if rows else 0.0
 
     def from_queue(self, name: str, queue: str, to: str, columns: str) -> float:
@@ -159,7 +157,6 @@ def measure(report: Callable[[str], None]) -> dict[str, float]:
         report(f"{way}: {rate:,.0f} rows/s{ratio}")
 
     spark = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
-    register_sources(spark)
     broker = Mosquitto()
     broker.start()
     try:

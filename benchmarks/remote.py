@@ -74,19 +74,16 @@ MODES = {
 
 @contextmanager
 def started(command: Sequence[str], config: Path, pattern: str, log: Path, **environment: str) -> Iterator[str]:
-    """`COMMAND run CONFIG`, until it prints a line that `pattern` matches; yields its first group."""
+    """Run `COMMAND run CONFIG`, wait until it logs a line that `pattern` matches, and yield its first group."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [*command, "run", str(config)], stdout=subprocess.PIPE, stderr=sink, env=os.environ | environment, text=True
+            [*command, "run", str(config)], stdout=sink, stderr=sink, env=os.environ | environment, text=True
         )
-    assert process.stdout is not None
     try:
-        found = None
-        while found is None:
-            line = process.stdout.readline()
-            if not line:
+        while (found := re.search(pattern, log.read_text())) is None:
+            if process.poll() is not None:
                 raise RuntimeError(f"the bridge did not start: {log.read_text()}")
-            found = re.search(pattern, line)
+            time.sleep(0.02)
         yield found.group(1)
     finally:
         process.terminate()
@@ -260,7 +257,7 @@ def measure(options: argparse.Namespace, mode: str) -> dict[str, object]:
         with bridge(directory, options, mode, options.delay_us) as port:
             count, seconds = load(port, options.clients, options.seconds, options.payload, window)
             shown = subprocess.run(
-                [MQBRIDGE, "mq", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json", "--config", directory / "host.yaml"],
+                [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json", "--config", directory / "host.yaml"],
                 capture_output=True,
                 text=True,
                 check=True,

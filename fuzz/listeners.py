@@ -73,7 +73,7 @@ def configuration(directory: Path) -> str:
 
 def applications_port(bridge: BridgeProcess) -> int:
     """Return the TCP port for MQ applications of a bridge that runs."""
-    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "\n".join(bridge.printed))
+    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "\n".join(bridge.announced))
     return int(port)
 
 

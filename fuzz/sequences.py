@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from bridge.mq import remote as protocol
+from bridge.mq.batch import GetCall, Pipeline, PutCall
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
 from bridge.mqtt.packets import (
     Auth,
@@ -113,7 +114,7 @@ def applications(number: random.Random) -> Parts:
         lambda: protocol.Open(
             MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))
         ),
-        lambda: protocol.Put(number.randrange(4), Message(md, number.randbytes(100)), MQPMO(), []),
+        lambda: PutCall(number.randrange(4), Message(md, number.randbytes(100)), MQPMO(), []),
         lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), MQPMO(Options=cmqc.MQPMO_SYNCPOINT), []),
         lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), all_context, []),
         lambda: protocol.Put1(_changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), MQPMO(), []),
@@ -122,9 +123,10 @@ def applications(number: random.Random) -> Parts:
             number.choice(_DESTINATIONS), Message(md, b"x"), MQPMO(), [_changed(number, Property(name="colour"))]
         ),
         lambda: protocol.Subscribe(_changed(number, MQSD(ObjectString="fuzz/#", Options=contexts)), None),
-        lambda: protocol.Get(number.randrange(4), _changed(number, GetOptions())),
-        lambda: protocol.Get(number.randrange(4), GetOptions(WaitInterval=1)),
-        lambda: protocol.GetMany(number.randrange(4), GetOptions(), 10, 1000),
+        lambda: GetCall(number.randrange(4), _changed(number, GetOptions())),
+        lambda: GetCall(number.randrange(4), GetOptions(WaitInterval=1)),
+        lambda: Pipeline([GetCall(number.randrange(4), GetOptions())], number.choice((0, 1, 10)), [], 1000),
+        lambda: Pipeline([GetCall(number.randrange(4), GetOptions())] * number.randrange(3), 1, [(b"x" * 24, b"y")]),
         lambda: protocol.Subscribe(MQSD(ObjectString="fuzz/#", Options=managed), None),
         lambda: protocol.Inquire(number.randrange(4), [number.choice((cmqc.MQIA_CURRENT_Q_DEPTH, -1, 2**31))]),
         lambda: protocol.Command(number.choice(_COMMANDS)),

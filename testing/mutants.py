@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT = 240
 UNIT = "tests/unit/"
 CONTRACT = "tests/contract/backend/"
+SESSION = " ".join(f"tests/unit/mqtt/test_{name}.py" for name in ("protocol", "session", "outbox", "flow", "backlog"))
 
 
 class Mutant(NamedTuple):
@@ -30,14 +31,14 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
-    Mutant("mqtt/connection.py", "KEEP_ALIVE_GRACE: Final = 1.5", "KEEP_ALIVE_GRACE: Final = 2.5", UNIT + "mqtt"),
+    Mutant("mqtt/connection.py", "KEEP_ALIVE_GRACE: Final = 1.5", "KEEP_ALIVE_GRACE: Final = 2.5", SESSION),
     Mutant("mqtt/topics.py", "if hashes > 1 or", "if hashes > 2 or", UNIT + "mapping/test_topic.py"),
     Mutant("mqtt/topics.py", 'in ("+", levels[position])', "in (levels[position],)", UNIT + "mapping/test_topic.py"),
     Mutant(
         "mqtt/topics.py",
         "> MQ_TOPIC_STR_LENGTH",
         ">= MQ_TOPIC_STR_LENGTH",
-        UNIT + "mapping " + UNIT + "mq/embedded/verbs",
+        UNIT + "mapping/test_topic.py " + UNIT + "mq/embedded/verbs",
     ),
     Mutant("mqtt/reader.py", "if size > self._stop - self._position:", "if size > self._stop + 1:", UNIT + "wire/mqtt"),
     Mutant(
@@ -55,32 +56,32 @@ MUTANTS = (
     Mutant(
         "mqtt/writer.py", "MAX_FIELD_LENGTH: Final = 65_535", "MAX_FIELD_LENGTH: Final = 65_536", UNIT + "wire/mqtt"
     ),
-    Mutant("telemetry/session.py", "(_PUBACK if message.qos == 1", "(_PUBACK if message.qos != 0", UNIT + "mqtt"),
+    Mutant("telemetry/session.py", "(_PUBACK if message.qos == 1", "(_PUBACK if message.qos != 0", SESSION),
     Mutant(
         "telemetry/conversion.py",
         "cmqc.MQPER_PERSISTENT if persistent else cmqc.MQPER_NOT_PERSISTENT",
         "cmqc.MQPER_NOT_PERSISTENT",
-        UNIT + "mapping/telemetry " + UNIT + "mqtt",
+        UNIT + "mapping/telemetry",
     ),
     Mutant(
         "telemetry/outbox.py",
         "if self._room <= 0:",
         "if self._room <= -9:",
-        UNIT + "mqtt " + UNIT + "service/test_turns.py",
+        SESSION,
     ),
     Mutant(
         "telemetry/outbox.py",
         "if backlog.bytes > backlog.limit:",
         "if backlog.bytes > 2 * backlog.limit:",
-        UNIT + "mqtt",
+        SESSION,
     ),
     Mutant(
         "telemetry/topic_access.py",
         'if topic_filter.startswith("$") and',
         "if False and",
-        UNIT + "mqtt " + UNIT + "mapping",
+        UNIT + "mapping/test_topic.py",
     ),
-    Mutant("telemetry/subscription.py", "    return topic_filter.startswith(SHARE)", "    return False", UNIT + "mqtt"),
+    Mutant("telemetry/subscription.py", "    return topic_filter.startswith(SHARE)", "    return False", SESSION),
     Mutant(
         "mq/embedded/queue.py",
         "if self.depth >= self.max_depth:",
@@ -145,7 +146,7 @@ MUTANTS = (
         "security/channel_authentication.py",
         "and not record.warn and",
         "and",
-        UNIT + "security/test_channel_authentication.py " + UNIT + "service",
+        UNIT + "security/test_channel_authentication.py",
     ),
     Mutant(
         "security/channel_authentication.py",
@@ -153,7 +154,7 @@ MUTANTS = (
         "key=_specificity)",
         UNIT + "security/test_channel_authentication.py",
     ),
-    Mutant("security/json_web_token.py", '"require": ["exp", ', '"require": [', UNIT + "security"),
+    Mutant("security/json_web_token.py", '"require": ["exp", ', '"require": [', UNIT + "security/test_json_web_token.py"),
     Mutant("console/access.py", "if len(keys) >= limit:", "if len(keys) > limit + 1:", UNIT + "console/test_access.py"),
     Mutant("console/access.py", "if self._is_over(login, now):", "if False:", UNIT + "console/test_access.py"),
     Mutant("wire/mq/pcf.py", "tuple(one.ljust(width) for one in listed)", "listed", UNIT + "wire/mq/test_pcf.py"),
@@ -165,12 +166,6 @@ MUTANTS = (
         "left = destination[at] if at < ends[0] else None",
         "left = None",
         UNIT + "mapping/rules",
-    ),
-    Mutant(
-        "transport/proxy.py",
-        "if not data.startswith(_SIGNATURE_2[: len(data)]):",
-        "if False:",
-        UNIT + "service " + UNIT + "mqtt",
     ),
     Mutant("link/publication.py", "if qos > limits.maximum_qos:", "if False:", UNIT + "mqtt/link"),
     Mutant("archive/writer.py", "if give_up():", "if False:", UNIT + "archive"),

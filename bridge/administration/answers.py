@@ -217,6 +217,7 @@ class ProblemKind(StrEnum):
     CHANNEL = "channel"
     CERTIFICATE = "certificate"
     MAPPING = "mapping"
+    LINK = "link"
     #: a queue that is full or PUT(DISABLED)
     QUEUE = "queue"
     DEAD_LETTERS = "dead_letters"
@@ -226,6 +227,8 @@ class ProblemKind(StrEnum):
     #: units of work fail although the queue manager is available
     COMMITS = "commits"
     RELOAD = "reload"
+    #: rows are missing from the archive
+    ARCHIVE = "archive"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -234,10 +237,14 @@ class Problem(msgspec.Struct, frozen=True):
     #: `critical` if clients are not served, `error` if messages are not delivered, otherwise `warning`
     severity: Literal["critical", "error", "warning"]
     kind: ProblemKind
+    #: the name of the queue, channel, mapping or link; blank for the whole bridge
+    subject: str
     #: a description
     what: str
     #: the command that shows or fixes it
     command: str
+    #: when it began, in seconds since the epoch
+    since: float = 0.0
 
 
 class BridgeStatus(msgspec.Struct, kw_only=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.administration.requests import Answer, AnyRequest
+from bridge.administration.requests import Answer, Request
 from bridge.security.unix_socket import socket_address
 
 #: The maximum time that a bridge may take to answer, in seconds. A reload waits for the current units of work.
@@ -18,7 +18,7 @@ class NoBridge(Exception):
     """No bridge answers at a control socket. The message contains the path of the socket."""
 
 
-def ask(path: Path, request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Answer:
+def ask(path: Path, request: Request, timeout: float = ANSWER_TIMEOUT) -> Answer:
     """Send a request to a running bridge and return its answer.
 
     Raises NoBridge if no bridge answers within `timeout` seconds.

@@ -43,6 +43,10 @@ class ShowStatus(Request, tag="status"):
     """Return the status of the bridge: `bridge.administration.answers.BridgeStatus`."""
 
 
+class ListProblems(Request, tag="problem list"):
+    """List the current problems, the most severe first: a list of `bridge.administration.answers.Problem`."""
+
+
 class ShowCounters(Request, tag="counters"):
     """Return a reading of the counters: `bridge.administration.counters.Counters`.
 
@@ -386,6 +390,7 @@ class ResumeMapping(Request, tag="mapping resume"):
 AnyRequest = (
     Reload
     | ShowStatus
+    | ListProblems
     | ShowCounters
     | SetLogLevel
     | ListChannels

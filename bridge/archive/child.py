@@ -37,6 +37,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     taken: int = 0
     #: number of batches with all rows in finished files
     durable: int = 0
+    #: number of rows that could not be written
+    lost: int = 0
     #: for log records: the level and the name of the logger
     level: int = 0
     logger: str = ""
@@ -54,12 +56,12 @@ class Child:
     """
 
     def __init__(
-        self, config: ArchiveConfig, progress: Callable[[int, int], None], ended: Callable[[], None]
+        self, config: ArchiveConfig, progress: Callable[[int, int, int], None], ended: Callable[[], None]
     ) -> None:
         """Start the process, and a thread that reads its reports.
 
-        `progress` is called with the number of batches no longer held in memory and the number in finished files. `ended` is
-        called when the process closes its output.
+        `progress` is called with the number of batches no longer held in memory, the number in finished files, and the number
+        of rows that could not be written. `ended` is called when the process closes its output.
         """
         # -P: do not import modules from the working directory.
         command = [sys.executable, "-P", "-m", MODULE, config.model_dump_json()]
@@ -112,7 +114,7 @@ class Child:
             if report.text:
                 logging.getLogger(report.logger).log(report.level, "%s", report.text)
             else:
-                self._progress(report.taken, report.durable)
+                self._progress(report.taken, report.durable, report.lost)
         self.ended = True
         self._ended()
 

@@ -61,6 +61,22 @@ class EventBatch(msgspec.Struct):
     kept: list[Kept]
 
 
+class ArchiveLoss(msgspec.Struct):
+    """Rows that are missing from the archive since the start of the service."""
+
+    rows: int = 0
+    #: when rows were lost for the first and the last time, in seconds since the epoch
+    first: float = 0.0
+    last: float = 0.0
+
+    def add(self, rows: int) -> None:
+        """Count lost rows."""
+        if rows:
+            self.last = time.time()
+            self.first = self.first or self.last
+            self.rows += rows
+
+
 class EventProducer:
     """Adds the events of one thread to the queue. Only that thread may call `add` and `keep`, which never block."""
 
@@ -119,6 +135,9 @@ class EventQueue:
         #: number of batches that the current process no longer holds in memory, and number of those in finished files
         self._freed = self._finished = 0
         self.child: Child | None = None
+        self.loss = ArchiveLoss()
+        #: rows that the current process could not write
+        self._unwritten = 0
         self._ending = threading.Event()
         self._work = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
@@ -163,7 +182,7 @@ class EventQueue:
         while not self._written:
             if pause:
                 self._rest(pause)
-            self._freed = self._finished = 0
+            self._freed = self._finished = self._unwritten = 0
             try:
                 self.child = Child(self.config, self._progress, self._work.set)
             except OSError as error:
@@ -202,8 +221,10 @@ class EventQueue:
             self._ending.wait(GATHER)
         self._idle = False
 
-    def _progress(self, taken: int, durable: int) -> None:
+    def _progress(self, taken: int, durable: int, lost: int) -> None:
         """Update the progress of the process. Called on the thread that reads its reports."""
+        self.loss.add(lost - self._unwritten)
+        self._unwritten = lost
         while self._freed < taken:
             self._taken += self._sizes.popleft()
             self._freed += 1
@@ -255,6 +276,7 @@ class EventQueue:
         """Return the gap for rows that did not fit into memory since the last report."""
         missed, since = producer.missed - producer.reported, producer.missed_since
         producer.reported += missed
+        self.loss.add(missed)
         batch.rows += missed
         batch.since = min(batch.since, since) if batch.since else since
         log.warning(
@@ -278,4 +300,5 @@ class EventQueue:
             lost.kept += one.kept
         self._batches.clear()
         self._lost = lost
+        self.loss.add(lost.rows)
         log.error("MQB7004E archive: its process %s; %d rows are lost, and another is started", how, lost.rows)

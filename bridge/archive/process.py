@@ -39,9 +39,9 @@ class Reports(logging.Handler):
         self._descriptor = descriptor
         self._gone = False
 
-    def progress(self, taken: int, durable: int) -> None:
-        """Report the number of batches no longer held in memory, and the number of batches in finished files."""
-        self._say(Report(taken, durable))
+    def progress(self, taken: int, durable: int, lost: int) -> None:
+        """Report the number of batches no longer held in memory, that in finished files, and the number of lost rows."""
+        self._say(Report(taken, durable, lost))
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)

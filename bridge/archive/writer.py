@@ -79,10 +79,13 @@ def prepare(config: ArchiveConfig) -> None:
 class ArchiveWriter:
     """Converts events to rows and writes them. Raises ArchiveError, and ImportError if pyarrow is broken."""
 
-    def __init__(self, config: ArchiveConfig, report: Callable[[int, int], None] = lambda taken, durable: None) -> None:
+    def __init__(
+        self, config: ArchiveConfig, report: Callable[[int, int, int], None] = lambda taken, durable, lost: None
+    ) -> None:
         """Prepare to write the archive.
 
-        `report` is called with the number of event batches no longer held in memory, and the number in finished files.
+        `report` is called with the number of event batches no longer held in memory, the number in finished files, and the
+        number of rows that could not be written.
         """
         prepare(config)
         self._lock: IO[str] | None = None
@@ -104,13 +107,15 @@ class ArchiveWriter:
         #: numbers of event batches: received, with all rows in row groups, and with all rows in finished files. Then the last
         #: report
         self._event_batches = self._grouped = self._durable = 0
-        self._reported = (0, 0)
+        self._reported = (0, 0, 0)
         #: rows not yet in a file, the size of their events in bytes, and the number of rows that could not be written
         self._waiting: list[Row] = []
         self._batches: list[Any] = []
         self._batch_rows = 0
         self._waiting_bytes = 0
         self._unwritten = 0
+        #: rows that could not be written since the start
+        self._lost = 0
         self._file: ArchiveFile | None = None
         self._file_since = 0.0
         self._partition: Path | None = None
@@ -152,6 +157,7 @@ class ArchiveWriter:
             except Exception:
                 log.exception("MQB7007E archive: rows are missing, because they cannot be made of %r", event)
                 self._unwritten += 1
+                self._lost += 1
             if len(self._waiting) >= SLICE_ROWS:
                 self._slice()
             if self._batch_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
@@ -216,7 +222,7 @@ class ArchiveWriter:
             self._grouped = self._event_batches
             if self._file is None and not self._unwritten:
                 self._durable = self._event_batches
-        progress = (self._grouped, self._durable)
+        progress = (self._grouped, self._durable, self._lost)
         if progress != self._reported:
             self._reported = progress
             self._report(*progress)
@@ -290,6 +296,7 @@ class ArchiveWriter:
             self._file = None
         log.error("MQB7008E archive: %d rows cannot be written to %s and are missing: %s", rows, self.directory, error)
         self._unwritten += rows
+        self._lost += rows
         self._file_since = time.monotonic()
 
     def _finish(self) -> None:
@@ -309,7 +316,9 @@ class ArchiveWriter:
                 self._finished()
             self._file = None
         if self._unwritten and missing:
-            self._unwritten += missing - 1  # the gap row itself is one of the failed rows
+            # The gap row itself is one of the failed rows.
+            self._unwritten += missing - 1
+            self._lost -= 1
 
     def _sweep(self, retention: timedelta) -> None:
         try:

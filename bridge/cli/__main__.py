@@ -1,4 +1,4 @@
-"""The program that `spark-submit` runs on a cluster: the command line of the bridge."""
+"""`python -m bridge.cli`: the command line of the bridge."""
 
 from bridge.cli import main
 

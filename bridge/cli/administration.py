@@ -168,7 +168,7 @@ def reload() -> None:
 
     answer = asked(Reload())
     if not answer.ok:
-        raise Failure("the reload failed", FAILED, lines=tuple(answer.lines))
+        raise Failure("", FAILED, lines=tuple(answer.lines))
     for line in answer.lines:
         say(line)
 

@@ -33,7 +33,6 @@ from bridge.config.pipeline import (
     Destination,
     MqFlow,
     PipelineConfig,
-    PipelineDestination,
     PipelineSource,
     SparkConfig,
 )
@@ -456,11 +455,10 @@ def _destinations(to: Destination) -> Iterator[str]:
     if to.mqtt is not None:
         yield f"MQTT {to.mqtt}{_at(to.link)} (at least once)"
     if to.archive is not None:
-        compact = to.compact if isinstance(to, PipelineDestination) else None
-        compacted = "" if compact is None else f" (compacted every {durations.shown(compact)})"
-        yield f"archive {to.archive}{compacted}"
+        yield f"archive {to.archive}"
     if to.format is not None:
-        yield f"{to.format}{f' {to.path}' if to.path else ''} (at least once)"
+        repeats = "" if to.writes_format_once else " (at least once)"
+        yield f"{to.format}{f' {to.path}' if to.path else ''}{repeats}"
 
 
 def _at(link: str) -> str:

@@ -6,7 +6,6 @@ bind no port. An invalid value raises `pydantic.ValidationError`, whose message 
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from os.path import normpath
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -113,6 +112,9 @@ class LimitsConfig(Section):
     unacknowledged messages to MQTT 3.1.1 clients again after they reconnect (MQTT 3.1.1, section 4.4)."""
     shutdown_timeout: Annotated[float, values.duration(0)] = 10.0
     """Seconds that a stopping bridge waits for work in progress."""
+    will_grace: Annotated[float, values.duration(0)] = 0.0
+    """Seconds after a start in which clients may reconnect before their wills are published. A stopping bridge then records
+    the wills of the clients that it disconnects. 0: a stopping bridge publishes them."""
 
 
 class PasswordCacheConfig(Section):
@@ -467,25 +469,16 @@ def _session(link: LinkConfig, client_id: str, user: str) -> tuple[str, int, str
 def _flow_clashes(configuration: Configuration) -> Iterator[Clash]:
     """Yield the clashes between pipelines that use the same queue or directory.
 
-    Only one enabled pipeline can read a queue, because reading removes messages, unless it browses. No pipeline can write to
-    its own source, or compact an archive that another one streams: rewritten files would be new rows for the reader.
+    Only one enabled pipeline can read a queue, because reading removes messages. No pipeline can write to its own source.
     """
     readers: dict[str, str] = {}
     for name, pipeline in configuration.pipelines.items():
-        source, destination = pipeline.source, pipeline.destination
+        source = pipeline.source
         queue = source.mq.queue if source.mq is not None else None
-        takes = queue is not None and pipeline.enabled and source.options.get("browse", "").lower() != "true"
-        if takes and queue is not None and readers.setdefault(queue, name) != name:
+        if queue is not None and pipeline.enabled and readers.setdefault(queue, name) != name:
             expected, again = "a queue that no other enabled pipeline reads", f"which pipeline {readers[queue]} reads"
             yield Clash(("pipelines", name, "from", "mq", "queue"), expected, f"{queue!r} again, {again}")
         yield from _circles(name, pipeline)
-        if destination is None or destination.archive is None or destination.compact is None:
-            continue
-        for other, config in configuration.pipelines.items():
-            read = config.source.archive
-            if read is not None and Path(normpath(destination.archive)).is_relative_to(normpath(read)):
-                again = f"an archive that pipeline {other} streams, for which files that are made anew would have new rows"
-                yield Clash(("pipelines", name, "to", "compact"), "no compact", again)
 
 
 def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:

@@ -155,6 +155,9 @@ class LogConfig(Section):
     """Minimum severity of log entries."""
     format: Annotated[LogFormat, values.choice(LogFormat)] = "text"
     """`text` for people, `json` for programs (one object per line)."""
+    trace_clients: list[Annotated[str, values.text(r"[^\x00-\x1f]{1,1000}", "a client identifier")]] = Field(default=[])
+    """Clients whose connections, subscriptions and publications are logged: client identifiers, where `*` matches any
+    characters. At the level `debug`, all clients are traced if the list is empty."""
 
 
 class AuditLogConfig(Section):

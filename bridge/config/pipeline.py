@@ -100,6 +100,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 #: Keys that users may write one level too high.
 SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline says which side it means" for key in ("queue", "topic")}
+#: Formats of Spark that write files.
+_FILE_FORMATS = frozenset(("parquet", "orc", "json", "csv", "text", "avro"))
 #: Keys that select the kind of destination.
 KINDS = ("mq", "mqtt", "archive", "format")
 
@@ -165,8 +167,9 @@ class Destination(Section):
     """Directory of Parquet files date=YYYY-MM-DD/hour=HH/NAME.parquet, written exactly once. Date and hour are in UTC, from
     the column `received` or `put_time`, otherwise from the time of the batch."""
     format: FormatName | None = None
-    """A Spark output format, such as jdbc, parquet, delta or kafka, with at-least-once delivery. (Delta ignores repeated
-    batches.) Specify its jars with `--packages` or `--jars`."""
+    """A Spark output format. File formats (parquet, orc, json, csv, text, avro) at a path of a file system, and delta, are
+    written exactly once. Others, such as jdbc or kafka, and files at a URI get a batch at least once. Specify jars with
+    `--packages` or `--jars`."""
     path: Annotated[Path | str, _path_or_uri()] | None = None
     """Output path of a file format: a directory, or a URI of Spark's file systems."""
     options: dict[OptionName, OptionText] = Field(default_factory=dict)
@@ -175,6 +178,16 @@ class Destination(Section):
     """Options of the format whose values are secret, such as `password` -> file with the value. Read for each batch."""
     partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
     """Columns by which a file format partitions its output into directories."""
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the format writes files on a file system."""
+        return self.format in _FILE_FORMATS and isinstance(self.path, Path)
+
+    @property
+    def writes_format_once(self) -> bool:
+        """Whether the format gets each batch exactly once."""
+        return self.writes_files or self.format == "delta"
 
     @property
     def kinds(self) -> list[str]:
@@ -207,21 +220,30 @@ class Destination(Section):
 class PipelineDestination(Destination):
     """The destinations of all rows of a pipeline: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark."""
 
-    compact: Annotated[float, values.duration(1)] | None = None
-    """Interval, in seconds, at which a running pipeline merges the small files of the archive, starting when the pipeline
-    starts. Only hours that ended at least an hour ago are compacted. None: only by `mqbridge pipeline compact`."""
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        **SIDES,
+        "compact": "no compact, because pipelines no longer merge small files (write Delta and run OPTIMIZE, or rewrite old"
+        " hours with a batch job, as docs/how-to/pipelines.md shows)",
+    }
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if not self.kinds:
             raise values.refusal("one or more of mq:, mqtt:, archive: and format:")
-        if self.archive is None and self.compact is not None:
-            raise values.refusal("no compact, which belongs to archive:", "compact")
         return self
 
 
 class LateConfig(Destination):
-    """The destination of late messages, which are in no result: exactly one. They are written as they arrived."""
+    """The destination of late messages, which are in no result: exactly one. They are written as they arrived.
+
+    A message is late if the last window that it belongs to had ended, by the watermark, when its batch began.
+    """
+
+    window: Annotated[float, values.duration(0)]
+    """Length, in seconds, of the windows of `select`: that of `window(...)` or the gap of `session_window(...)`. 0 if
+    `select` groups or joins by the time itself."""
+    slide: Annotated[float, values.duration(0.001)] | None = None
+    """Interval, in seconds, at which sliding windows begin. None: windows do not overlap."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -233,7 +255,7 @@ class LateConfig(Destination):
 
 
 class DeadLetterConfig(Destination):
-    """The destination of rows with an invalid payload, that `select` cannot process, or that a destination rejects.
+    """The destination of messages with an invalid payload, and of rows that a mapping refuses.
 
     At most one destination. Default: the dead-letter queue of the queue manager.
     """
@@ -266,7 +288,6 @@ class DeadLetterConfig(Destination):
 
 PipelineName = Name
 AVAILABLE_NOW = "availableNow"
-ALL_OF_INPUT = "SELECT * FROM input"
 PipelinePayload = Literal["json", "text", "bytes"]
 FieldType = Literal[
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
@@ -366,9 +387,10 @@ class PipelineSource(Section):
     archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or the output of another pipeline."""
     options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
-    """Further options of the source `mq` or `mqtt`, as in Spark programs: partitions, maxBytesPerTrigger, failOnDataLoss,
-    browse (`mq`; if true, messages remain on the queue); clientId, qos, session, spoolLimit (`mqtt`). `clientId` names the
-    session at the broker, independently of the pipeline's name. No other pipeline may use it."""
+    """Further options of the source `mq` or `mqtt`, as in Spark programs: columns, partitions, maxBytesPerTrigger,
+    minMessages, maxDelay, spoolLimit, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
+    `select` reads, which makes the pipeline faster. `clientId` names the session at the broker, independently of the
+    pipeline's name. No other pipeline may use it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -423,13 +445,13 @@ class ChangesConfig(Section):
 
 
 class PipelineConfig(Section):
-    """A pipeline: a source, a SELECT of Spark SQL, and either one or more destinations or a mapping."""
+    """A pipeline: a source, an optional SELECT of Spark SQL, and either one or more destinations or a mapping."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "oneOf": [
                 {"required": ["mapping"], "properties": {"mapping": {"type": "string"}, "to": {"type": "null"}}},
-                {"required": ["select", "to"], "properties": {"mapping": {"type": "null"}, "to": {"type": "object"}}},
+                {"required": ["to"], "properties": {"mapping": {"type": "null"}, "to": {"type": "object"}}},
             ]
         }
     )
@@ -442,8 +464,8 @@ class PipelineConfig(Section):
     """Type of the column `payload`: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. If neither this key nor
     `schema` is set, and `select` does not read the column, the default is `bytes`, so payloads need not be JSON."""
     fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
-    """Fields of JSON payloads and their types. A row with a field of another type is dead-lettered, and so is one that `::`
-    cannot cast."""
+    """Fields of JSON payloads and their types. A message with a field of another type goes to the dead letters. A cast in
+    `select` of a field that is not declared here stops the pipeline if it fails."""
     tables: dict[TableName, PipelinePath] = Field(default_factory=dict)
     """Reference tables by their name in `select`: files or directories .csv, .json (one object per line) or .parquet. They
     are read when the pipeline starts."""
@@ -453,8 +475,8 @@ class PipelineConfig(Section):
     ] = 10.0
     """Maximum delay, in seconds, with which a message still counts in its window. It is measured by `received` or `put_time`,
     or by the column in `{column: ..., delay: ...}`. A WATERMARK clause in `select` takes precedence."""
-    select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] = ALL_OF_INPUT
-    """A SELECT of Spark SQL over the table `input`. Only a pipeline with `mapping` has this default."""
+    select: Annotated[str, values.text(r"[\s\S]*\S[\s\S]*", "a SELECT of Spark SQL")] | None = None
+    """A SELECT of Spark SQL over the table `input`. None: all rows with all columns."""
     changes: ChangesConfig | None = None
     """Report by exception. None: every row."""
     mapping: Name | None = None
@@ -464,7 +486,7 @@ class PipelineConfig(Section):
     destination: PipelineDestination | None = Field(default=None, alias="to")
     """The destinations. None: the mapping determines the destination."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
-    """Destination of invalid payloads and rejected rows."""
+    """Destination of messages with an invalid payload."""
     late: LateConfig | None = None
     """Destination of messages that are too late for the windows (or groups by time) of `select`. None: they are only
     counted."""
@@ -490,8 +512,6 @@ class PipelineConfig(Section):
         if self.mapping is None:
             if self.destination is None:
                 raise values.refusal("where it writes: to: (or mapping:, which says it)", "to")
-            if "select" not in self.model_fields_set:
-                raise values.refusal("a SELECT of Spark SQL (only a pipeline with mapping: may leave it out)", "select")
         elif self.destination is not None:
             sentence = "no to: beside mapping:, which says where its messages go (another pipeline can write an archive)"
             raise values.refusal(sentence, "to")

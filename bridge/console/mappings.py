@@ -212,9 +212,9 @@ async def pipelines(visit: Visit, query: Nothing) -> PipelinesPage:
 def _pipelines(configuration: Configuration, file: Path | None) -> PipelinesPage:
     # Imported on demand, because most bridges have no pipelines.
     try:
-        from bridge.spark.flow.administration.condition import StatusDamaged, condition
-        from bridge.spark.flow.environment import environment_of
-        from bridge.spark.flow.remote_queue_manager import OutOfReach
+        from bridge.spark.administration import StatusDamaged, condition
+        from bridge.spark.pipeline_environment import environment_of
+        from bridge.spark.remote_queue_manager import OutOfReach
     except ImportError as error:
         return PipelinesPage([], f"{error.name} is not installed (hint: {install('spark')})")
     settings = configuration.queue_manager

@@ -24,12 +24,11 @@ from starlette.responses import PlainTextResponse, Response
 from bridge.administration.answers import BridgeState
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.console.bridge_access import BridgeAccess
-from bridge.service.administration.problems import not_serving
 from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
-from bridge.spark.flow.administration.status import read_status, runs
-from bridge.spark.flow.environment import environment_of
+from bridge.spark.administration import read_status, runs
+from bridge.spark.pipeline_environment import environment_of
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +75,9 @@ async def _why_not(bridge: Bridge) -> list[str]:
 
 def why_not_ready(bridge: Bridge) -> list[str]:
     """Return the reasons why clients are not served. Called on the event loop of the bridge."""
-    if bridge.administration is None or bridge.state is not BridgeState.RUNNING:
+    if bridge.problems is None or bridge.state is not BridgeState.RUNNING:
         return [str(bridge.state)]
-    return [problem.what for problem in not_serving(bridge.administration.parts)]
+    return [problem.what for problem in bridge.problems.not_serving()]
 
 
 # Metrics -------------------------------------------------------------------------------------------------------------

@@ -247,6 +247,11 @@ class LinkConnection:
         """The maximum number of unacknowledged QoS 1 and 2 publications, from the configuration and the broker."""
         return self._outbox.in_flight_limit
 
+    @property
+    def in_flight(self) -> int:
+        """The number of unacknowledged QoS 1 and 2 publications."""
+        return self._outbox.in_flight
+
     def publish(
         self,
         publications: Sequence[Publication],

@@ -83,6 +83,11 @@ class Outbox:
         return min(self._limit, self.limits.receive_maximum)
 
     @property
+    def in_flight(self) -> int:
+        """See LinkConnection.in_flight."""
+        return len(self._window.deliveries)
+
+    @property
     def waiting(self) -> bool:
         """Whether a call waits for acknowledgements."""
         return bool(self._positions)
@@ -197,7 +202,8 @@ class Outbox:
         """Implement LinkConnection.publish and, with `held`, LinkConnection.publish_exactly."""
         if mids is not None:
             _check_mids(mids, len(publications))
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
+        deadline = began + timeout
         with self._calls:
             with self._changed:
                 generation = self._begin_call(held)
@@ -231,6 +237,7 @@ class Outbox:
                     not publication.qos and index not in refusals for index, publication in enumerate(publications)
                 )
                 self._counters.refused += len(refusals)
+                self._counters.seconds.observe(time.monotonic() - began)
                 return refusals
 
     def release(self, mids: Sequence[int], timeout: float) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from bridge.administration.histogram import Histogram
+
 
 class LinkPhase(enum.StrEnum):
     """The connection phase of a link."""
@@ -46,6 +48,8 @@ class LinkCounters(msgspec.Struct):
     refused: int = 0
     #: connections made after the first one
     reconnects: int = 0
+    #: durations of batches of publications, from the first PUBLISH to the last acknowledgement
+    seconds: Histogram = msgspec.field(default_factory=Histogram)
 
 
 class Limits(msgspec.Struct, frozen=True):

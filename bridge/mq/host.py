@@ -204,10 +204,13 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     diverts_silently: bool = True
     #: number of local queues omitted from `queues`
     left_out: int = 0
-    #: embedded queue manager only: retained publications, file sizes in bytes by kind, and whether the disk is full
+    #: embedded queue manager only: retained publications, file sizes in bytes by kind, whether the disk is full, and the free
+    #: space and size of its file system in bytes
     retained: int | None = None
     file_sizes: Mapping[str, int] = {}
     disk_full: bool | None = None
+    disk_free: int | None = None
+    disk_size: int | None = None
 
 
 class QueueManagerInquiry(Protocol):

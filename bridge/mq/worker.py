@@ -93,11 +93,11 @@ class WorkerEvents:
 
     def crashed(self, why: str) -> None:
         """Handle the end of a worker by an internal error."""
-        log.critical(why)
+        log.critical("MQB4015S a worker ended: %s", why)
 
     def fenced(self, why: str) -> None:
         """Handle the end of a worker because another bridge has taken over."""
-        log.critical(why)
+        log.critical("MQB4016S a worker ended, another bridge has taken over: %s", why)
 
 
 class Worker(ABC, Generic[Job]):
@@ -274,7 +274,7 @@ class Worker(ABC, Generic[Job]):
                         log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)
                     else:
                         self._loss_logged = True
-                        log.warning("MQB4001W %s: the queue manager is lost: %s; reconnecting", self.name, error)
+                        log.info("MQB4001I %s: lost the queue manager: %s; reconnecting", self.name, error)
                     self.lost_since = time.monotonic()
                     self.lost()
                     self.events.connection_lost(self)
@@ -321,10 +321,13 @@ class Worker(ABC, Generic[Job]):
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
                 self._loss_logged = True
                 self._lacks = isinstance(error, MQError) and error.reason not in LOST
-                what = "what the queue manager lacks" if self._lacks else "the queue manager"
-                log.warning(
-                    "MQB4003W %s: waiting for %s (attempt %d): %s", self.name, what, state.attempt_number, error
-                )
+                number = state.attempt_number
+                if self.lost_since and not self._lacks:
+                    # The list of problems reports a lost queue manager once for all workers.
+                    log.info("MQB4014I %s: not reconnected (attempt %d): %s", self.name, number, error)
+                else:
+                    what = "what the queue manager lacks" if self._lacks else "the queue manager"
+                    log.warning("MQB4003W %s: waiting for %s (attempt %d): %s", self.name, what, number, error)
 
         def pause(seconds: float) -> None:
             with self._changed:
@@ -342,9 +345,9 @@ class Worker(ABC, Generic[Job]):
         )(self._attempt)
         if self._loss_logged:
             if self._lacks:
-                log.warning("MQB4005W %s: all that it needs is there", self.name)
+                log.info("MQB4005I %s: the missing object or authority is present now", self.name)
             else:
-                log.warning("MQB4004W %s: the queue manager is back", self.name)
+                log.info("MQB4004I %s: the queue manager is back", self.name)
         self._loss_logged = self._lacks = False
         return connection
 

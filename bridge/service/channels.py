@@ -92,6 +92,13 @@ class Channels:
         """The configurations of all channels, including stopped ones."""
         return list(self._configs.values())
 
+    def places(self) -> list[tuple[str, str]]:
+        """Return the names and endpoints of the running channels."""
+        return [
+            (channel.config.name, place_of(channel.config) if channel.endpoint is None else endpoint(*channel.endpoint))
+            for channel in self
+        ]
+
     @property
     def problems(self) -> dict[str, str]:
         """Problems of channels that cannot listen or use their configuration, by name."""

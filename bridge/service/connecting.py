@@ -358,8 +358,10 @@ class Handshake:
         }
         audit_log.note("connected", client.peer, channel=client.channel.name, **facts)
         log.info(
-            "MQB2001I client %s connected: %s session%s",
+            "MQB2001I channel %s: client %s connected as user %r: %s session%s",
+            client.channel.name,
             client.peer,
+            user,
             "durable" if session.durable else "clean",
             ", present" if present else "",
         )

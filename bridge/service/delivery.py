@@ -283,7 +283,8 @@ class Delivery:
 
     def reject(self, recipient: str, refusal: Refusal) -> None:
         """Dead-letter a message that its client cannot take."""
-        log.warning("MQB2402W a message for client %r cannot be delivered: %s", recipient, refusal.why)
+        topic = refusal.transmission.topic or refusal.transmission.remote_queue
+        log.warning("MQB2402W a message for client %r, topic %r, cannot be delivered: %s", recipient, topic, refusal.why)
         self.dead_letter(refusal.transmission, refusal.reason)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:

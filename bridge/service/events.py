@@ -59,9 +59,10 @@ class ClientConnected(Event):
 
 
 class ClientDisconnected(Event):
-    """The connection of a client was closed."""
+    """The connection of a client was closed; the reason is that of `bridge.transport.stream`."""
 
     session: Session
+    reason: str
 
 
 class Subscribed(Event):

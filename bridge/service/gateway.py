@@ -135,7 +135,7 @@ class ClientHandler:
     def _disconnected(self, packet: Disconnect) -> None:
         """Process DISCONNECT. MQTT 5 clients may request their will, or another Session Expiry Interval."""
         client = self._client
-        log.info("MQB2002I client %s disconnected", client.peer)
+        log.info("MQB2002I channel %s: client %s disconnected", client.channel.name, client.peer)
         expiry_interval = packet.properties.session_expiry_interval if packet.properties is not None else None
         if expiry_interval is not None and client.session is not None:
             if expiry_interval and not client.session.expiry_interval:

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from bridge import __version__
-from bridge.administration.answers import BridgeState
-from bridge.administration.requests import Answer, AnyRequest, ShowStatus
+from bridge.administration.answers import BridgeState, Problem
+from bridge.administration.control_server import ControlServer, answers
+from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowStatus
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
@@ -44,12 +45,12 @@ from bridge.service.administration.parts import Parts
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.client_journal import ClientJournal
-from bridge.service.control import ControlServer, answers
 from bridge.service.gateway import Gateway
 from bridge.service.history import HistoryRecorder
 from bridge.service.log import LogTail, is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
+from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationSource, Reload, Takeover
 from bridge.service.telemetry import TelemetryService
@@ -136,7 +137,7 @@ def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
     listening = [(one.endpoint, one.config) for one in channels if one.endpoint is not None]
     if not listening:
         return []
-    lines = ["try next, each in a terminal of its own:"]
+    lines = ["Try next, each in a separate terminal:"]
     # Prefer a channel for which the command works without further options.
     plain = [place for place, one in listening if not (one.tls or one.websocket or one.proxies or one.authentication)]
     for address, port in plain[:1]:
@@ -163,13 +164,18 @@ class AdminPort(Protocol):
         """Stop listening."""
 
 
+def announce(line: str) -> None:
+    """Log a line about the start of a part."""
+    log.info("MQB0013I %s", line)
+
+
 class Bridge:
     """A running bridge. `start` and `stop` are called on its event loop."""
 
     def __init__(
         self,
         configuration: Configuration,
-        announce: Callable[[str], None] = print,
+        announce: Callable[[str], None] = announce,
         *,
         source: ConfigurationSource | None = None,
         admin_port: Callable[[Bridge], AdminPort] | None = None,
@@ -180,6 +186,7 @@ class Bridge:
         self.started_at = time.time()
         #: None until the bridge has created all parts
         self.administration: Administration | None = None
+        self.problems: ProblemList | None = None
         #: None until the queue manager is available, which may check passwords
         self.authenticators: Authenticators | None = None
         self._admin_port = None if admin_port is None else admin_port(self)
@@ -264,6 +271,7 @@ class Bridge:
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
             )
+            self.service.trace.use(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
                 self.archive.listen(self.service.events)
             if self.metrics is not None:
@@ -302,13 +310,16 @@ class Bridge:
             mappings=self.mappings,
             watch=self._watch,
             queue_manager_watch=self.queue_manager_watch,
+            archive=self.archive,
             queue_manager_connection=QueueManagerConnection(self.host),
             history=self.history,
             journal=None if self.history is None else ClientJournal(self.service.events),
             log_tail=self.log_tail,
             reload=self._reload,
+            problems=self._current_problems,
             started_at=self.started_at,
         )
+        self.problems = ProblemList(parts)
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))
         try:
@@ -323,6 +334,7 @@ class Bridge:
             self.announce(line)
         if path is not None and self._control is None:
             await self._let_control_in(path)
+        self.problems.begin()
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -340,6 +352,9 @@ class Bridge:
         except ArchiveError as error:
             raise StartError(str(error)) from error
 
+    async def _current_problems(self) -> list[Problem]:
+        return [] if self.problems is None else await self.problems.current()
+
     async def _let_control_in(self, path: Path) -> None:
         control = ControlServer(path, self.answer)
         try:
@@ -350,9 +365,10 @@ class Bridge:
 
     async def answer(self, request: AnyRequest, user: str) -> Answer:
         """Answer an administration request of a user, in any state of the bridge."""
-        if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus):
+        if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus | ListProblems):
             status = standby_status(self.configuration, self.started_at, self._waits_for)
-            return Answer(result=msgspec.Raw(msgspec.json.encode(status)))
+            result = status.problems if isinstance(request, ListProblems) else status
+            return Answer(result=msgspec.Raw(msgspec.json.encode(result)))
         if self.administration is None or self.state is BridgeState.STANDING_BY:
             return Answer(ok=False, lines=[self._waits_for or f"the bridge is {self.state}"])
         return await self.administration.answer(request, user)
@@ -392,6 +408,8 @@ class Bridge:
 
     def _standing_by(self, why: str) -> None:
         self.state = BridgeState.STANDING_BY
+        name = self.configuration.queue_manager.name
+        log.info("MQB0017I standing by: another bridge serves the clients of queue manager %s", name)
         self._waits_for = f"the bridge is {why}"
         # A standby is ready. Otherwise systemd would treat it as hanging.
         self._supervisor.ready(why)
@@ -423,8 +441,11 @@ class Bridge:
         self.channels.stop_listening()
         await self.mappings.stop()
         await self._watch.stop()
+        progress = asyncio.get_running_loop().create_task(self._report_progress())
         await self._stop_administration()
         await self._idle()
+        if self.configuration.limits.will_grace:
+            self.service.wills.hold()
         try:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await self.channels.close()
@@ -437,6 +458,16 @@ class Bridge:
         await self.service.settled()
         self.service.wills.publish_all()
         await self.service.backend.stop()
+        progress.cancel()
+
+    async def _report_progress(self) -> None:
+        """Log what remains to be done, once a second."""
+        while True:
+            await asyncio.sleep(1.0)
+            connections = sum(len(channel.connections) for channel in self.channels)
+            log.info(
+                "MQB0018I stopping: %d connections and %d units of work remain", connections, self.service.units.under_way
+            )
 
     async def _stop_administration(self) -> None:
         if self.history is not None:
@@ -483,21 +514,25 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            if not is_journal():  # commands can only be entered on a terminal
-                for line in greeting(self.channels, self.host.hint(self.file) if self.host is not None else ""):
-                    self.announce(line)
             supervisor.ready(
                 f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
             )
             self._started = True
             self._stands(BridgeState.RUNNING)
+            log.info(
+                "MQB0012I ready after %s s: queue manager %s, channels %s",
+                round(time.time() - self.started_at, 1),
+                self.configuration.queue_manager.name,
+                ", ".join(f"{name} on {place}" for name, place in self.channels.places()) or "none",
+            )
+            self._greet()
             await self._ended.wait()
             self._stands(BridgeState.STOPPING)
             if self.status == STAND_BY:
                 await self.stand_down()
                 return self.status
             supervisor.stopping()
-            self.announce("stopping: what is in flight is finished first")
+            log.info("MQB0014I stopping: finishing work in progress")
             await self.stop()
         finally:
             if self._control is not None:
@@ -506,6 +541,8 @@ class Bridge:
                 await self._admin_port.stop()
             if self.metrics is not None:
                 self.metrics.stop()
+            if self.problems is not None:
+                self.problems.stop()
             if self.log_tail is not None:
                 self.log_tail.end()
             if self.queue_manager_watch is not None:
@@ -519,8 +556,16 @@ class Bridge:
                 await self.host.stop()
             audit_log.note("stopped", status=self.status)
             audit_log.end()
-        self.announce("stopped")
+        log.info("MQB0015I stopped, exit status %d", self.status)
         return self.status
+
+    def _greet(self) -> None:
+        """Print example commands if standard output is a terminal."""
+        if not sys.stdout.isatty() or is_journal():
+            return
+        assert self.host is not None
+        with contextlib.suppress(OSError):  # the terminal was closed
+            print(*greeting(self.channels, self.host.hint(self.file)), sep="\n", flush=True)
 
     def _stands(self, state: BridgeState) -> None:
         """Set the life cycle state."""

@@ -104,7 +104,7 @@ class Flood(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not self.at_work or getattr(record, "is_count", False):
+        if not self.at_work or getattr(record, "is_unlimited", False):
             return True
         try:
             message = record.getMessage()
@@ -155,7 +155,7 @@ def _told(record: logging.LogRecord, text: str) -> logging.LogRecord:
     told = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno, text, (), None, record.funcName
     )  # fmt: skip
-    told.is_count = True
+    told.is_unlimited = True
     told.peer = peer_of(record)
     return told
 

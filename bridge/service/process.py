@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable
 
@@ -34,24 +34,26 @@ def run(
     `source` is the source for reloading the configuration at SIGHUP.
     """
     configure(configuration.log)
-    log.debug("mqbridge %s", __version__)
+    log.info(
+        "MQB0011I starting mqbridge %s: configuration %s, queue manager %s (%s), process %d",
+        __version__,
+        "defaults" if source is None else source.path,
+        configuration.queue_manager.name,
+        configuration.queue_manager.type,
+        os.getpid(),
+    )
     sys.setswitchinterval(SWITCH_INTERVAL)
     # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run all the time.
     gc.set_threshold(50_000, 20, 100)
-
-    def announce(line: str) -> None:
-        # A bridge whose terminal was closed must still stop in order.
-        with contextlib.suppress(OSError):
-            print(line, flush=True)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             supervisor = Supervisor()
             while True:
-                bridge = Bridge(configuration, announce, source=source, admin_port=admin_port)
+                bridge = Bridge(configuration, source=source, admin_port=admin_port)
                 status = runner.run(bridge.run(supervisor))
                 if status != STAND_BY:
                     return status
     except StartError as error:
-        print(f"mqbridge: {error}", file=sys.stderr)
+        log.critical("MQB0016S cannot start: %s", error)
         return 1

@@ -52,14 +52,14 @@ class QueueManagerWatch:
         self._thread.start()
 
     def begin(self) -> None:
-        """Start reporting problems: the transmission queue now belongs to this bridge."""
+        """Start counting diverted messages: the transmission queue now belongs to this bridge."""
         self._diverted = DivertedMessages()
         self._inspect_regularly()
 
     @property
-    def problems(self) -> list[str]:
-        """Descriptions of problems that send client messages to the dead-letter queue."""
-        return [] if self._diverted is None else self._diverted.problems
+    def diverted(self) -> int:
+        """The number of messages that the queue manager or applications have dead-lettered recently."""
+        return 0 if self._diverted is None else self._diverted.number
 
     @property
     def latest(self) -> QueueManagerStatus | None:
@@ -76,9 +76,7 @@ class QueueManagerWatch:
                     self._asked_at = time.monotonic()
                     self._inspect()
                     await self._looked.wait()
-        if not self._looked.is_set() and time.monotonic() - self._found_at > _STALE:
-            return None
-        return self._found
+        return self._found if self._looked.is_set() else self.latest
 
     def _inspect_regularly(self) -> None:
         self._timer = self._loop.call_later(INTERVAL, self._inspect_regularly)
@@ -110,7 +108,7 @@ class QueueManagerWatch:
         self._found, self._found_at = found, time.monotonic()
         self._looked.set()
         if found is not None and self._diverted is not None:
-            self._diverted.review(found, self._configuration().transmission_queue, self._found_at)
+            self._diverted.review(found, self._found_at)
 
     def stop(self) -> None:
         """Stop the thread after the current inspection."""

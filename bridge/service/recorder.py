@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.archive import events as archived
-from bridge.archive.event_queue import EventQueue
+from bridge.archive.event_queue import ArchiveLoss, EventQueue
 from bridge.archive.events import encode, now_us
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
@@ -85,6 +85,11 @@ class Recorder:
         if name not in self._mappings:
             self._mappings[name] = MappingRecorder(name, self._archive.producer())
         return self._mappings[name]
+
+    @property
+    def loss(self) -> ArchiveLoss:
+        """The rows that are missing from the archive."""
+        return self._archive.loss
 
     def close(self, timeout: float) -> None:
         """Write the remaining events, for at most `timeout` seconds. Blocks: call it on a separate thread."""

@@ -57,9 +57,11 @@ class Takeover:
                 channel.tls.look_again()
         # Even without changes: the level may have been set by a command.
         configure(log)
+        parts.service.trace.use(log.level, log.trace_clients)
         lines = []
         if log != parts.configuration.log:
-            lines.append(f"log: {log.level} and above, as {log.format}")
+            traced = f", tracing clients {', '.join(log.trace_clients)}" if log.trace_clients else ""
+            lines.append(f"log: {log.level} and above, as {log.format}{traced}")
         if after.audit_log != before.audit_log:
             lines.append(f"audit log: {after.audit_log.file or 'none'}")
         if after.channel_authentication != before.channel_authentication:

@@ -23,6 +23,7 @@ from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client
+from bridge.service.client_trace import ClientTrace
 from bridge.service.delivery import Delivery
 from bridge.service.events import ClientDisconnected, EventBus, MessagesAbandoned, Recovered, SessionEnded, Unclaimed
 from bridge.service.locked_out import LockedOut
@@ -33,7 +34,7 @@ from bridge.service.units import Units
 from bridge.service.will import Timers, Wills
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.outbox import SENT_AT_A_TURN
-from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord
+from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord, WillRecord
 from bridge.telemetry.request import KEY_LENGTH, ReplyAddresses
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_manager, subscription_data
@@ -70,6 +71,7 @@ class TelemetryService:
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.events = EventBus()
         LockedOut().listen(self.events)
+        self.trace = ClientTrace(self.events)
         self.sessions: dict[str, Session] = {}
         #: client identifier -> client whose CONNECT is being committed or was accepted
         self.clients: dict[str, Client] = {}
@@ -112,6 +114,9 @@ class TelemetryService:
         for record in recovered.records:
             if isinstance(record, ReplyKeyRecord):
                 self.replies.restore(record.replyKey)
+            elif isinstance(record, WillRecord):
+                identity = ClientIdentity(record.clientIdentifier, record.mqUser, self.replies)
+                self.wills.restore(record.will, self._session(identity, durable=False), self.limits.will_grace)
             else:
                 self._recovered(record.clientIdentifier).restore(record, time.time())
         subscriptions = [one for one in recovered.subscriptions if one.client_id not in shared]
@@ -172,7 +177,11 @@ class TelemetryService:
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
         """Create a session for a client that has none."""
-        session = Session(
+        session = self.sessions[identity.client_id] = self._session(identity, durable=durable)
+        return session
+
+    def _session(self, identity: ClientIdentity, *, durable: bool) -> Session:
+        return Session(
             identity,
             durable=durable,
             window=self.limits.in_flight,
@@ -181,8 +190,6 @@ class TelemetryService:
             request_bytes=self.limits.request_bytes,
             backlog=self.delivery.new_backlog(identity.client_id),
         )
-        self.sessions[identity.client_id] = session
-        return session
 
     # Clients ---------------------------------------------------------------------------------------------------------
 
@@ -210,7 +217,7 @@ class TelemetryService:
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
         self.delivery.take_back(session, sent=True)
-        self.events.publish(ClientDisconnected(session))
+        self.events.publish(ClientDisconnected(session, client.transport.end_reason))
         try:
             if client.will is not None:
                 self.wills.leave(client, session)

@@ -27,8 +27,6 @@ LAUNCHER_HOME = Path(__file__).with_name("java_home")
 JAVA_VARIABLE = "MQBRIDGE_JAVA"
 #: Arguments of a Java that is started for a short while: it compiles fast rather than well, and checks no byte code.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-#: Arguments of the Java by which Spark finds out how to start Java.
-LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
 
 _VERSION = re.compile(r'"(?:1\.)?(\d+)')
 

@@ -27,6 +27,9 @@ _UNITS: Final = {
 _DURATION: Final = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+#: What Spark adds to the options of a table: each option with a prefix, and properties of the table.
+_TABLE_OPTION: Final = "option."
+_TABLE_PROPERTIES: Final = frozenset(("provider", "owner", "location", "is_managed_location", "external", "comment"))
 _CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
 
 
@@ -44,7 +47,11 @@ class Options:
         self.source = source
         names = {_plain(name): name for name in known}
         self._values: dict[str, str] = {}
-        for key, value in given.items():
+        of_table = {key[len(_TABLE_OPTION) :]: value for key, value in given.items() if key.startswith(_TABLE_OPTION)}
+        plain = {key: value for key, value in given.items() if not key.startswith(_TABLE_OPTION)}
+        for key, value in {**of_table, **plain}.items():
+            if key in _TABLE_PROPERTIES and _plain(key) not in names:
+                continue
             if (name := names.get(_plain(key))) is None:
                 raise self._unknown(key, names, refused)
             self._values[name] = value

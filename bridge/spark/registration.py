@@ -1,7 +1,9 @@
-"""The data sources of this package, made known to a session."""
+"""Registration of the data sources with a session."""
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from typing import Final
 
@@ -12,8 +14,9 @@ from pyspark.sql.utils import is_remote
 from bridge.spark.mq.source import MqDataSource
 from bridge.spark.mqtt.source import MqttDataSource
 
-#: What Spark adds to the environment of a source when one of its streams begins, in one map for all of them. To grow while
-#: a task of another stream is serialized with it breaks that task (OptionalDataException); to be replaced does not.
+#: What Spark adds to the environment of a source when one of its streams begins, in one map for all of them. If the map
+#: grows while a task of another stream is serialized with it, that task fails (OptionalDataException). A replaced value is
+#: harmless.
 ADDED_BY_SPARK: Final = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
@@ -28,13 +31,27 @@ def register(spark: SparkSession) -> None:
 
 
 def make_known(spark: SparkSession, *sources: type[DataSource]) -> None:
-    """Register data sources of which several streams may begin at once."""
-    environment: dict[str, str] = {} if is_remote() else spark.sparkContext.environment
+    """Register data sources of which several streams may begin at once.
+
+    Local workers run the interpreter of this process. Spark's default is the `python3` of PATH, which has no mqbridge if the
+    environment is not activated.
+    """
+    if is_remote():
+        _register(spark, sources)
+        return
+    context = spark.sparkContext
+    if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    environment: dict[str, str] = context.environment
     added = ADDED_BY_SPARK.keys() - environment.keys()
     environment.update({name: ADDED_BY_SPARK[name] for name in added})
     try:
-        for source in sources:
-            spark.dataSource.register(source)
+        _register(spark, sources)
     finally:
         for name in added:
             del environment[name]
+
+
+def _register(spark: SparkSession, sources: tuple[type[DataSource], ...]) -> None:
+    for source in sources:
+        spark.dataSource.register(source)

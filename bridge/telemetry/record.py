@@ -21,10 +21,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from bridge.mqtt.packets import Will
 from bridge.telemetry.identity import Principal
 
 #: Version of the layout.
-VERSION = 3
+VERSION = 4
+#: Version of the records of requests and of the key of reply addresses, which have not changed since.
+REQUEST_VERSION = 3
 #: Version of a session's own two records, which have not changed since.
 SESSION_VERSION = 2
 
@@ -46,6 +49,7 @@ class Side(StrEnum):
     SENT = "sent"
     REQUESTED = "requested"
     REPLY_KEY = "reply key"
+    WILL = "will"
 
 
 class StateKey(NamedTuple):
@@ -123,7 +127,7 @@ class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
     responseTopic: str = ""
     correlationData: bytes | None = None
     sequence: int = 0
-    version: int = VERSION
+    version: int = REQUEST_VERSION
 
     @property
     def key(self) -> StateKey:
@@ -138,7 +142,7 @@ class ReplyKeyRecord(msgspec.Struct, tag_field="side", tag="reply key"):
     #: none
     clientIdentifier: str = ""
     sequence: int = 0
-    version: int = VERSION
+    version: int = REQUEST_VERSION
 
     @property
     def key(self) -> StateKey:
@@ -146,8 +150,24 @@ class ReplyKeyRecord(msgspec.Struct, tag_field="side", tag="reply key"):
         return StateKey(Side.REPLY_KEY, self.clientIdentifier)
 
 
+class WillRecord(msgspec.Struct, tag_field="side", tag="will"):
+    """The will of a client that a stopping bridge disconnected (`limits.will_grace`)."""
+
+    clientIdentifier: str
+    will: Will
+    #: the MQ user of the client
+    mqUser: bytes
+    sequence: int = 0
+    version: int = VERSION
+
+    @property
+    def key(self) -> StateKey:
+        """Return which record it is."""
+        return StateKey(Side.WILL, self.clientIdentifier)
+
+
 SessionRecord = ReceivedRecord | SentRecord | RequestRecord
-StateRecord = SessionRecord | ReplyKeyRecord
+StateRecord = SessionRecord | ReplyKeyRecord | WillRecord
 
 
 class UnknownRecord(ValueError):

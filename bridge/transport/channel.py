@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
@@ -41,6 +41,9 @@ class Room:
         self.connections = connections
         self.taken = 0
 
+#: Number of connections that a stopping channel closes per turn of the event loop.
+CLOSED_AT_A_TURN: Final = 200
+
 
 class Channel:
     """A telemetry channel: a listener and its connection rules."""
@@ -58,6 +61,8 @@ class Channel:
         self.silent: dict[StreamConnection, None] = {}
         #: connections refused because of a limit, or because they did not come from a configured proxy
         self.refused = 0
+        #: connections whose TLS handshake, WebSocket handshake or PROXY header failed
+        self.handshakes_failed = 0
         #: listening address and port; None on a Unix socket
         self.endpoint: tuple[str, int] | None = None
         #: None without TLS
@@ -231,8 +236,10 @@ class Channel:
         if not self.connections:
             return
         self._empty = self.loop.create_future()
-        for connection in list(self.connections):
+        for number, connection in enumerate(list(self.connections), 1):
             connection.close(reason_code=reason_code)
+            if not number % CLOSED_AT_A_TURN:
+                await asyncio.sleep(0)
         await self._empty
 
     def abort(self) -> int:

@@ -45,6 +45,12 @@ class Rate:
 
 log = logging.getLogger(__name__)
 
+#: Ends of connections that have no MQTT 5 reason code: DISCONNECT from the client, a failure of TLS, WebSocket or the PROXY
+#: protocol, and the loss of the network connection.
+BY_CLIENT: Final = "disconnected_by_client"
+TRANSPORT_ERROR: Final = "transport_error"
+CONNECTION_LOST: Final = "connection_lost"
+_NAMES: Final = {int(code): code.name.lower() for code in ReasonCode}
 #: The maximum number of bytes that the layers consume before CONNECT: PROXY header, TLS handshake with client certificates,
 #: and WebSocket request.
 LAYERS_BEFORE_CONNECT = 262_144
@@ -104,6 +110,8 @@ class Listener(Protocol):
     loop: asyncio.AbstractEventLoop
     #: maximum number of bytes of pending output per client
     pending_bytes: int
+    #: number of failed handshakes
+    handshakes_failed: int
 
     def admit(self, connection: StreamConnection) -> str:
         """Register a new connection. Return why it is refused, or ""."""
@@ -136,6 +144,7 @@ class StreamConnection:
         "address",
         "certificate",
         "closing",
+        "end_reason",
         "owner",
         "peer",
         "protocol",
@@ -164,6 +173,8 @@ class StreamConnection:
         #: rate limit in bytes per second; None: unlimited
         self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
+        #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below; "" while it is open
+        self.end_reason = ""
         #: bytes that may still arrive before CONNECT is complete
         self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
         #: reasons not to read
@@ -280,7 +291,9 @@ class StreamConnection:
             name = self._listener.config.name
             log.warning("MQB1002W channel %s: the connection of client %s ends: %s", name, self.peer, why)
             if self.protocol.state is State.WAITING_FOR_CONNECT:
+                self._listener.handshakes_failed += 1
                 self._note_refusal(why)
+            self.end_reason = self.end_reason or TRANSPORT_ERROR
             self.protocol.lose()
             self._close(transport)
         return plain
@@ -317,6 +330,7 @@ class StreamConnection:
                 f": {error}" if error is not None else "",
             )
         self.closing = True
+        self.end_reason = self.end_reason or CONNECTION_LOST
         self.protocol.lose()
         self._listener.discard(self)
         self.owner.lost()
@@ -402,6 +416,8 @@ class StreamConnection:
             log.warning(
                 "MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why
             )
+        if not self.end_reason:
+            self.end_reason = BY_CLIENT if reason_code is None else _NAMES[reason_code]
         self.protocol.disconnect(reason_code, why)
         self.flush()
         self.closing = True

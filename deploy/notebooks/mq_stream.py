@@ -13,9 +13,9 @@ OUT = Path("out").absolute()
 spark = SparkSession.builder.getOrCreate()
 mqbridge.register(spark)
 
-# %% Messages leave the queue when their batch is committed. With .option("browse", True) they stay there.
+# %% A reader moves messages from the queue to the spool, where they stay until their batch is committed.
 messages = spark.readStream.format("mq").option("config", CONFIG).option("queue", "PLANT.EVENTS")
-messages = messages.option("maxMessagesPerTrigger", 4).load()
+messages = messages.option("spool", f"{OUT}/events.spool").option("maxMessagesPerTrigger", 4).load()
 events = messages.selectExpr("put_time", "rfh2.usr.site", "from_json(text, 'event STRING, number INT') AS payload")
 events = events.select("put_time", "site", "payload.*")
 

@@ -103,7 +103,7 @@ def test_a_session_that_is_taken_over(bridge: BridgeProcess) -> None:
     ],
 )
 def test_applications_before_they_are_anybody(bridge: BridgeProcess, there: int, sent: bytes, why: str) -> None:
-    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.printed))
+    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.announced))
     with ExitStack() as stack:
         for _ in range(there + 1):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", int(port)), PATIENCE))

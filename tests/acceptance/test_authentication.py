@@ -79,7 +79,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
     assert "Traceback" not in process.log, process.log
     audited = (directory / "audit.jsonl").read_text(encoding="utf-8")
     for secret in (SECRET, OTHER_SECRET, "eyJ", "first one", "second one"):
-        assert secret not in process.log + audited + "".join(process.printed)
+        assert secret not in process.log + audited + "".join(process.announced)
     assert json.loads(audited.splitlines()[-1])["event"] == "stopped"
 
 
@@ -284,7 +284,7 @@ def test_the_audit_log(bridge: BridgeProcess) -> None:
 
 def test_applications_in_the_audit_log(bridge: BridgeProcess) -> None:
     """Who connected, and what was changed by MQSC and by PCF; not what was only looked at."""
-    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.printed))
+    (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.announced))
     where = ("127.0.0.1", int(port))
     with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
         RemoteConnection(where, user="app", password="wrong")

@@ -45,7 +45,7 @@ def test_the_status_of_a_bridge(bridge: BridgeProcess, administrator: Administra
     assert "1 clients are connected" in administrator.does("status")
     client.ping()
     bridge.stop()
-    assert "is it running?" in administrator.refused("status")
+    assert "is it running?" in administrator.refused("status", status=4)
 
 
 def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: Administrator) -> None:

@@ -186,7 +186,7 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         fault.write_text(f"full while {reserve}")
         sender.publish("t/0", b"%d" % COUNT, 1)  # finds the disk full, and goes into the reserve
         assert not reserve.exists()
-        assert ask(f"{admin_url(bridge.printed)}/readyz")[0] == 503
+        assert ask(f"{admin_url(bridge.announced)}/readyz")[0] == 503
         with pytest.raises(ConnectionClosed), RawClient.connected(bridge.port, "other") as other:
             other.publish("t/0", b"%d" % (COUNT + 1), 1)
         subscriber.connect(bridge.port)
@@ -196,7 +196,7 @@ def test_a_full_disk_is_drained(new_bridge: Callable[..., BridgeProcess], librar
         refused = bridge.run_mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "x", "--persistent")
         assert b"MQRC_RESOURCE_PROBLEM" in refused.stderr
         fault.unlink()
-        eventually(lambda: ask(f"{admin_url(bridge.printed)}/readyz"), (200, "ok\n"))  # without traffic
+        eventually(lambda: ask(f"{admin_url(bridge.announced)}/readyz"), (200, "ok\n"))  # without traffic
         assert "MQB3011I" in bridge.log
         with RawClient.connected(bridge.port, "again") as again:
             again.publish("t/0", b"%d" % (COUNT + 2), 1)

@@ -27,7 +27,7 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
     administrator = Administrator(second)
     with LineProcess([MQBRIDGE, "run", second.config, "--port", "0"], env=second.env) as standby:
         standby.line_where(lambda line: "standing by" in line)
-        first_url, url = admin_url(first.printed), admin_url(standby.seen)
+        first_url, url = admin_url(first.announced), admin_url(standby.seen)
         assert ask(f"{first_url}/readyz") == (200, "ok\n")
         assert ask(f"{url}/readyz") == (503, "standing by\n")
         assert ask(f"{url}/healthz") == (200, "ok\n")
@@ -61,7 +61,7 @@ def test_a_queue_that_is_not_to_be_used(remote: Callable[..., RemoteBridgeProces
 def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
     """The bridge lives meanwhile, is not ready, and its metrics tell nothing of queues that it cannot see."""
     bridge = remote(settings=ADMIN).start()
-    url = admin_url(bridge.printed)
+    url = admin_url(bridge.announced)
     with RawClient.connected(bridge.port, "away", clean=False) as client:
         client.subscribe(("t", 1))
         client.disconnect()

@@ -30,7 +30,7 @@ def test_a_queue_manager_that_is_restarted_while_all_is_idle(
         clean.subscribe(*((f"t/{number}", 1) for number in range(20)))
         for _ in range(2):
             getattr(bridge.queue_manager, end)()
-            until(lambda: "subscriptions: the queue manager is lost" in bridge.log)
+            until(lambda: "subscriptions: lost the queue manager" in bridge.log)
             bridge.queue_manager.start()
             until(lambda: bridge.log.count("subscriptions: the queue manager is back") >= 1)
             for number in range(20):

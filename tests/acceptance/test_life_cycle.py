@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from bridge import __version__
 from bridge.mqtt.packets import Publish
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
@@ -33,34 +36,97 @@ def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None 
 # What it prints -------------------------------------------------------------------------------------------------------
 
 
-# New users have the embedded queue manager, whose output names the data directory.
-@pytest.mark.queue_managers("embedded")
-def test_what_a_newcomer_sees(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """What is listening, the queue manager in use, and two lines to try next, which work as they stand."""
-    bridge = new_bridge().start()
-    bridge.mq("display", "QMGR")
-    text = "\n".join(bridge.printed)
-    assert f"queue manager MQB1 (embedded), data in {bridge.data_directory}" in text
-    assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{bridge.port}" in text
-    subscribe, publish = (line.strip() for line in bridge.printed[-2:])
-    assert subscribe.startswith(f"mosquitto_sub -p {bridge.port} ")
-    with Subscriber(bridge.port, "demo/#") as subscriber:
-        # As the bridge was called, or by its name where the shell finds it.
-        assert publish.startswith((f"{MQBRIDGE} mq pub ", "mqbridge mq pub "))
-        subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
-        assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
+def run_on_terminal(
+    *words: str | Path, wanted: str, errors: Path, env: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], int, str]:
+    """The bridge on a terminal, that terminal, and what the bridge printed there until a text came."""
+    master, terminal = pty.openpty()
+    # The tests may have been started with SIGHUP ignored.
+    command = ["env", "--default-signal=HUP", "setsid", "--ctty", MQBRIDGE, "run", "--port", "0", *words]
+    with errors.open("wb") as log:
+        process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=log, env=env)
+    os.close(terminal)
+    printed = b""
+    while wanted.encode() not in printed:
+        printed += os.read(master, 1000)
+    return process, master, printed.decode()
+
+
+def test_what_a_newcomer_sees(tmp_path: Path) -> None:
+    """Two lines to try next, which work as they are. The log has the queue manager and the channels."""
+    data, log = tmp_path / "data", tmp_path / "log"
+    process, terminal, printed = run_on_terminal("--data-dir", data, wanted="hello from MQ", errors=log)
+    try:
+        first, subscribe, publish = (line.strip() for line in printed.splitlines()[:3])
+        assert first == "Try next, each in a separate terminal:"
+        port = int(subscribe.split(" -p ")[1].split()[0])
+        assert subscribe.startswith(f"mosquitto_sub -p {port} ")
+        text = log.read_text()
+        assert f"queue manager MQB1 (embedded), data in {data}" in text
+        assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{port}" in text
+        with Subscriber(port, "demo/#") as subscriber:
+            # As the bridge was called, or by its name where the shell finds it.
+            assert publish.startswith((f"{MQBRIDGE} mq pub ", "mqbridge mq pub "))
+            subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
+            assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
+    finally:
+        process.terminate()
+        os.close(terminal)
+        assert process.wait(PATIENCE) == 0
 
 
 # With the embedded queue manager, the line names the data directory.
 @pytest.mark.queue_managers("ibmmq")
-def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess]) -> None:
+def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> None:
     bridge = new_bridge().start()
-    while not (publish := next((line.strip() for line in bridge.printed if " mq pub " in line), "")):
-        assert bridge.running
-    assert f"--config {bridge.config}" in publish
-    with Subscriber(bridge.port, "demo/#") as subscriber:
-        subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL)
-        assert subscriber.message()["payload"] == "hello from MQ"
+    assert bridge.stop() == 0 and bridge.config is not None
+    process, terminal, printed = run_on_terminal(
+        bridge.config, wanted="hello from MQ", errors=tmp_path / "log", env=bridge.env
+    )
+    while "\n" not in printed[printed.index("hello from MQ") :]:
+        printed += os.read(terminal, 1000).decode()
+    publish = printed.splitlines()[2].strip()
+    try:
+        assert f"--config {bridge.config}" in publish
+        port = int(printed.split(" -p ")[1].split()[0])
+        with Subscriber(port, "demo/#") as subscriber:
+            subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL)
+            assert subscriber.message()["payload"] == "hello from MQ"
+    finally:
+        process.terminate()
+        os.close(terminal)
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path, log_format: str) -> None:
+    config = tmp_path / "bridge.yaml"
+    config.write_text(f"log: {{format: {log_format}}}\nqueue_manager: {{data_directory: {tmp_path}/data}}\n")
+    process = subprocess.Popen(
+        [MQBRIDGE, "run", config, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None and process.stdout is not None
+    lines = []
+    while "MQB0012I" not in (lines[-1] if lines else ""):
+        lines.append(process.stderr.readline())
+        assert lines[-1], lines
+    process.send_signal(signal.SIGHUP)
+    lines.append(process.stderr.readline())
+    process.terminate()
+    lines += process.stderr.read().splitlines()
+    assert process.wait(PATIENCE) == 0
+    assert process.stdout.read() == ""
+    if log_format == "json":
+        events = [(entry["id"], entry["message"]) for entry in map(json.loads, lines)]
+    else:
+        events = [(found[1], found[2]) for line in lines if (found := re.search(r"(MQB\d{4}[IWES]) (.*)", line))]
+        assert len(events) == len(lines)
+    identifiers = [identifier for identifier, _ in events]
+    assert identifiers[0] == "MQB0011I" and identifiers[-2:] == ["MQB0014I", "MQB0015I"], events
+    assert {"MQB0012I", "MQB0013I"} < set(identifiers)
+    assert events[0][1].startswith(f"starting mqbridge {__version__}: configuration {config}, queue manager MQB1 (embedded)")
+    (ready,) = (message for identifier, message in events if identifier == "MQB0012I")
+    assert re.fullmatch(r"ready after \d+\.\d s: queue manager MQB1, channels PLAIN.MQTT on 127\.0\.0\.1:\d+", ready)
 
 
 def test_it_listens_on_loopback_only_by_default(bridge: BridgeProcess) -> None:
@@ -87,7 +153,7 @@ def test_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
     assert f"channel PLAIN.MQTT cannot listen on 127.0.0.1:{bridge.port}" in done.stderr
     assert "make run ARGS='--port 0'" in done.stderr
     assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.count("MQB0016S cannot start: ") == 1 == done.stderr.count("CRITICAL")
 
 
 # IBM MQ has no data directory. test_lost_queue_manager.py runs two bridges on one queue manager.
@@ -183,33 +249,25 @@ def test_the_journal_gets_no_lines_to_try_next(tmp_path: Path) -> None:
         pass
     assert bridge.process.wait(PATIENCE) == 0
     assert [line for line in bridge.seen if "try next" in line or " mq pub " in line] == []
-    assert any(line.startswith("stopping") for line in bridge.seen), bridge.seen
+    assert any("stopping" in line for line in bridge.seen), bridge.seen
 
 
 def test_closing_the_terminal_stops_a_bridge_without_a_configuration_file(tmp_path: Path) -> None:
     """In order, although the lines that it prints then have nowhere to go."""
-    master, terminal = pty.openpty()
-    # The tests may have been started with SIGHUP ignored.
-    command = ["env", "--default-signal=HUP", "setsid", "--ctty"]
-    command += [str(MQBRIDGE), "run", "--port", "0", "--data-dir", str(tmp_path / "data")]
-    with open(tmp_path / "log", "wb") as errors, open(master, "rb", buffering=0) as screen:
-        process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=errors)
-        os.close(terminal)
-        shown = b""
-        while b" mq pub " not in shown:
-            shown += screen.read(1000)
+    process, terminal, _ = run_on_terminal("--data-dir", tmp_path / "data", wanted=" mq pub ", errors=tmp_path / "log")
+    os.close(terminal)
     assert process.wait(PATIENCE) == 0
-    assert (tmp_path / "log").read_text() == ""
+    assert " ERROR " not in (tmp_path / "log").read_text()
 
 
 def test_nohup_keeps_a_bridge_running(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     bridge = LineProcess(["nohup", MQBRIDGE, "run", "--port", "0", "--data-dir", data])
-    bridge.line_where(lambda line: " mq pub " in line)
+    bridge.line_where(lambda line: "MQB0012I" in line)
     bridge.process.send_signal(signal.SIGHUP)
     assert run("mq", "pub", "demo/hello", "x", "--data-dir", data).returncode == 0
     bridge.process.send_signal(signal.SIGTERM)
-    bridge.line_where(lambda line: line.startswith("stopping"))
+    bridge.line_where(lambda line: "stopping" in line)
     assert bridge.process.wait(PATIENCE) == 0
 
 
@@ -233,7 +291,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
         else:
             bridge.mq("pub", "any", "goes on")
             assert application.json()["body"] == "goes on"
-    assert bridge.printed[-1] == "stopped"
+    assert bridge.announced[-1] == "stopped, exit status 0"
     assert " ERROR " not in bridge.log
 
 
@@ -330,7 +388,7 @@ def test_what_systemd_is_told(tmp_path: Path, new_bridge: Callable[..., BridgePr
 
 def test_without_systemd_nothing_is_told(own_bridge: BridgeProcess) -> None:
     assert own_bridge.stop() == 0
-    assert "systemd" not in own_bridge.log
+    assert "MQB0006W" not in own_bridge.log
 
 
 # Channels -------------------------------------------------------------------------------------------------------------
@@ -380,7 +438,7 @@ def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callabl
     bridge = new_bridge().start()
     config = tmp_path / "bridge.yaml"
     config.write_text("queue_manager:\n  data_directory: data\n")
-    display = ("mq", "display", "QMGR")
+    display = ("mqsc", "display", "QMGR")
     for words, env, cwd in [
         ((*display, "--data-dir", bridge.data_directory), None, None),
         (display, {"MQBRIDGE_DATA_DIR": str(bridge.data_directory)}, None),
@@ -392,7 +450,7 @@ def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callabl
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
     done = run(*display, "--data-dir", nowhere)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "MQRC_Q_MGR_NOT_AVAILABLE (2059)" in done.stderr
 
 
@@ -408,7 +466,7 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
     printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0")
     assert printed.splitlines() == ["one", "two"]
     bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0", "--remove")
-    assert bridge.run_mq("display", "SUB(READER)").returncode == 1
+    assert bridge.run_mq("display", "SUB(READER)").returncode == 3
 
 
 # On IBM MQ the start fails, because MQXR has a queue of the same name.
@@ -450,7 +508,7 @@ def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> No
         topic = bridge.mq_json("display", f"TPSTATUS('{unique}/r')")[0]
         assert (topic["RETAINED"], topic["PUB"]) == ("YES", "ENABLED")
         refused = bridge.run_mq("get", "NO.SUCH.QUEUE")
-        assert refused.returncode == 1
+        assert refused.returncode == 3
         assert b"MQRC_UNKNOWN_OBJECT_NAME (2085)" in refused.stderr
         held = "SYSTEM.MQTT.BRIDGE.LOCK" if isinstance(bridge, RemoteBridgeProcess) else "SYSTEM.MQTT.TRANSMIT.QUEUE"
         taken = bridge.run_mq("get", held)

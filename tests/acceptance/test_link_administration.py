@@ -104,7 +104,7 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
     shown = administrator.does("link", "show", "nowhere")
     assert re.search("far +NOT CONNECTED +mqbridge-[0-9a-f]{8}-far", shown)
     assert "far: last error at" in shown
-    assert administrator.refused("link", "show", "none") == "there is no link none\n"
+    assert administrator.refused("link", "show", "none", status=3) == "no link none\n"
     assert administrator.refused("link", "test", "none") == "there is no link none\n"
 
 

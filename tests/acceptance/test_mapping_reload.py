@@ -28,12 +28,16 @@ def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[s
     assert bridge.config is not None
     options = [str(word) for word in bridge.data_options()]
     return subprocess.run(
-        [MQBRIDGE, *words, bridge.config, *options], capture_output=True, text=True, timeout=PATIENCE, env=bridge.env
+        [MQBRIDGE, *words, "--config", bridge.config, *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=bridge.env,
     )
 
 
 def statuses(bridge: BridgeProcess) -> dict[str, Any]:
-    done = command(bridge, "mappings", "--json")
+    done = command(bridge, "mapping", "list", "--json")
     assert done.returncode == 0, done.stderr
     return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
 
@@ -89,7 +93,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     bridge.wait_for_depth("MORE", 1)
     assert "mapping paused enabled" in bridge.log
     assert "mapping more added" in bridge.log
-    table = command(bridge, "mappings")
+    table = command(bridge, "mapping", "list")
     assert [line.split()[0] for line in table.stdout.splitlines()[:4]] == ["mapping", "kept", "paused", "more"]
     client.disconnect()
 
@@ -114,8 +118,8 @@ def test_what_waits_for_a_mapping_that_is_removed(
 
 def test_no_bridge_to_ask(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
     bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE)
-    for word in ("reload", "mappings"):
-        done = command(bridge, word)
+    for words in (("reload",), ("mapping", "list")):
+        done = command(bridge, *words)
         assert done.returncode != 0
         assert "no bridge answers at" in done.stderr
         assert "Traceback" not in done.stderr

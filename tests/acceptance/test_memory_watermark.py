@@ -117,7 +117,7 @@ def test_above_the_watermark_waiting_messages_are_delivered_and_then_new_ones_ar
     started: Callable[..., BridgeProcess],
 ) -> None:
     bridge = started("null")
-    site, administrator, url = Site(bridge), Administrator(bridge), admin_url(bridge.printed)
+    site, administrator, url = Site(bridge), Administrator(bridge), admin_url(bridge.announced)
     assert bridge.config is not None
     bridge.config.write_text(CONFIG.format(resident(bridge) + 20 * MIB))
     administrator.does("reload")

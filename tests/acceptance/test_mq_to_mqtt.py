@@ -196,7 +196,7 @@ def test_headers_are_dropped(bridge: BridgeProcess, unique: str) -> None:
     """Priority, expiry and whatever else an application gave do not reach the client; order is by priority in MQ."""
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe((unique, 2))
-        bridge.mq("pub", unique, "x", "--persistent", "--priority", "9", "--expiry", "6000")
+        bridge.mq("pub", unique, "x", "--persistent", "--priority", "9", "--expiry", "10min")
         publish = client.take()
         assert publish == Publish(unique, b"x", 2, False, False, publish.message_id)
 
@@ -204,9 +204,9 @@ def test_headers_are_dropped(bridge: BridgeProcess, unique: str) -> None:
 def test_expired_messages_do_not_reach_the_client(bridge: BridgeProcess, unique: str) -> None:
     with RawClient.connected(bridge.port, unique, clean=False) as client:
         client.disconnect()
-    bridge.mq("put", "cmd", "short-lived", "--to", unique, "--persistent", "--expiry", "1")
+    bridge.mq("put", "cmd", "short-lived", "--to", unique, "--persistent", "--expiry", "100ms")
     time.sleep(0.11)  # a tenth of a second is all that it lives
-    bridge.mq("put", "cmd", "lasting", "--to", unique, "--persistent", "--expiry", "6000")
+    bridge.mq("put", "cmd", "lasting", "--to", unique, "--persistent", "--expiry", "10min")
     bridge.mq("put", "cmd", "end", "--to", unique, "--persistent")
     with RawClient.connected(bridge.port, unique, clean=False) as client:
         assert client.take().payload == b"lasting"

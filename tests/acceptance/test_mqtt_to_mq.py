@@ -120,7 +120,7 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
         expected(unique, f"{unique}/2", "22.5", qos=0),
     ]
     nothing = bridge.run_mq("get", queue, "--wait", "0")
-    assert nothing.returncode == 1
+    assert nothing.returncode == 3
     assert b"MQRC_NO_MSG_AVAILABLE (2033)" in nothing.stderr
 
 

@@ -252,7 +252,7 @@ def test_a_port_in_use_is_told_and_mended_by_the_next_reload(make: Make) -> None
     """The rest is taken over; `mqbridge status` and /readyz say what is wrong as long as it is."""
     admin = "admin: {port: 0}\n"
     bridge = make(channels(A, more=admin))
-    console = next(line for line in bridge.printed if line.startswith("console")).split(" at ")[1]
+    console = next(line for line in bridge.announced if line.startswith("console")).split(" at ")[1]
     assert ready(console) == (200, "ok")
     client = RawClient.connected(bridge.ports["A"], "c")
     with socket.socket() as taken:

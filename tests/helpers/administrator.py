@@ -33,10 +33,10 @@ class Administrator:
         return result.stdout
 
     def refused(self, *words: str, status: int = 1) -> str:
-        """Run a command that has to fail, and says so on standard error alone; what it said."""
+        """Run a command that has to fail. Returns the error message."""
         result = self.run(*words)
         assert (result.exit_code, result.stdout) == (status, ""), f"{words}: {result.stdout}{result.stderr}"
-        return result.stderr
+        return result.stderr.removeprefix("mqbridge: error: ")
 
     def json(self, *words: str) -> list[Any]:
         """Run a command with --json; the objects that it printed."""

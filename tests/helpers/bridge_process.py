@@ -8,15 +8,19 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 from typer.testing import CliRunner
 
+from bridge.administration.answers import ChannelStatus
+from bridge.administration.control_socket import NoBridge, ask
+from bridge.administration.requests import ListChannels
 from bridge.cli.program import program
+from bridge.config.models import CONTROL_SOCKET
 from tests.helpers.known_secrets import assert_no_secret, assert_no_secret_in_processes, register_tokens
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, eventually
@@ -24,6 +28,9 @@ from tests.helpers.patience import PATIENCE, eventually
 #: The command as it is installed beside the Python that runs the tests.
 MQBRIDGE = Path(sys.executable).with_name("mqbridge")
 
+#: The identifiers of events of the life cycle: ready, and any of them.
+_READY = "MQB0012I"
+_LIFE_CYCLE = re.compile("MQB001[1-7][IS]")
 _LISTENS = re.compile(r"channel (\S+) listens for MQTT clients on (\S+):(\d+)(?: over .*)?$")
 
 
@@ -55,8 +62,8 @@ class BridgeProcess:
         self.env = {**os.environ, **self.given}
         #: what all its runs wrote to standard error
         self.log_file = data_directory.with_suffix(".log")
-        #: lines of standard output of the present run
-        self.printed: list[str] = []
+        #: where the log of the present run begins in the file
+        self._log_begin = 0
         #: ports by channel name; that of the first channel stays the same over restarts
         self.ports: dict[str, int] = {}
         #: port of the first channel
@@ -64,8 +71,25 @@ class BridgeProcess:
         self.process: subprocess.Popen[str] | None = None
         #: how often it was killed
         self.kills = 0
-        self._listening = threading.Event()
-        self._reader: threading.Thread | None = None
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """The identifiers and messages of the log lines of the present run."""
+        events = []
+        with self.log_file.open(encoding="utf-8") as log:
+            log.seek(self._log_begin)
+            for line in log:
+                if line.startswith("{"):
+                    entry = json.loads(line)
+                    events.append((entry.get("id", ""), entry["message"]))
+                elif found := re.search(r"(MQB\d{4}[IWES]) (.*)", line):
+                    events.append((found[1], found[2]))
+        return events
+
+    @property
+    def announced(self) -> list[str]:
+        """What the present run logged about its start and end."""
+        return [message for identifier, message in self.events if _LIFE_CYCLE.fullmatch(identifier)]
 
     @property
     def log(self) -> str:
@@ -77,7 +101,7 @@ class BridgeProcess:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> Self:
-        """Start it, and return when it has printed that its channels listen. Raises BridgeFailed."""
+        """Start it, and return when it is ready. Raises BridgeFailed."""
         before = time.monotonic() + PATIENCE
         while True:
             try:
@@ -96,18 +120,18 @@ class BridgeProcess:
         if self.config is not None:
             command.append(self.config)
         command += [*self.data_options(), "--port", str(self.port), *self.arguments]
-        self.printed = []
         self.ports = {}
-        self._listening.clear()
         with self.log_file.open("ab") as log:
+            self._log_begin = log.tell()
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=self.env
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, text=True, env=self.env
             )
-        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
-        self._reader.start()
-        if not self._listening.wait(PATIENCE) or not self.ports:
+        before = time.monotonic() + PATIENCE
+        while not (ready := self._is_ready()) and self.running and time.monotonic() < before:
+            time.sleep(0.02)
+        if not ready:
             self.process.kill()
-            raise BridgeFailed(f"the bridge does not listen; it printed {self.printed}, and logged:\n{self.log}")
+            raise BridgeFailed(f"the bridge does not listen; it logged:\n{self.log}")
         self.port = next(iter(self.ports.values()))
         self._look_at_processes()
         return self
@@ -116,19 +140,26 @@ class BridgeProcess:
         """How it is told where its queue manager's data are."""
         return ["--data-dir", self.data_directory]
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        ports: dict[str, int] = {}
-        with process.stdout:
-            for line in process.stdout:
-                line = line.rstrip("\n")
-                self.printed.append(line)
-                if found := _LISTENS.match(line):
-                    ports[found[1]] = int(found[3])
-                if line.startswith("try next"):
-                    self.ports = ports
-                    self._listening.set()
-        self._listening.set()
+    def _is_ready(self) -> bool:
+        """Whether the channels listen; sets their ports. A bridge that logs only warnings is asked."""
+        if "warning" in self.arguments:
+            return self._answers()
+        events = self.events
+        if all(identifier != _READY for identifier, _ in events):
+            return False
+        self.ports = {found[1]: int(found[3]) for _, message in events if (found := _LISTENS.match(message))}
+        return True
+
+    def _answers(self) -> bool:
+        try:
+            answer = ask(self.data_directory / CONTROL_SOCKET, ListChannels())
+        except NoBridge:
+            return False
+        if not answer.ok:
+            return False
+        channels = msgspec.json.decode(answer.result, type=list[ChannelStatus])
+        self.ports = {one.name: int(one.endpoint.rpartition(":")[2]) for one in channels}
+        return all(self.ports.values())
 
     def stop(self) -> int:
         """SIGTERM; returns the exit status once it has ended."""
@@ -141,8 +172,6 @@ class BridgeProcess:
         """Wait until it has ended, and return its exit status."""
         assert self.process is not None
         status = self.process.wait(PATIENCE)
-        assert self._reader is not None
-        self._reader.join(PATIENCE)
         self.assert_says_no_secret()
         return status
 
@@ -163,12 +192,11 @@ class BridgeProcess:
         assert_no_secret_in_processes(self.process.pid, self.given)
 
     def assert_says_no_secret(self) -> None:
-        """Fail where a secret is in what it printed, in its log or in its audit log."""
+        """Fail where a secret is in its log or in its audit log."""
         self._register_tokens()
         for file in (self.log_file, *self.data_directory.parent.glob("audit*.json*")):
             if file.exists():
                 assert_no_secret(file.read_text(encoding="utf-8", errors="replace"), str(file))
-        assert_no_secret("\n".join(self.printed), "what the bridge printed")
 
     def _register_tokens(self) -> None:
         for directory in (self.data_directory, self.data_directory.parent):

@@ -42,7 +42,7 @@ class Console:
     def __init__(self, bridge: BridgeProcess, tls: ssl.SSLContext | None = None) -> None:
         self.bridge = bridge
         self.tls = tls
-        self.place = urlsplit(admin_url(bridge.printed)).netloc
+        self.place = urlsplit(admin_url(bridge.announced)).netloc
         self.cookies: dict[str, str] = {}
         self.csrf_token = ""
 

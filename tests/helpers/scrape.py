@@ -19,9 +19,9 @@ _ADMIN = re.compile(r"console, metrics and health at (\S+)/$")
 Series = tuple[str, frozenset[tuple[str, str]]]
 
 
-def admin_url(printed: Iterable[str]) -> str:
-    """Where an admin port is, by the lines that its bridge has printed."""
-    return next(found[1] for line in printed if (found := _ADMIN.match(line)))
+def admin_url(announced: Iterable[str]) -> str:
+    """Where an admin port is, by the lines that its bridge has logged."""
+    return next(found[1] for line in announced if (found := _ADMIN.search(line)))
 
 
 def ask(url: str, accept: str = "", token: str = "") -> tuple[int, str]:
@@ -41,7 +41,7 @@ class Scrape:
     """One scrape of a bridge, in the form of OpenMetrics."""
 
     def __init__(self, bridge: BridgeProcess) -> None:
-        status, text = ask(f"{admin_url(bridge.printed)}/metrics", OPEN_METRICS)
+        status, text = ask(f"{admin_url(bridge.announced)}/metrics", OPEN_METRICS)
         assert status == 200, text
         self.families = list(text_string_to_metric_families(text))
         self.values: dict[Series, float] = {

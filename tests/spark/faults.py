@@ -56,7 +56,7 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
 
     def watched(self: ApplicationProtocol, request: bytes) -> None:
         verb, *rest = msgspec.msgpack.decode(request)
-        if self._application is None or self._application.hconn.name != application:
+        if self._hconn is None or self._hconn.name != application:
             work(self, request)
             return
         singles = _singles(verb, rest)
@@ -80,16 +80,13 @@ def fault(application: str, *faults: Fault) -> Iterator[list[str]]:
 
 def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
     """The verbs that a batch of verbs does; any other verb as it is."""
-    match verb, request:
-        case "MQGET many", [handle, options, *_]:
-            return [("MQGET", [handle, options])]
-        case "MQGET each", [handle, options, msg_ids, *_]:
-            return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id in msg_ids]
-        case "MQGET take", [handle, options, wanted, *_]:
-            return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id, _ in wanted]
-        case "MQPUT many", [puts]:
-            return [("MQPUT", list(put)) for put in puts]
-    return [(verb, request)]
+    if verb != "pipeline":
+        return [(verb, request)]
+    calls, _, names = [*request, 1, []][:3]
+    if names:
+        ((_, handle, options),) = calls
+        return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id, _ in names]
+    return [(kind, arguments) for kind, *arguments in calls]
 
 
 def _process(conversation: ApplicationProtocol) -> int:

@@ -15,7 +15,6 @@ from bridge import spark as package
 from bridge.config import ConfigurationError, ToMqMapping
 from bridge.spark import to_messages, to_publications
 from bridge.spark.errors import OptionError
-from bridge.spark.flow.sink import MQ, BatchWriter, routes_of
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_chain, decode_rfh2
 
@@ -93,10 +92,7 @@ def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, c
     check_written(queues, refused)
 
 
-@pytest.mark.parametrize("sink", [False, True], ids=["stream", "sink of a pipeline"])
-def test_all_that_a_mapping_makes_is_streamed(
-    sink: bool, spark: SparkSession, queues: Any, config: Path, tmp_path: Path
-) -> None:
+def test_all_that_a_mapping_makes_is_streamed(spark: SparkSession, queues: Any, config: Path, tmp_path: Path) -> None:
     refused = queues.queue()
     line(queues)
     rows = publications(spark).where("payload <> ''")
@@ -104,11 +100,7 @@ def test_all_that_a_mapping_makes_is_streamed(
     stream = spark.readStream.schema(rows.schema).json(str(tmp_path / "rows"))
     messages = to_messages(stream, "plain", config=config)
     options = queues.options | {"refused": refused}
-    if sink:
-        messages = messages.select(f.struct("*").alias(MQ))
-        writer = messages.writeStream.foreachBatch(BatchWriter(routes_of({MQ: options}, messages.schema)))
-    else:
-        writer = messages.writeStream.format("mq").options(**options)
+    writer = messages.writeStream.format("mq").options(**options)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
     check_written(queues, refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.remote import RemoteConnection
 from bridge.spark.mq.browsing import browse_all, open_for_browse
+from bridge.telemetry.message import Message
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import free_port
 
@@ -41,6 +46,11 @@ def bodies(connection: RemoteConnection, queue: str) -> list[bytes]:
     return [data for _, data in browse_all(connection, open_for_browse(connection, queue))]
 
 
+def put(connection: RemoteConnection, queue: str, *bodies: bytes) -> None:
+    for body in bodies:
+        connection.put1(MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), body))
+
+
 def test_notebooks(
     spark: SparkSession, connection: RemoteConnection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +71,17 @@ def test_notebooks(
     run("mqtt_write")
     run("mqtt_read")
     assert sorted(row.value for row in spark.read.parquet(str(tmp_path / "out" / "readings")).collect()) == [20.0, 21.0, 22.0]
+    times = ("10:00:01", "10:00:59", "10:05:00")
+    readings = [f'{{"line": "1", "temp": 2, "ts": "2026-01-01T{time}"}}'.encode() for time in times]
+    put(connection, "PLANT.TELEMETRY", *readings, b"no JSON")
+    run("windows")
+    (average,) = bodies(connection, "PLANT.AVERAGES")
+    assert json.loads(average) == {"line": "1", "minute": "2026-01-01T10:00:00.000Z", "temp": 2.0}
+    handle = connection.open(MQOD(ObjectName="PLANT.LINE1"), cmqc.MQOO_INPUT_SHARED)
+    connection.subscribe(MQSD(ObjectString="plant/alarms/unknown"), handle)
+    put(connection, "PLANT.ALARMS", b"hot")
+    run("queue_to_topic")
+    assert bodies(connection, "PLANT.LINE1")[-1] == b"hot"
     assert {path.stem for path in NOTEBOOKS.glob("*.py")} == {
-        "mq_read", "mq_stream", "mq_write", "mqtt_read", "mqtt_write", "to_messages"
+        "mq_read", "mq_stream", "mq_write", "mqtt_read", "mqtt_write", "to_messages", "windows", "queue_to_topic"
     }  # fmt: skip

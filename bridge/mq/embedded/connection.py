@@ -32,6 +32,8 @@ class EmbeddedConnection:
     def __init__(self, queue_manager: QueueManager, application: str = "mqbridge", user: str = "") -> None:
         self._queue_manager = queue_manager
         self._lock = queue_manager.lock
+        #: set when a message has arrived for a waiting get
+        self._arrived = threading.Event()
         self._connected: Hconn | None = mqconn(queue_manager, application, user, user or None)
 
     @property
@@ -113,21 +115,17 @@ class EmbeddedConnection:
 
     def get(self, handle: int, options: GetOptions) -> Got:
         hconn = self._hconn
-        arrived = threading.Event()
+        arrived = self._arrived
         waiting = WaitingGet(hconn, handle, options, lambda: mqget(hconn, handle, options), arrived.set)
+        with self._lock:
+            got: tuple[Got, Unit | None] | None = waiting.attempt()
         deadline = math.inf if options.WaitInterval < 0 else time.monotonic() + options.WaitInterval / 1000
-        last = False
-        got: tuple[Got, Unit | None] | None
-        while True:
-            with self._lock:
-                got = waiting.attempt(last=last)
-            if got is not None:
-                break
+        while got is None:
             left = deadline - time.monotonic()
             last = not arrived.wait(None if left == math.inf else max(0.0, left))
             arrived.clear()
-        with self._lock:
-            waiting.cancel()
+            with self._lock:
+                got = waiting.attempt(last=last)
         result, unit = got
         self._end(unit)
         return result

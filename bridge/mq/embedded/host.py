@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from heapq import nsmallest
@@ -68,6 +69,7 @@ class EmbeddedInquiry:
         for what, path in (("database", database), ("write_ahead_log", write_ahead_log(database))):
             if path.exists():
                 sizes[what] = path.stat().st_size
+        disk = shutil.disk_usage(queue_manager.data_directory)
         return QueueManagerStatus(
             queues=[_status(defined[name], now) for name in shown],
             left_out=len(defined) - len(shown),
@@ -76,6 +78,8 @@ class EmbeddedInquiry:
             dead_letter_queue=str(queue_manager.attributes["DEADQ"]),
             diverts_silently=False,
             disk_full=queue_manager.recovery_log.reserve.full,
+            disk_free=disk.free,
+            disk_size=disk.total,
         )
 
     def close(self) -> None:

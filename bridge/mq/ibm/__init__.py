@@ -1,7 +1,7 @@
 """IBM MQ, via the packages ibmmq or pymqi: connections, and the threads that own them.
 
-`connection` makes the MQI calls with `client_structures`, and `host` provides connections to the service. `backend` passes
-the telemetry service's units of work to a `publisher`, a `remover` and a `subscriber`. A `browser` delivers each
-`transmission` on the queue. Each of these has its own connection. `persistent_state` is SYSTEM.MQTT.PERSISTENT.STATE.
-`requirements` lists what the bridge needs, and `requirements_check` reports what is missing.
+`connection` makes the MQI calls with `parameters`, and `host` provides connections to the service. `backend` passes the
+telemetry service's units of work to a `publisher`, a `remover` and a `subscriber`. A `browser` delivers each `transmission`
+on the queue. Each of these has its own connection; `coordination` keeps them in order. `persistent_state` is
+SYSTEM.MQTT.PERSISTENT.STATE. `requirements` lists what the bridge needs, and `requirements_check` reports what is missing.
 """

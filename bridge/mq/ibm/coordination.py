@@ -218,7 +218,7 @@ class AnswerWatch:
                 )
             elif worker.name in self.silent and not (since and now - since > ANSWER_TIMEOUT):
                 self.silent.discard(worker.name)
-                log.warning("MQB4007W %s: the queue manager answers again", worker.name)
+                log.info("MQB4007I %s: the queue manager answers again", worker.name)
         if self._outage_timeout is not None and self._vital:
             self._look_for_outage(now, self._outage_timeout)
         self._timer = self._loop.call_later(ANSWER_LOOK, self.start)

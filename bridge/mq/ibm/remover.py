@@ -236,7 +236,7 @@ class FirstRemover(Remover):
                 log.warning("MQB4101W the queue manager still holds %s for the connection that was lost", LOCK_QUEUE)
             else:
                 why = f"standing by: another bridge has {LOCK_QUEUE} or {self._queue} open for exclusive input"
-                log.warning("MQB4102W %s", why)
+                log.info("MQB4102I %s", why)
                 self._events.standing_by(why)
         if self._active or error.reason == cmqc.MQRC_OBJECT_IN_USE or error.reason in LOST:
             return True
@@ -258,7 +258,7 @@ class FirstRemover(Remover):
             connection.close(connection.open(MQOD(ObjectName=self._queue), options))
         super().opened(connection)
         if self._standing_by and not self._active:
-            log.warning("MQB4103W taking over: %s is free", LOCK_QUEUE)
+            log.info("MQB4103I taking over: %s is free", LOCK_QUEUE)
         self._standing_by = False
         if not self._active:
             records = self._take_over(connection)

@@ -190,10 +190,11 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         session = _session(parts, request.client_id)
         if why := _spared(parts, session, request, time.time()):
             raise Refused(f"client {request.client_id!r} {why}; its session goes on")
+        backlog = f"its backlog of {len(session.outbox.backlog):,} messages"
         if request.dry_run:
-            return Done([f"session of client {request.client_id!r} would end"])
+            return Done([f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
         purge(parts, session)
-        return Done([f"session of client {request.client_id!r} ended", *await _committed(parts)])
+        return Done([f"session of client {request.client_id!r} ended; deleted {backlog}", *await _committed(parts)])
     if request.channel is None and request.away_for is None:
         raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
     now, ended, waiting = time.time(), 0, 0
@@ -208,7 +209,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         purge(parts, session)
         if not ended % PURGES_AT_A_TURN and not not_yet:
             not_yet = await _committed(parts)
-    told = f"{ended} sessions {'would end' if request.dry_run else 'ended'}, for which {waiting} messages waited"
+    told = f"{ended} sessions {'would end' if request.dry_run else 'ended'}, with a backlog of {waiting:,} messages"
     if not request.dry_run:
         not_yet = not_yet or await _committed(parts)
     return Done([told, *not_yet])

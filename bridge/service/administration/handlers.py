@@ -21,6 +21,7 @@ from bridge.administration.answers import (
     ChannelStatus,
     LinkConnectionStatus,
     LinkStatus,
+    Problem,
     TopicDetails,
     TopicNode,
 )
@@ -34,6 +35,7 @@ from bridge.administration.requests import (
     ListChannels,
     ListLinks,
     ListMappings,
+    ListProblems,
     ListTopics,
     PauseMapping,
     Refused,
@@ -65,7 +67,6 @@ from bridge.service.administration.clients import (
     watch_client,
 )
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
-from bridge.service.administration.problems import problems
 from bridge.service.channels import ChannelError, place_of
 from bridge.service.log import set_level
 from bridge.service.mappings.registry import MappingError
@@ -239,6 +240,7 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Done:
     """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
+    parts.service.trace.use(request.level, parts.configuration.log.trace_clients)
     return Done([f"the log has {request.level} and above"])
 
 
@@ -320,15 +322,20 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         units_of_work=parts.service.units.under_way,
         mappings=len(statuses),
         log_level=logging.getLevelName(logging.getLogger().level).lower(),
-        problems=await problems(parts),
+        problems=await parts.problems(),
     )
+
+
+async def list_problems(parts: Parts, request: ListProblems) -> list[Problem]:
+    """Return the current problems."""
+    return await parts.problems()
 
 
 def _queue_manager_state(parts: Parts) -> str:
     if parts.service.backend.available:
         return "answers"
     embedded = parts.configuration.queue_manager.type == "embedded"
-    return "takes nothing persistent: its disk is full" if embedded else "does not answer"
+    return "accepts no persistent messages: its disk is full" if embedded else "does not answer"
 
 
 def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:
@@ -365,6 +372,7 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
     {
         requests.Reload: reload,
         requests.ShowStatus: show_status,
+        requests.ListProblems: list_problems,
         requests.ListChannels: list_channels,
         requests.StartChannel: start_channel,
         requests.StopChannel: stop_channel,
@@ -435,4 +443,10 @@ class Administration:
             if len(ids := facts.get("ids", ())) > MOST_IDS:
                 facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
             audit_log.note("administration", user=user, ok=answer.ok, lines=answer.lines[:20], **facts)
+            command = " ".join([facts.pop("command"), *(f"{name}={value}" for name, value in facts.items() if value)])
+            outcome = "; ".join(answer.lines[:20])
+            if answer.ok:
+                log.info("MQB9010I user %s: %s: %s", user, command, outcome)
+            else:
+                log.warning("MQB9011W user %s: %s was rejected: %s", user, command, outcome)
         return answer

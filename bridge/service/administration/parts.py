@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from bridge.administration.answers import BridgeState
+from bridge.administration.answers import BridgeState, Problem
 from bridge.config import Configuration
 from bridge.mq.host import Host
 from bridge.service.activity import Watch
@@ -18,6 +19,9 @@ from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
+
+if TYPE_CHECKING:
+    from bridge.service.recorder import Recorder
 
 #: Number of rows processed per turn of the event loop.
 ROWS_AT_A_TURN = 500
@@ -41,7 +45,11 @@ class Parts(msgspec.Struct, kw_only=True):
     watch: Watch
     queue_manager_watch: QueueManagerWatch
     queue_manager_connection: QueueManagerConnection
+    #: None without an archive
+    archive: Recorder | None
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
+    #: returns the current problems
+    problems: Callable[[], Awaitable[list[Problem]]]
     #: seconds since the epoch
     started_at: float
     #: None without an admin port

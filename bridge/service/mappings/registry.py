@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
@@ -188,6 +189,10 @@ class Mappings:
     def statuses(self) -> list[Status]:
         """Return the status of each mapping in the order of the configuration."""
         return [entry.status for entry in self._entries.values()]
+
+    def durations(self) -> list[tuple[str, Histogram]]:
+        """Return the durations of the mappings' units of work with the names of the mappings."""
+        return [(name, entry.runner.seconds) for name, entry in self._entries.items() if entry.runner is not None]
 
     def links(self) -> list[tuple[str, LinkConnection]]:
         """Return the connections to brokers with the names of their mappings."""

@@ -7,7 +7,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
+from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
+from bridge.archive.events import now_us
 from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqttMapping
@@ -93,6 +95,8 @@ class Runner(Worker[Never], WorkerEvents):
         self._config = config
         self._environment = environment
         self.status = status
+        #: durations of units of work, from taking the first message to the commit
+        self.seconds = Histogram()
         #: dead-letter messages that the filter does not match
         self._only_taker = (
             isinstance(config, ToMqttMapping) and config.source.queue is not None and config.filter.others == "dead-letter"
@@ -160,6 +164,7 @@ class Runner(Worker[Never], WorkerEvents):
 
     def tell(self, tally: Tally) -> None:
         """Report the recorded outcomes to the mapping's observer after the commit."""
+        self.seconds.observe((now_us() - tally.began) / 1e6)
         fates, tally.fates = tally.fates, []
         try:
             self._observer.settled(fates, tally.began, self._queue)

@@ -29,216 +29,249 @@ _QUEUE_MANAGER: Final = ("qmgr", "platform")
 
 METRICS: Final = (
     # The bridge
-    Metric("mqbridge_build_info", "info", "Always 1: what runs.", ("version", "python", "compiled")),
     Metric(
-        "mqbridge_state", "gauge", "1 for where the bridge stands, 0 for the other states: starting, standing by, running, "
+        "mqbridge_build_info", "info",
+        "Always 1. The labels contain the versions of the bridge and Python.", ("version", "python", "compiled"),
+    ),
+    Metric(
+        "mqbridge_state", "gauge",
+        "1 for the present state of the bridge, 0 for the others: starting, standing by, running, "
         "stopping.", ("qmgr", "state"),
     ),
-    Metric("mqbridge_ready", "gauge", "1 where clients are served, as /readyz says; else 0."),
+    Metric("mqbridge_ready", "gauge", "1 if the bridge serves clients, as reported by /readyz; otherwise 0."),
+    Metric("mqbridge_problem", "gauge", "Number of current problems of a kind, as listed by `mqbridge status`.", ("kind",)),
     Metric(
-        "mqbridge_problem", "gauge", "The number of current problems of a kind, as `mqbridge status` lists them; 0 if there "
-        "is none.", ("kind",),
+        "mqbridge_start_time_seconds", "gauge",
+        "Start time of the bridge in seconds since the epoch. Counters begin then.",
     ),
-    Metric("mqbridge_start_time_seconds", "gauge", "When this bridge began, since the epoch; counters begin with it."),
+    Metric("mqbridge_event_loop_lag_seconds", "histogram", "Delay of a timer of the event loop, measured twice a second."),
+    Metric("mqbridge_event_loop_lag_max_seconds", "gauge", "Longest delay of such a timer in the last minute."),
     Metric(
-        "mqbridge_event_loop_lag_seconds", "histogram", "By how much a timer of the event loop is late, measured twice a "
-        "second.",
-    ),
-    Metric("mqbridge_event_loop_lag_max_seconds", "gauge", "The most that such a timer was late in the last minute."),
-    Metric(
-        "mqbridge_memory_used_bytes", "gauge", "Resident set size of the bridge's process and of the archive's, at the last "
-        "sample.",
+        "mqbridge_memory_used_bytes", "gauge",
+        "Resident set size of the bridge and of the archive process at the last sample.",
     ),
     Metric(
-        "mqbridge_memory_watermark_bytes", "gauge", "Memory use above which new messages are rejected; missing without "
-        "limits.memory_watermark.",
+        "mqbridge_memory_watermark_bytes", "gauge",
+        "Memory use above which new messages are rejected. Absent without limits.memory_watermark.",
     ),
     Metric(
-        "mqbridge_memory_above_watermark", "gauge", "1 while new messages are rejected because memory use is above the "
-        "watermark; else 0.",
+        "mqbridge_memory_above_watermark", "gauge",
+        "1 while new messages are rejected because memory use is above the watermark; otherwise 0.",
     ),
     Metric(
-        "mqbridge_memory_rejected_messages_total", "counter", "Publications and puts that were rejected because memory use "
-        "was above the watermark.",
+        "mqbridge_memory_rejected_messages_total", "counter",
+        "Publications and puts rejected because memory use was above the watermark.",
     ),
-    Metric("mqbridge_units_of_work", "gauge", "Units of work of clients that are under way."),
+    Metric("mqbridge_units_of_work", "gauge", "Units of work of clients that are in progress."),
     Metric(
-        "mqbridge_certificate_expiry_timestamp_seconds", "gauge", "When the certificate of a listener ends to be valid, "
-        "since the epoch; listener is channel, admin or queue_manager.", ("listener", "channel"),
+        "mqbridge_certificate_expiry_timestamp_seconds", "gauge",
+        "Expiry of a listener's certificate in seconds since the epoch. The listener is channel, admin or "
+        "queue_manager.", ("listener", "channel"),
     ),
     # Clients
-    Metric("mqbridge_channel_up", "gauge", "1 where a channel listens, 0 where it is stopped or cannot.", _CHANNEL),
-    Metric("mqbridge_connections", "gauge", "Network connections, those included that have not sent CONNECT.", _CHANNEL),
+    Metric("mqbridge_channel_up", "gauge", "1 if a channel listens; 0 if it is stopped or cannot listen.", _CHANNEL),
+    Metric("mqbridge_connections", "gauge", "Network connections, including those that have not sent CONNECT.", _CHANNEL),
     Metric(
-        "mqbridge_connections_refused_total", "counter", "Network connections closed before CONNECT, for there was no room "
-        "for them; begins anew when the channel is started.", _CHANNEL,
-    ),
-    Metric("mqbridge_clients", "gauge", "Clients that are connected.", _CLIENTS),
-    Metric("mqbridge_connects_total", "counter", "Clients let in, by CONNACK 0.", _CLIENTS),
-    Metric(
-        "mqbridge_connects_refused_total", "counter", "Clients refused by CONNACK, by the reason that MQTT 5 names.",
-        ("channel", "reason"),
-    ),
-    Metric("mqbridge_authentications_failed_total", "counter", "Clients that did not show who they are.", _CHANNEL),
-    Metric(
-        "mqbridge_sessions_refused_total", "counter", "Clients rejected because their client identifier belongs to a session "
-        "of another user.", _CHANNEL,
+        "mqbridge_connections_refused_total", "counter",
+        "Connections closed before CONNECT because a limit was reached. Reset when the channel is started.", _CHANNEL,
     ),
     Metric(
-        "mqbridge_sessions", "gauge", "Sessions; counted every 10 s at most. A channel that is blank is not known.",
-        ("channel", "durable", "connected"),
+        "mqbridge_handshakes_failed_total", "counter",
+        "Connections closed before CONNECT because the TLS or WebSocket handshake or the PROXY header failed. Reset when "
+        "the channel is started.", _CHANNEL,
+    ),
+    Metric("mqbridge_clients", "gauge", "Connected clients.", _CLIENTS),
+    Metric("mqbridge_connects_total", "counter", "Accepted clients (CONNACK 0).", _CLIENTS),
+    Metric(
+        "mqbridge_disconnects_total", "counter",
+        "Closed connections of clients by reason: the name of the MQTT 5 reason code with which the bridge closed them, "
+        "disconnected_by_client, connection_lost or transport_error.", ("channel", "reason"),
     ),
     Metric(
-        "mqbridge_subscriptions", "gauge", "Topic filters that sessions subscribe to; counted every 10 s at most.", _CHANNEL
+        "mqbridge_connects_refused_total", "counter",
+        "Clients rejected by CONNACK, by the name of the MQTT 5 reason code.", ("channel", "reason"),
+    ),
+    Metric("mqbridge_authentications_failed_total", "counter", "Clients whose authentication failed.", _CHANNEL),
+    Metric(
+        "mqbridge_sessions_refused_total", "counter",
+        "Clients rejected because their client identifier belongs to a session of another user.", _CHANNEL,
     ),
     Metric(
-        "mqbridge_in_flight_messages", "gauge", "Messages sent that clients still owe PUBACK or PUBCOMP for; counted every "
-        "10 s at most.", _CHANNEL,
+        "mqbridge_sessions", "gauge",
+        "Sessions, counted at most every 10 s. The channel is blank if it is unknown.", ("channel", "durable", "connected"),
+    ),
+    Metric("mqbridge_subscriptions", "gauge", "Topic filters of all sessions, counted at most every 10 s.", _CHANNEL),
+    Metric(
+        "mqbridge_in_flight_messages", "gauge",
+        "Messages sent to clients and not acknowledged by PUBACK or PUBCOMP, counted at most every 10 s.", _CHANNEL,
     ),
     Metric(
-        "mqbridge_waiting_messages", "gauge", "Messages that wait for clients that are away, slow, or have their window "
-        "full; counted every 10 s at most.", _CHANNEL,
+        "mqbridge_waiting_messages", "gauge",
+        "Messages in the backlogs of clients, counted at most every 10 s.", _CHANNEL,
     ),
     Metric(
-        "mqbridge_unreleased_publications", "gauge", "Publications received with QoS 2 that clients have not released by "
-        "PUBREL; counted every 10 s at most.", _CHANNEL,
+        "mqbridge_unreleased_publications", "gauge",
+        "QoS 2 publications received for which clients have not sent PUBREL, counted at most every 10 s.", _CHANNEL,
     ),
     # Messages
     Metric(
-        "mqbridge_publications_total", "counter", "Publications: in, received from clients, whether they are put or refused; "
-        "out, sent to clients; neither counts those that come again.", (*_MESSAGES, "direction"),
+        "mqbridge_publications_total", "counter",
+        "Publications received from clients (in), including rejected ones, and sent to clients (out). Repetitions are not "
+        "counted.", (*_MESSAGES, "direction"),
+    ),
+    Metric("mqbridge_publication_bytes_total", "counter", "Payload bytes of these publications.", (*_MESSAGES, "direction")),
+    Metric(
+        "mqbridge_put_seconds", "histogram",
+        "Time from receiving a PUBLISH to the end of its unit of work. Measured for the first message of a unit, at most "
+        "100 units a second.", _MESSAGES,
     ),
     Metric(
-        "mqbridge_publication_bytes_total", "counter", "Bytes of the payloads of these publications.",
-        (*_MESSAGES, "direction"),
+        "mqbridge_acknowledgement_seconds", "histogram",
+        "Time from sending a PUBLISH to receiving PUBACK or PUBREC. Measured for the first message of a batch, at most "
+        "100 batches a second.", _MESSAGES,
     ),
     Metric(
-        "mqbridge_put_seconds", "histogram", "From a PUBLISH received to the end of the unit of work that puts it; of the "
-        "first message of each unit, and of 100 units a second at most.", _MESSAGES,
+        "mqbridge_delivery_seconds", "histogram",
+        "Time from the put of a message until its PUBLISH was written (QoS 0) or acknowledged (QoS 1 and 2), including "
+        "the time in the backlog. Measured for the first message of a batch, at most 100 batches a second. With IBM MQ, "
+        "the clocks of two machines are compared.", _MESSAGES,
     ),
     Metric(
-        "mqbridge_acknowledgement_seconds", "histogram", "From a PUBLISH sent to PUBACK or PUBREC received; of the first "
-        "message of each batch of acknowledgements, and of 100 batches a second at most.", _MESSAGES,
+        "mqbridge_publications_refused_total", "counter",
+        "Publications of clients that the queue manager rejected, by MQRC.", ("channel", "reason"),
     ),
     Metric(
-        "mqbridge_delivery_seconds", "histogram", "From a message put to its PUBLISH written (QoS 0) or acknowledged (QoS 1 "
-        "and 2), waiting included; of the first message of each batch, and of 100 batches a second at most. "
-        "Clocks of two machines are compared where the queue manager is elsewhere.", _MESSAGES,
+        "mqbridge_units_of_work_failed_total", "counter",
+        "Units of work with publications that could not be committed, by MQRC. Their clients are "
+        "disconnected.", ("channel", "reason"),
     ),
     Metric(
-        "mqbridge_publications_refused_total", "counter", "Publications of clients that the queue manager refuses, by MQRC.",
-        ("channel", "reason"),
+        "mqbridge_dead_letters_total", "counter",
+        "Dead-lettered messages by MQRC: publications of clients (in) and messages for clients "
+        "(out).", ("direction", "reason"),
     ),
     Metric(
-        "mqbridge_units_of_work_failed_total", "counter", "Units of work with publications that could not be committed, by "
-        "MQRC; their clients are disconnected.", ("channel", "reason"),
+        "mqbridge_messages_discarded_total", "counter",
+        "Messages for clients that were not sent, by reason: expired, slow_client (QoS 0), waiting_full, no_local, "
+        "not_authorized, session_ended, no_session.", ("reason",),
     ),
-    Metric(
-        "mqbridge_dead_letters_total", "counter", "Messages put to the dead-letter queue, by MQRC: in, publications of "
-        "clients; out, messages for clients.", ("direction", "reason"),
-    ),
-    Metric(
-        "mqbridge_messages_discarded_total", "counter", "Messages for clients that were not sent: expired, slow_client (QoS "
-        "0), waiting_full, no_local, not_authorized, session_ended, no_session.", ("reason",),
-    ),
-    Metric("mqbridge_messages_resent_total", "counter", "PUBLISH sent again, with DUP set.", _CLIENTS),
+    Metric("mqbridge_messages_resent_total", "counter", "PUBLISH packets sent again with DUP.", _CLIENTS),
     # Queue manager
-    Metric(
-        "ibmmq_qmgr_status", "gauge", "Queue manager: 2 (MQQMSTA_RUNNING) where it answers, 0 where it does not.",
-        _QUEUE_MANAGER,
-    ),
+    Metric("ibmmq_qmgr_status", "gauge", "Queue manager: 2 (MQQMSTA_RUNNING) if it answers, otherwise 0.", _QUEUE_MANAGER),
     Metric("ibmmq_queue_depth", "gauge", "Messages on a queue (CURDEPTH).", _QUEUE),
-    Metric("ibmmq_queue_attribute_max_depth", "gauge", "Messages that a queue takes (MAXDEPTH).", _QUEUE),
+    Metric("ibmmq_queue_attribute_max_depth", "gauge", "Maximum number of messages on a queue (MAXDEPTH).", _QUEUE),
     Metric(
-        "ibmmq_queue_oldest_message_age", "gauge", "Seconds since the oldest message of a queue was put (MSGAGE); IBM MQ "
-        "tells it where MONQ is set.", _QUEUE,
+        "ibmmq_queue_oldest_message_age", "gauge",
+        "Seconds since the oldest message of a queue was put (MSGAGE). IBM MQ reports it only with MONQ.", _QUEUE,
     ),
-    Metric("ibmmq_queue_input_handles", "gauge", "Handles that are open for input from a queue (IPPROCS).", _QUEUE),
-    Metric("ibmmq_queue_output_handles", "gauge", "Handles that are open for output to a queue (OPPROCS).", _QUEUE),
-    Metric("mqbridge_queues_left_out", "gauge", "Queues that are in none of these metrics, for they are too many."),
+    Metric("ibmmq_queue_input_handles", "gauge", "Handles open for input from a queue (IPPROCS).", _QUEUE),
+    Metric("ibmmq_queue_output_handles", "gauge", "Handles open for output to a queue (OPPROCS).", _QUEUE),
+    Metric("mqbridge_queues_left_out", "gauge", "Queues without metrics because there are too many."),
     Metric(
-        "mqbridge_transmission_queue_depth", "gauge", "Messages on the transmission queue of the bridge, where messages wait "
-        "for clients.",
-    ),
-    Metric(
-        "mqbridge_transmission_queue_max_depth", "gauge", "Messages that the transmission queue of the bridge takes.",
+        "mqbridge_transmission_queue_depth", "gauge",
+        "Messages on the bridge's transmission queue, where messages wait for clients.",
     ),
     Metric(
-        "mqbridge_transmission_queue_oldest_message_age_seconds", "gauge", "Seconds since the oldest message on the "
-        "transmission queue of the bridge was put.",
+        "mqbridge_transmission_queue_max_depth", "gauge",
+        "Maximum number of messages on the bridge's transmission queue.",
+    ),
+    Metric(
+        "mqbridge_transmission_queue_oldest_message_age_seconds", "gauge",
+        "Seconds since the oldest message on the bridge's transmission queue was put.",
     ),
     Metric("mqbridge_retained_publications", "gauge", "Retained publications of the embedded queue manager."),
     Metric(
-        "mqbridge_commit_seconds", "histogram", "One commit of the queue manager: the write and fsync of a group of units "
-        "of work by the recovery log, or MQCMIT.",
+        "mqbridge_commit_seconds", "histogram",
+        "Duration of a commit: write and fsync of a group of units of work by the recovery log, or MQCMIT.",
     ),
     Metric("mqbridge_commits_failed_total", "counter", "Groups of units of work that could not be committed."),
     Metric("mqbridge_committed_units_of_work_total", "counter", "Units of work that were committed."),
     Metric(
-        "mqbridge_recovery_log_written_bytes_total", "counter", "Bytes that the recovery log of the embedded queue manager "
-        "has written.",
+        "mqbridge_recovery_log_written_bytes_total", "counter",
+        "Bytes written by the recovery log of the embedded queue manager.",
     ),
     Metric(
-        "mqbridge_recovery_log_file_bytes", "gauge", "Size of the files of the embedded queue manager: its database, and the "
-        "write-ahead log of that.", ("file",),
+        "mqbridge_recovery_log_file_bytes", "gauge",
+        "Sizes of the embedded queue manager's files: the database and its write-ahead log.", ("file",),
     ),
     Metric(
-        "mqbridge_disk_full", "gauge", "1 where the disk is full and its reserve given up: nothing persistent is taken; else "
-        "0.",
+        "mqbridge_disk_full", "gauge",
+        "1 if the disk is full and its reserve is used, so that persistent messages are rejected; otherwise 0.",
     ),
-    # Mappings, links, pipelines
+    Metric("mqbridge_disk_free_bytes", "gauge", "Free space on the disk of the embedded queue manager."),
+    Metric("mqbridge_disk_size_bytes", "gauge", "Size of the disk of the embedded queue manager."),
+    # Mappings, links, pipelines, archive
     Metric(
-        "mqbridge_mapping_state", "gauge", "1 for the state of a mapping, 0 for the others.", ("mapping", "state")
-    ),
-    Metric(
-        "mqbridge_mapping_messages_total", "counter", "Messages that a mapping has taken, by what became of them: moved, "
-        "filtered, cut (they had come round), dead_lettered.", ("mapping", "outcome"),
-    ),
-    Metric("mqbridge_mapping_commits_total", "counter", "Units of work of a mapping that were committed.", ("mapping",)),
-    Metric("mqbridge_mapping_backouts_total", "counter", "Units of work of a mapping that were backed out.", ("mapping",)),
-    Metric(
-        "mqbridge_mapping_last_error_timestamp_seconds", "gauge", "When something went wrong with a mapping last, since the "
-        "epoch.", ("mapping",),
+        "mqbridge_mapping_state", "gauge",
+        "1 for the present state of a mapping, 0 for the others.", ("mapping", "state"),
     ),
     Metric(
-        "mqbridge_mapping_blocked_queues", "gauge", "Destination queues of a mapping that accept no messages, while messages "
-        "for others go on.", ("mapping",),
+        "mqbridge_mapping_messages_total", "counter",
+        "Messages that a mapping has taken, by outcome: moved, filtered, cut (to end a loop), "
+        "dead_lettered.", ("mapping", "outcome"),
+    ),
+    Metric("mqbridge_mapping_commits_total", "counter", "Units of work that a mapping committed.", ("mapping",)),
+    Metric("mqbridge_mapping_backouts_total", "counter", "Units of work that a mapping backed out.", ("mapping",)),
+    Metric(
+        "mqbridge_mapping_last_error_timestamp_seconds", "gauge",
+        "Time of a mapping's last error in seconds since the epoch.", ("mapping",),
     ),
     Metric(
-        "mqbridge_mapping_blocked_messages", "gauge", "Messages of a mapping that wait for its blocked queues.", ("mapping",),
+        "mqbridge_mapping_blocked_queues", "gauge",
+        "Destination queues of a mapping that accept no messages, while messages for others continue.", ("mapping",),
     ),
     Metric(
-        "mqbridge_link_up", "gauge", "1 where the connection of a mapping to the broker of a link is up, else 0.",
-        ("link", "mapping"),
+        "mqbridge_mapping_blocked_messages", "gauge",
+        "Messages of a mapping that wait for its blocked queues.", ("mapping",),
+    ),
+    Metric("mqbridge_mapping_backlog_messages", "gauge", "Messages on the source queue of a mapping.", ("mapping",)),
+    Metric(
+        "mqbridge_mapping_unit_of_work_seconds", "histogram",
+        "Duration of a mapping's unit of work, from taking its first message to the commit.", ("mapping",),
+    ),
+    Metric(
+        "mqbridge_link_up", "gauge",
+        "1 if a mapping is connected to the broker of a link; otherwise 0.", ("link", "mapping"),
     ),
     Metric("mqbridge_link_reconnects_total", "counter", "Connections made after the first one.", ("link", "mapping")),
     Metric(
-        "mqbridge_link_publications_total", "counter", "Publications over a link: in, from the broker; out, taken by it.",
-        ("link", "mapping", "direction"),
+        "mqbridge_link_publications_total", "counter",
+        "Publications received from the broker of a link (in) and accepted by it (out).", ("link", "mapping", "direction"),
     ),
     Metric(
-        "mqbridge_link_publications_refused_total", "counter", "Publications that the broker of a link refuses.",
-        ("link", "mapping"),
+        "mqbridge_link_publications_refused_total", "counter",
+        "Publications that the broker of a link rejected.", ("link", "mapping"),
     ),
     Metric(
-        "mqbridge_pipeline_up", "gauge", "1 where a process runs a pipeline on this machine, else 0.", ("pipeline",)
+        "mqbridge_link_in_flight_messages", "gauge",
+        "QoS 1 and 2 publications that the broker of a link has not acknowledged.", ("link", "mapping"),
     ),
     Metric(
-        "mqbridge_pipeline_rows_total", "counter", "Rows of a pipeline: in, read; out, written; dead_letter; late. They "
-        "begin anew with each run.", ("pipeline", "kind"),
+        "mqbridge_link_publish_seconds", "histogram",
+        "Duration of a batch of publications to the broker of a link, from the first PUBLISH to the last "
+        "acknowledgement.", ("link", "mapping"),
     ),
-    Metric("mqbridge_pipeline_batches_total", "counter", "Batches of a pipeline that are done.", ("pipeline",)),
+    Metric("mqbridge_pipeline_up", "gauge", "1 if a process runs a pipeline on this machine; otherwise 0.", ("pipeline",)),
     Metric(
-        "mqbridge_pipeline_last_batch_timestamp_seconds", "gauge", "When the last batch of a pipeline was done, since the "
-        "epoch.", ("pipeline",),
+        "mqbridge_pipeline_rows_total", "counter",
+        "Rows of a pipeline by kind: in, out, dead_letter, late. Reset with each run.", ("pipeline", "kind"),
+    ),
+    Metric("mqbridge_pipeline_batches_total", "counter", "Finished batches of a pipeline.", ("pipeline",)),
+    Metric(
+        "mqbridge_pipeline_last_batch_timestamp_seconds", "gauge",
+        "End of a pipeline's last batch in seconds since the epoch.", ("pipeline",),
     ),
     Metric(
-        "mqbridge_pipeline_last_error_timestamp_seconds", "gauge", "When something went wrong with a pipeline last, since "
-        "the epoch.", ("pipeline",),
+        "mqbridge_pipeline_last_error_timestamp_seconds", "gauge",
+        "Time of a pipeline's last error in seconds since the epoch.", ("pipeline",),
     ),
     Metric(
-        "mqbridge_pipeline_waiting_messages", "gauge", "Messages that waited behind the last batch, where the source tells.",
-        ("pipeline",),
+        "mqbridge_pipeline_waiting_messages", "gauge",
+        "Messages that were waiting after the last batch, if the source reports that.", ("pipeline",),
+    ),
+    Metric(
+        "mqbridge_archive_lost_rows_total", "counter",
+        "Rows that are missing from the archive because they could not be written in time or at all.",
     ),
 )  # fmt: skip
 
@@ -250,9 +283,9 @@ def table() -> str:
     lines = [
         "# Metrics",
         "",
-        "What `/metrics` of the admin port holds, beside those of the process and of Python.",
+        "Metrics of `/metrics` of the admin port, in addition to those of the process and of Python.",
         "",
-        "| metric | type | labels | what it tells |",
+        "| metric | type | labels | meaning |",
         "|---|---|---|---|",
     ]
     for one in METRICS:

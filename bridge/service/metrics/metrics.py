@@ -15,11 +15,11 @@ from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State
 from bridge.compilation import PURE
 from bridge.config import Configuration
+from bridge.config.mapping import ToMqttMapping
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
 from bridge.service.administration.parts import Parts
-from bridge.service.administration.problems import problems
 from bridge.service.metrics.catalogue import Samples
 from bridge.service.metrics.traffic import Traffic
 from bridge.service.queue_manager_watch import QueueManagerWatch
@@ -97,6 +97,9 @@ def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], 
         samples.add("mqbridge_retained_publications", found.retained)
     if found.disk_full is not None:
         samples.add("mqbridge_disk_full", found.disk_full)
+    if found.disk_free is not None and found.disk_size is not None:
+        samples.add("mqbridge_disk_free_bytes", found.disk_free)
+        samples.add("mqbridge_disk_size_bytes", found.disk_size)
     for what, size in found.file_sizes.items():
         samples.add("mqbridge_recovery_log_file_bytes", size, what)
 
@@ -194,15 +197,20 @@ class Metrics:
         if self._watch is not None:
             configuration = self._configuration if parts is None else parts.configuration
             name, queue = configuration.queue_manager.name, configuration.transmission_queue
-            gather_queue_manager(samples, await self._watch.status(), name, queue)
+            status = await self._watch.status()
+            gather_queue_manager(samples, status, name, queue)
+            if status is not None:
+                _gather_backlogs(samples, status, configuration)
         if parts is not None:
             samples.add("mqbridge_units_of_work", parts.service.units.under_way)
             self.traffic.gather(samples)
             await self._sessions.gather(samples, parts.service.sessions)
             _gather_memory(samples, parts.host.memory)
+            if parts.archive is not None:
+                samples.add("mqbridge_archive_lost_rows_total", parts.archive.loss.rows)
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
-            kinds = Counter(problem.kind for problem in await problems(parts))
+            kinds = Counter(problem.kind for problem in await parts.problems())
             for kind in ProblemKind:
                 samples.add("mqbridge_problem", kinds[kind], kind.value)
         return samples
@@ -235,6 +243,14 @@ def _gather_channels(samples: Samples, parts: Parts) -> None:
         if channel is not None:
             samples.add("mqbridge_connections", len(channel.connections), config.name)
             samples.add("mqbridge_connections_refused_total", channel.refused, config.name)
+            samples.add("mqbridge_handshakes_failed_total", channel.handshakes_failed, config.name)
+
+
+def _gather_backlogs(samples: Samples, status: QueueManagerStatus, configuration: Configuration) -> None:
+    depths = {queue.name: queue.depth for queue in status.queues}
+    for name, mapping in configuration.mappings.items():
+        if isinstance(mapping, ToMqttMapping) and mapping.source.queue in depths:
+            samples.add("mqbridge_mapping_backlog_messages", depths[mapping.source.queue], name)
 
 
 def _gather_mappings(samples: Samples, parts: Parts) -> None:
@@ -251,6 +267,8 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
         samples.add("mqbridge_mapping_blocked_messages", sum(queue.waiting for queue in blocked), name)
         if status.last_error_at is not None:
             samples.add("mqbridge_mapping_last_error_timestamp_seconds", status.last_error_at, name)
+    for name, seconds in parts.mappings.durations():
+        samples.add("mqbridge_mapping_unit_of_work_seconds", seconds, name)
     for mapping, link in parts.mappings.links():
         labels = link.name, mapping
         counters = link.counters
@@ -259,3 +277,5 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
         samples.add("mqbridge_link_publications_total", counters.received, *labels, "in")
         samples.add("mqbridge_link_publications_total", counters.sent, *labels, "out")
         samples.add("mqbridge_link_publications_refused_total", counters.refused, *labels)
+        samples.add("mqbridge_link_in_flight_messages", link.in_flight, *labels)
+        samples.add("mqbridge_link_publish_seconds", counters.seconds, *labels)

@@ -137,6 +137,8 @@ class Traffic:
         self._dead_letters: dict[str, Counter[int]] = {"in": Counter(), "out": Counter()}
         #: messages that were not sent, by reason
         self._discarded: Counter[str] = Counter()
+        #: closed connections by channel and reason
+        self._disconnects: Counter[tuple[str, str]] = Counter()
         #: rejected CONNECTs by channel and reason
         self._connects_refused: Counter[tuple[str, str]] = Counter()
         #: rejected credentials, and rejected sessions, by channel
@@ -268,6 +270,7 @@ class Traffic:
 
     def _disconnected(self, event: ClientDisconnected) -> None:
         self.of(event.session).clients -= 1
+        self._disconnects[event.session.channel, event.reason] += 1
         self._resent(event.session)
 
     # Samples ---------------------------------------------------------------------------------------------------------
@@ -285,6 +288,8 @@ class Traffic:
                 by_label[channel, reason_label(reason)] += count
             for (channel, label), count in by_label.items():
                 samples.add(name, count, channel, label)
+        for (channel, why), count in self._disconnects.items():
+            samples.add("mqbridge_disconnects_total", count, channel, why)
         for (channel, label), count in self._connects_refused.items():
             samples.add("mqbridge_connects_refused_total", count, channel, label)
         for channel, count in self._unauthenticated.items():

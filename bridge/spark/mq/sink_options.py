@@ -25,6 +25,7 @@ WRITE_OPTIONS: Final = (
     "refused",
     "context",
     "writeId",
+    "epoch",
     # Spark hands the sink these of its own.
     "checkpointLocation",
     "queryName",

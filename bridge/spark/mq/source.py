@@ -64,7 +64,8 @@ class MqDataSource(DataSource):
     `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
     `as-queue`) for rows that do not say `md.Persistence`; `context` (`identity` or `all`: context fields of `md` are kept,
     where the user may set them); for batch writes `writeId`, under which a write that is done again within 30 days puts
-    nothing twice.
+    nothing twice. In `foreachBatch`, `writeId` (a name of the query, such as its identifier) with `epoch` (the number of the
+    batch) makes the write exactly once.
     What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
     MQDLH, and without it such a row ends the write.
 
@@ -103,7 +104,11 @@ class MqDataSource(DataSource):
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if overwrite:
             raise OptionError(f"{SOURCE} adds messages, and overwrites none: write with mode append")
-        return MqWriter(sink_options_of(options, schema), options.text("writeId"))
+        write_id = options.text("writeId")
+        if write_id is None and "epoch" in options:
+            raise options.wrong("epoch", "no value without writeId, whose batches it numbers")
+        epoch = options.number("epoch", 0, 0, 2**31 - 1) if "epoch" in options else None
+        return MqWriter(sink_options_of(options, schema), write_id, epoch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
@@ -116,5 +121,10 @@ class MqDataSource(DataSource):
         return MqStreamWriter(sink_options_of(options, schema))
 
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
+        if not self.options:
+            raise OptionError(
+                f"{SOURCE}: no options; hint: Spark does not pass the options of a table to a Python data source. Use CREATE"
+                " TEMPORARY VIEW … USING mq OPTIONS (…), or SELECT … FROM the_table WITH (…)"
+            )
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQ_ARROW_SCHEMA)
         return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS), part)

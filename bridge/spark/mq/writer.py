@@ -61,9 +61,11 @@ class MqStreamWriter(DataSourceStreamArrowWriter):
 class MqWriter(DataSourceArrowWriter):
     """Puts the rows of a batch write."""
 
-    def __init__(self, options: SinkOptions, write_id: str | None) -> None:
+    def __init__(self, options: SinkOptions, write_id: str | None, epoch: int | None = None) -> None:
         self._options = options
         self._write_id = write_id
+        #: number of the batch of a query that writes in foreachBatch
+        self._epoch = epoch
         self._query = f"write {write_id}" if write_id is not None else f"one write {uuid.uuid4()}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -90,6 +92,8 @@ class MqWriter(DataSourceArrowWriter):
                 connection.commit()
 
     def _identity(self, partition: int) -> Identity:
+        if self._epoch is not None:
+            return Identity(self._query, partition, self._epoch)
         return Identity(self._query, partition, 0, passing=True)
 
 

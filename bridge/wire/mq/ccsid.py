@@ -70,7 +70,7 @@ Errors = Literal["strict", "replace"]
 
 
 class CharacterSet(msgspec.Struct, frozen=True, gc=False):
-    """One coded character set, in one byte order. Hold it by :func:`character_set`, which remembers them."""
+    """A coded character set in one byte order. Get it from `character_set`, which caches them."""
 
     codec: str
     is_ebcdic: bool = False
@@ -78,19 +78,19 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
     characters: str = ""
 
     def decode(self, data: bytes, *, nl_to_lf: bool = True) -> str:
-        """Decode the bytes to text.
+        """Decode bytes to text.
 
-        :param nl_to_lf: an EBCDIC newline (NL, X'15') becomes a line feed, as the queue manager converts by default
-            (ConvEBCDICNewline=NL_TO_LF) into all that is not EBCDIC. False: U+0085, as the tables have it.
-        :raises UnicodeDecodeError: the data are no such text.
+        With `nl_to_lf`, an EBCDIC newline (NL, X'15') becomes a line feed, like the queue manager's default conversion to
+        character sets other than EBCDIC (ConvEBCDICNewline=NL_TO_LF). Otherwise it becomes U+0085, as in the tables. Raises
+        UnicodeDecodeError.
         """
         text = codecs.charmap_decode(data, "strict", self.characters)[0] if self.characters else data.decode(self.codec)
         return text.replace("\x85", "\n") if nl_to_lf and self.is_ebcdic else text
 
     def encode(self, text: str, errors: Errors = "strict") -> bytes:
-        """Encode the text to bytes; a line feed is X'25' in EBCDIC, as the tables have it.
+        """Encode text to bytes. In EBCDIC, a line feed is X'25', as in the tables.
 
-        :raises UnicodeEncodeError: the set lacks a character, and `errors` is "strict".
+        Raises UnicodeEncodeError if the set does not contain a character and `errors` is "strict".
         """
         if self.characters:
             return codecs.charmap_encode(text, errors, _encoding_map(self.characters))[0]
@@ -99,7 +99,7 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=256)
 def character_set(ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> CharacterSet | None:
-    """Return the character set of a CCSID, None if it is not supported. ``encoding`` has the byte order of UTF-16."""
+    """Return the character set of a CCSID, or None if it is not supported. `encoding` determines the byte order of UTF-16."""
     if ccsid in _UTF_16:
         little = encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
         return CharacterSet("utf-16-le" if little else "utf-16-be")
@@ -116,7 +116,7 @@ def character_set(ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> CharacterSet
 
 
 def same_characters(ccsid: int, other: int) -> bool:
-    """Return whether text in one CCSID needs no conversion to the other, in any Encoding."""
+    """Return whether text needs no conversion from one CCSID to the other, in any Encoding."""
     return ccsid == other and ccsid not in _UTF_16
 
 

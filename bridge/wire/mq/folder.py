@@ -49,8 +49,8 @@ _BOOLEAN: Final = {"0": False, "1": True, "false": False, "true": True}
 class Typed(msgspec.Struct, frozen=True):
     """A value to write with a dt other than the default for its Python type.
 
-    ``Typed(7, "i1")`` writes ``<x dt='i1'>7</x>``; ``Typed(7, None)`` writes a 7 without any dt, which is read back as
-    the string "7".
+    `Typed(7, "i1")` writes `<x dt='i1'>7</x>`. `Typed(7, None)` writes a 7 without dt, which is read back as the string
+    "7".
     """
 
     value: str | bool | int | float | bytes
@@ -61,10 +61,7 @@ Writable: TypeAlias = "Scalar | Typed | Mapping[str, Writable] | Sequence[Writab
 
 
 def read_value(text: str, dt: str | None) -> Scalar:
-    """Return the value that ``text`` has as a ``dt``.
-
-    :raises ValueError: it is not one; the message says why.
-    """
+    """Return the value of `text` with the type `dt`. Raises ValueError with the reason if it is invalid."""
     if dt is None or dt == "string":
         return text
     text_stripped = text.strip()
@@ -94,12 +91,10 @@ def read_value(text: str, dt: str | None) -> Scalar:
 
 
 def write_value(value: str | bool | int | float | bytes | Typed) -> tuple[str, str | None]:
-    """Return the (text, dt) to write.
+    """Return text and dt of a value. An int is an `i4` if it fits, otherwise an `i8`.
 
-    An int is an ``i4`` when it fits and an ``i8`` otherwise.
-
-    :raises ValueError: a number does not fit, or a :class:`Typed` value is not of its dt.
-    :raises TypeError: there is no dt for the Python type.
+    Raises ValueError if a number does not fit or a `Typed` value does not match its dt, and TypeError if there is no dt for
+    the Python type.
     """
     if isinstance(value, Typed):
         text, _ = write_value(value.value) if not _is_integer(value.value) else (str(value.value), None)
@@ -161,16 +156,16 @@ _PADDING: Final = _SPACE + "\0"  # blanks by the book; NULs by programs that fil
 
 
 class Leaf(NamedTuple):
-    """An element without elements in it: its value, and its attributes (dt among them)."""
+    """An element without child elements: its value and attributes, including dt."""
 
     value: Value
     attributes: dict[str, str]
 
 
 class Folder(msgspec.Struct, frozen=True, gc=False):
-    """A folder: ``NameValueData`` is all of it, the padding included. Two folders are equal when their bytes are.
+    """A folder. `NameValueData` is the complete folder with its padding. Folders are equal if their bytes are.
 
-    ``byte_order`` is that of the header; it matters to UTF-16 only and is "little" for everything else.
+    `byte_order` is that of the header. It matters only for UTF-16, and is "little" for everything else.
     """
 
     NameValueData: bytes
@@ -181,16 +176,13 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
     def build(
         cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None
     ) -> Folder:
-        """Make a folder in UTF-8 (CCSID 1208) with the given content.
+        """Create a folder in UTF-8 (CCSID 1208) with the given content.
 
-        Values: ``str`` is written without a dt, ``bool`` as boolean, ``int`` as i4 or i8, ``float`` as r8, ``bytes`` as
-        bin.hex, None as an empty element with ``xsi:nil='true'``, :class:`~bridge.wire.mq.folder.Typed` with its own
-        dt. A mapping becomes an element with elements in it (an empty one reads back as ``""``), a list or tuple the
-        same element repeated.
-
-        :param attributes: of the folder element, such as ``{"content": "properties"}``.
-        :raises MalformedHeader: a name or value cannot be written. The offset is 0.
-        :raises TypeError: a value of a type that no dt stands for.
+        `str` is written without dt, `bool` as boolean, `int` as i4 or i8, `float` as r8, `bytes` as bin.hex, None as an
+        empty element with `xsi:nil='true'`, and `Typed` with its own dt. A mapping becomes an element with child elements
+        (an empty one is read back as ""), and a list or tuple becomes repeated elements. `attributes` are those of the
+        folder element, such as `{"content": "properties"}`. Raises MalformedHeader if a name or value cannot be written,
+        and TypeError for a value whose type has no dt.
         """
         _check_name(name)
         parts = [f"<{name}"]
@@ -211,9 +203,9 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """Return the name of the folder element: "mqps", "usr", ...; "" when the bytes do not begin with an element.
+        """The name of the folder element, such as "mqps"; "" if the bytes do not begin with an element.
 
-        What comes after the name is not looked at, so a folder that cannot be parsed has its name nonetheless.
+        A folder that cannot be parsed has a name, too.
         """
         if self.NameValueCCSID == UTF_8:
             found = _START_UTF_8.match(self.NameValueData)
@@ -226,29 +218,25 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return the attributes of the folder element.
-
-        :raises MalformedHeader: as :attr:`content`.
-        """
+        """The attributes of the folder element. Raises MalformedHeader like `content`."""
         return dict(self._parsed()[0])
 
     @property
     def content(self) -> dict[str, Value]:
-        """Return the content as element name -> value.
+        """The content: element name -> value. Raises MalformedHeader.
 
-        The value is a dict again for an element with elements, a list for an element that is repeated. The dict is the
-        caller's own. It is parsed when asked for (equal bytes are remembered for a while).
-
-        :raises MalformedHeader: the text is not well formed, or a value is not of its dt, or NameValueCCSID is none of
-            1208, 1200, 13488, 17584. The offset counts from the start of NameValueData.
+        The value of an element with child elements is a dict, that of a repeated element a list. The caller may modify the
+        result. Equal bytes are cached. The content is invalid if the text is not well-formed, if a value does not match its
+        dt, or if NameValueCCSID is not 1208, 1200, 13488 or 17584. The offset of the error counts from the start of
+        NameValueData.
         """
         return _copy(self._parsed()[1])
 
     @property
     def leaves(self) -> list[tuple[str, Leaf]]:
-        """Return (name, element) of every element without elements in it, in order; in a group, a name is `group.element`.
+        """Return name and element of all elements without child elements. Names in a group are `group.element`.
 
-        :raises MalformedHeader: as :attr:`content`.
+        Raises MalformedHeader like `content`.
         """
         found: list[tuple[str, Leaf]] = []
         _walk(_parse(self.NameValueData, self.NameValueCCSID, self.byte_order, _attributed)[1], "", found)
@@ -297,10 +285,10 @@ class _ScanError(Exception):
 def _scan(
     text: str, leaf: Callable[[str, dict[str, str], int], Any]
 ) -> tuple[dict[str, str], dict[str, Value]]:
-    """Read (attributes, content) of the one element in ``text``.
+    """Return attributes and content of the only element in `text`.
 
-    ``leaf`` makes the value of an element without elements. Each turn of the loop takes the text up to a "<" and the tag
-    that begins there. ``path`` holds the open elements: name, attributes and the children found so far.
+    `leaf` converts the value of an element without child elements. Each iteration reads the text up to a "<" and the tag
+    that begins there. `path` contains the open elements: name, attributes and the children found so far.
     """
     position = len(text) - len(text.lstrip(_LEADING))
     opening = _OPENING.match(text, position)
@@ -419,7 +407,7 @@ def _unescape(text: str, position: int) -> str:
 
 
 def _copy(children: dict[str, Value]) -> dict[str, Value]:
-    """Copy ``children`` down to the scalars: what :attr:`Folder.content` gives away must not be what the cache keeps."""
+    """Copy `children` down to the scalars, because callers of `Folder.content` must not modify the cache."""
     return {name: _copy_value(value) if type(value) in (dict, list) else value for name, value in children.items()}
 
 

@@ -54,7 +54,7 @@ RFH2_FIXED_LENGTH: Final = cmqc.MQRFH_STRUC_LENGTH_FIXED_2
 
 
 class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A rules and formatting header; Encoding, CodedCharSetId and Format describe what follows it."""
+    """A rules and formatting header. Encoding, CodedCharSetId and Format describe the data after it."""
 
     Encoding: int = cmqc.MQENC_NATIVE
     CodedCharSetId: int = cmqc.MQCCSI_INHERIT
@@ -65,11 +65,11 @@ class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def StrucLength(self) -> int:
-        """Return the length of the whole header in bytes, folders and their lengths included."""
+        """The length of the complete header in bytes, including folders and their lengths."""
         return RFH2_FIXED_LENGTH + sum([4 + len(folder.NameValueData) for folder in self.folders])
 
     def folder(self, name: str) -> Folder | None:
-        """Return the first folder of that name, or None."""
+        """Return the first folder with a name, or None."""
         for folder in self.folders:
             if folder.name == name:
                 return folder
@@ -77,11 +77,10 @@ class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
-    """Encode the header's bytes, :attr:`RFH2.StrucLength` of them.
+    """Encode a header of `RFH2.StrucLength` bytes.
 
-    :param byte_order: of the header itself: what the Encoding of the structure before it says.
-    :raises MalformedHeader: a value does not fit its field, or a folder is in another CCSID than NameValueCCSID says
-        (or, in UTF-16, in another byte order).
+    `byte_order` is that of the header, from the Encoding of the structure before it. Raises MalformedHeader if a value does
+    not fit its field, or if a folder has a CCSID other than NameValueCCSID or, in UTF-16, another byte order.
     """
     offset = RFH2_FIXED_LENGTH
     parts = [b""]
@@ -110,13 +109,11 @@ def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> RFH2:
-    """Decode the header at ``offset``; its folders are cut out, not parsed.
+    """Decode the header at `offset`. Its folders are extracted, but not parsed.
 
-    What comes behind the header begins StrucLength later. A NameValueLength that is not a multiple of four is taken as it
-    is: IBM demands the multiple of the writer, to keep later data conversion aligned, and a reader loses nothing by it.
-
-    :param byte_order: of the header itself; None: the one in which Version is 2.
-    :raises MalformedHeader: no MQRFH2 of version 2 stands there, or its lengths contradict each other.
+    The data after the header begins at `offset` + StrucLength. A NameValueLength that is not a multiple of four is accepted:
+    IBM requires the multiple only of writers, to keep later data conversion aligned. Without `byte_order`, the one in which
+    Version is 2 is used. Raises MalformedHeader if there is no valid MQRFH2 of version 2.
     """
     order = byte_order or detect_byte_order("MQRFH2", buffer, offset, (cmqc.MQRFH_VERSION_2,))
     fields = RFH2_LAYOUT.unpack(buffer, offset, order)
@@ -156,9 +153,9 @@ MQXQH_LAYOUT: Final = Layout(
 
 
 class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A transmission-queue header; Format, Encoding and CodedCharSetId of ``MsgDesc`` describe what follows it.
+    """A transmission-queue header. Format, Encoding and CodedCharSetId of `MsgDesc` describe the data after it.
 
-    ``MsgDesc`` has version 1, always: what version 2 adds travels in an MQMDE behind this header.
+    `MsgDesc` always has version 1. The fields of version 2 are in an MQMDE after this header.
     """
 
     RemoteQName: bytes = b""
@@ -167,9 +164,9 @@ class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def encode_mqxqh(header: MQXQH, *, byte_order: ByteOrder = "little") -> bytes:
-    """Encode the header's 428 bytes; ``byte_order`` holds for the embedded descriptor too.
+    """Encode a header of 428 bytes. `byte_order` also applies to the embedded descriptor.
 
-    :raises MalformedHeader: a name is too long, or MsgDesc is not a valid MQMD of version 1.
+    Raises MalformedHeader if a name is too long, or if MsgDesc is not a valid MQMD of version 1.
     """
     start = MQXQH_LAYOUT.pack((cmqc.MQXQH_VERSION_1, header.RemoteQName, header.RemoteQMgrName), byte_order)
     _check_version_1(header.MsgDesc, 0)
@@ -180,10 +177,9 @@ def encode_mqxqh(header: MQXQH, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqxqh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQXQH:
-    """Decode the header at ``offset``.
+    """Decode the header at `offset`. Without `byte_order`, the one in which Version is 1 is used.
 
-    :param byte_order: None: the one in which Version is 1.
-    :raises MalformedHeader: no MQXQH of version 1 with an MQMD of version 1 in it stands there.
+    Raises MalformedHeader if there is no MQXQH of version 1 with an MQMD of version 1.
     """
     order = byte_order or detect_byte_order("MQXQH", buffer, offset, (cmqc.MQXQH_VERSION_1,))
     fields = MQXQH_LAYOUT.unpack(buffer, offset, order)
@@ -222,10 +218,10 @@ _MQDLH_ROW: Final = attrgetter(*MQDLH_LAYOUT.fields[1:])
 
 
 class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A dead-letter header; Encoding, CodedCharSetId and Format describe the original data, which follows it.
+    """A dead-letter header. Encoding, CodedCharSetId and Format describe the original data after it.
 
-    Reason is an MQRC or MQFB number; PutDate is ``YYYYMMDD`` and PutTime ``HHMMSSTH`` in GMT. The defaults are those of
-    IBM's MQDLH_DEFAULT: Encoding and CodedCharSetId are undefined there and are to be set.
+    Reason is an MQRC or MQFB number. PutDate is `YYYYMMDD` and PutTime `HHMMSSTH` in GMT. The defaults are those of IBM's
+    MQDLH_DEFAULT, in which Encoding and CodedCharSetId are undefined and must be set.
     """
 
     Reason: int = cmqc.MQRC_NONE
@@ -241,18 +237,14 @@ class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 def encode_mqdlh(header: MQDLH, *, byte_order: ByteOrder = "little") -> bytes:
-    """Encode the header's 172 bytes.
-
-    :raises MalformedHeader: a value does not fit its field.
-    """
+    """Encode a header of 172 bytes. Raises MalformedHeader if a value does not fit its field."""
     return MQDLH_LAYOUT.pack((cmqc.MQDLH_VERSION_1, *_MQDLH_ROW(header)), byte_order)
 
 
 def decode_mqdlh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQDLH:
-    """Decode the header at ``offset``.
+    """Decode the header at `offset`. Without `byte_order`, the one in which Version is 1 is used.
 
-    :param byte_order: None: the one in which Version is 1.
-    :raises MalformedHeader: no MQDLH of version 1 stands there.
+    Raises MalformedHeader if there is no MQDLH of version 1.
     """
     order = byte_order or detect_byte_order("MQDLH", buffer, offset, (cmqc.MQDLH_VERSION_1,))
     fields = MQDLH_LAYOUT.unpack(buffer, offset, order)
@@ -276,7 +268,7 @@ class OtherKind(NamedTuple):
 
 
 class OtherHeader(NamedTuple):
-    """The length of a header, and the description of the data after it."""
+    """The length of a header, and the descriptor of the data after it."""
 
     StrucLength: int
     Format: bytes
@@ -304,9 +296,9 @@ OTHER_KINDS: Final = {
 def decode_other_header(
     kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int
 ) -> OtherHeader:
-    """Decode the header at ``offset``, which is in the Encoding given.
+    """Decode the header at `offset`, which is in the given Encoding.
 
-    :raises MalformedHeader: there is no such header, or its StrucLength is too short or leads beyond the buffer.
+    Raises MalformedHeader if there is no such header, or if its StrucLength is too short or exceeds the buffer.
     """
     fields = kind.start.unpack(buffer, offset, byte_order)
     length = fields["StrucLength"]
@@ -349,11 +341,10 @@ KIND_OF_FORMAT: Final = {kind.format: kind for kind in _KINDS.values()}
 
 
 class Chain(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The headers of a message and its body; Format, Encoding and CodedCharSetId describe the body.
+    """The headers of a message and its body. Format, Encoding and CodedCharSetId describe the body.
 
-    CodedCharSetId is the body's own: where a header says MQCCSI_INHERIT, it is what was said before that header.
-    ``outer_encoding`` and ``outer_ccsid`` are those of the MQMD, which describe the first header (when there is none,
-    the body's are used instead).
+    If a header has MQCCSI_INHERIT, CodedCharSetId is the CCSID that was valid before that header. `outer_encoding` and
+    `outer_ccsid` are those of the MQMD, which describe the first header. Without headers, those of the body are used.
     """
 
     headers: tuple[Header, ...] = ()
@@ -366,7 +357,7 @@ class Chain(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class EncodedChain(NamedTuple):
-    """The data of a message, and the three MQMD fields that describe it."""
+    """The data of a message, and the three MQMD fields that describe the data."""
 
     Format: bytes
     Encoding: int
@@ -377,15 +368,12 @@ class EncodedChain(NamedTuple):
 def decode_chain(
     format: bytes, encoding: int, ccsid: int, data: Buffer, *, strict: bool = True, discard_others: bool = False
 ) -> Chain:
-    """Walk the headers at the start of ``data``, which Format, Encoding and CodedCharSetId of the MQMD describe.
+    """Decode the headers at the start of `data`, which Format, Encoding and CodedCharSetId of the MQMD describe.
 
-    The first Format that is not one of MQHRF2, MQXMIT, MQDEAD and MQHMDE names the body.
-
-    :param strict: False: a header that cannot be read is no error; it and everything behind it is the body.
-    :param discard_others: follow the chain through the headers of :data:`OTHER_KINDS`, too. They are not in the result,
-        and its headers cannot be encoded to the same data.
-    :raises MalformedHeader: a header is not what the Format before it announced. The offset counts from the start of
-        ``data``.
+    The first Format other than MQHRF2, MQXMIT, MQDEAD and MQHMDE is that of the body. If not `strict`, a header that cannot
+    be decoded, and everything after it, is the body. With `discard_others`, headers of `OTHER_KINDS` are skipped. They are
+    not in the result, so it cannot be encoded to the same data. Raises MalformedHeader if a header does not match the
+    Format before it. Offsets count from the start of `data`.
     """
     headers: list[Header] = []
     outer_encoding, outer_ccsid = encoding, ccsid
@@ -431,19 +419,14 @@ def encode_chain(
     encoding: int | None = None,
     ccsid: int | None = None,
 ) -> EncodedChain:
-    """Encode a chain to message data, with the MQMD fields that describe the data; the inverse of :func:`decode_chain`.
+    """Encode a chain to message data and the MQMD fields that describe it. The inverse of `decode_chain`.
 
-    The Format of each header is set to the header that follows it. The last header describes the body: by what the
-    :class:`Chain` says of it, or, when bare headers are given, as it stands. The Encoding of a header is not changed
-    otherwise; it decides the byte order of the next.
-
-    :param chain: a Chain, or headers in their order.
-    :param body: what follows bare headers; a Chain brings its own.
-    :param encoding: of the first header, for the MQMD; None: the Chain's ``outer_encoding``, or native.
-    :param ccsid: likewise; None: the Chain's ``outer_ccsid``, or MQCCSI_Q_MGR. Without headers both describe the body
-        and default to the Chain's Encoding and CodedCharSetId.
-    :raises MalformedHeader: a header cannot be encoded, or follows an Encoding with an undefined integer part. The
-        offset counts from the start of the data.
+    The Format of each header is set to the header after it. The last header describes the body: with the fields of the
+    `Chain` or, for a list of headers, with its own fields. The Encoding of a header determines the byte order of the next.
+    `body` is the data after a list of headers. `encoding` and `ccsid` are those of the first header, for the MQMD. They
+    default to `outer_encoding` and `outer_ccsid` of the Chain, or to native and MQCCSI_Q_MGR. Without headers, they
+    describe the body and default to its Encoding and CodedCharSetId. Raises MalformedHeader if a header cannot be encoded,
+    or follows an Encoding with an undefined integer part. Offsets count from the start of the data.
     """
     if not isinstance(chain, Chain):
         chain = _chain_of(tuple(chain), body, cmqc.MQCCSI_Q_MGR if ccsid is None else ccsid)
@@ -476,15 +459,12 @@ def encode_chain(
 
 
 def descriptor_of(header: Header) -> Any:
-    """Return the structure whose Format, Encoding and CodedCharSetId describe what follows the header."""
+    """Return the structure whose Format, Encoding and CodedCharSetId describe the data after a header."""
     return header.MsgDesc if isinstance(header, MQXQH) else header
 
 
 def described(header: Header, format: bytes, encoding: int, ccsid: int | None) -> Header:
-    """Return the header with these values in its descriptor.
-
-    Where nothing changes (the usual case) it is the very same object.
-    """
+    """Return the header with these values in its descriptor. If nothing changes, return the same object."""
     descriptor = descriptor_of(header)
     changes: dict[str, Any] = {}
     if descriptor.Format != format:

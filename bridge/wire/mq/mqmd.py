@@ -73,11 +73,11 @@ _MQMDE_ROW: Final = attrgetter(*MQMDE_LAYOUT.fields)
 
 
 class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A message descriptor, with the values that IBM's MQMD_DEFAULT has.
+    """A message descriptor. The defaults are those of IBM's MQMD_DEFAULT.
 
-    Expiry is in tenths of a second (-1: unlimited); PutDate is ``YYYYMMDD`` and PutTime ``HHMMSSTH`` in GMT.
-    Encoding, CodedCharSetId and Format describe the message data, not this structure. The fields from GroupId on exist
-    in version 2 only: with ``Version=1`` they are not written, as the queue manager ignores them.
+    Expiry is in tenths of a second (-1: unlimited). PutDate is `YYYYMMDD` and PutTime `HHMMSSTH` in GMT. Encoding,
+    CodedCharSetId and Format describe the message data, not this structure. The fields from GroupId on exist only in
+    version 2. With `Version=1` they are not written, because the queue manager ignores them.
     """
 
     Version: MQLONG = cmqc.MQMD_VERSION_1
@@ -113,7 +113,7 @@ class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
 class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The version-2 fields of a message whose MQMD has version 1, at the start of its data.
 
-    Encoding, CodedCharSetId and Format describe what follows the MQMDE.
+    Encoding, CodedCharSetId and Format describe the data after the MQMDE.
     """
 
     Version: MQLONG = cmqc.MQMDE_VERSION_2
@@ -130,9 +130,9 @@ class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:
-    """Encode the descriptor's bytes: 324 in version 1, 364 in version 2.
+    """Encode a descriptor: 324 bytes in version 1, 364 in version 2.
 
-    :raises MalformedHeader: the version is neither, or a value does not fit its field.
+    Raises MalformedHeader for another version, or if a value does not fit its field.
     """
     layout = MQMD_LAYOUTS.get(md.Version)
     if layout is None:
@@ -141,24 +141,24 @@ def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def check_mqmd(md: MQMD) -> None:
-    """Check the types, lengths and ranges of all fields, those of version 2 too. Byte fields may be shorter.
+    """Check types, lengths and ranges of all fields, including those of version 2. Byte fields may be shorter.
 
-    :raises MalformedHeader: a value does not fit its field.
+    Raises MalformedHeader if a value does not fit its field.
     """
     MQMD_LAYOUTS[cmqc.MQMD_VERSION_2].check(_MQMD_ROWS[cmqc.MQMD_VERSION_2](md))
 
 
 def fitted_mqmd(md: MQMD) -> MQMD:
-    """Return the descriptor with its character and byte fields cut or padded to their lengths; itself if all fit."""
+    """Return a descriptor with character and byte fields truncated or padded to their lengths; itself if all fit."""
     changes = MQMD_LAYOUTS[cmqc.MQMD_VERSION_2].fitted(_MQMD_ROWS[cmqc.MQMD_VERSION_2](md))
     return msgspec.structs.replace(md, **changes) if changes else md
 
 
 def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMD:
-    """Decode the descriptor at ``offset``, whose length follows from its Version: see :data:`MQMD_LAYOUTS`.
+    """Decode the descriptor at `offset`. Its Version determines the length (see `MQMD_LAYOUTS`).
 
-    :param byte_order: None: the one in which Version makes sense.
-    :raises MalformedHeader: no MQMD of version 1 or 2 stands there.
+    Without `byte_order`, the one in which Version is valid is used. Raises MalformedHeader if there is no MQMD of version 1
+    or 2.
     """
     order = byte_order or detect_byte_order("MQMD", buffer, offset, (cmqc.MQMD_VERSION_1, cmqc.MQMD_VERSION_2))
     version = int.from_bytes(buffer[offset + 4 : offset + 8], order)
@@ -169,19 +169,18 @@ def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
 
 
 def encode_mqmde(mde: MQMDE, *, byte_order: ByteOrder = "little") -> bytes:
-    """Encode the extension's 72 bytes.
+    """Encode an extension of 72 bytes.
 
-    :raises MalformedHeader: another version or length than 2 and 72, or a value that does not fit its field.
+    Raises MalformedHeader if version or length are not 2 and 72, or if a value does not fit its field.
     """
     _check_mqmde(mde, 0)
     return MQMDE_LAYOUT.pack(_MQMDE_ROW(mde), byte_order)
 
 
 def decode_mqmde(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMDE:
-    """Decode the extension at ``offset``.
+    """Decode the extension at `offset`. Without `byte_order`, the one in which Version is valid is used.
 
-    :param byte_order: None: the one in which Version makes sense.
-    :raises MalformedHeader: no MQMDE of version 2 stands there.
+    Raises MalformedHeader if there is no MQMDE of version 2.
     """
     order = byte_order or detect_byte_order("MQMDE", buffer, offset, (cmqc.MQMDE_VERSION_2,))
     mde = MQMDE(**MQMDE_LAYOUT.unpack(buffer, offset, order))

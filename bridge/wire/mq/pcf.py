@@ -23,7 +23,7 @@ _SIGN: Final = {"little": "<", "big": ">"}
 
 
 class MQCFH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The header of a command message. ParameterCount counts a group as one."""
+    """The header of a command message. In ParameterCount, a group counts as one parameter."""
 
     Type: int = cmqcfc.MQCFT_COMMAND
     Version: int = cmqcfc.MQCFH_VERSION_1
@@ -64,7 +64,7 @@ class MQCFIL64(msgspec.Struct, frozen=True, gc=False):
 
 
 class MQCFST(msgspec.Struct, frozen=True, gc=False):
-    """A string, with its trailing blanks."""
+    """A string, including trailing blanks."""
 
     Parameter: int
     String: bytes
@@ -72,7 +72,7 @@ class MQCFST(msgspec.Struct, frozen=True, gc=False):
 
 
 class MQCFSL(msgspec.Struct, frozen=True, gc=False):
-    """A list of strings, all of them of one length."""
+    """A list of strings of equal length."""
 
     Parameter: int
     Strings: tuple[bytes, ...]
@@ -114,7 +114,7 @@ class MQCFBF(msgspec.Struct, frozen=True, gc=False):
 
 
 class MQCFGR(msgspec.Struct, frozen=True):
-    """A group: the parameters that belong together."""
+    """A group of parameters."""
 
     Parameter: int
     Parameters: tuple[PCFParameter, ...]
@@ -126,7 +126,7 @@ PCFParameter: TypeAlias = (
 
 
 def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQCFSL:
-    """Make an MQCFSL of strings padded with blanks to the longest of them, or to ``length`` bytes if that is more."""
+    """Create an MQCFSL of strings padded with blanks to the longest string, or to `length` bytes if that is longer."""
     listed = tuple(strings)
     width = max((len(one) for one in listed), default=0)
     width = max(width, length, 1 if listed else 0)
@@ -134,9 +134,9 @@ def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQ
 
 
 def encode_pcf(header: MQCFH, parameters: Iterable[PCFParameter], *, byte_order: ByteOrder = "little") -> bytes:
-    """Encode a command message; ParameterCount is that of the parameters, whatever the header says.
+    """Encode a command message. ParameterCount of the header is ignored, and set to the number of parameters.
 
-    :raises MalformedHeader: a value does not fit its field.
+    Raises MalformedHeader if a value does not fit its field.
     """
     sign = _SIGN[byte_order]
     listed = tuple(parameters)
@@ -168,7 +168,7 @@ def _encode(parameters: Iterable[PCFParameter], sign: str, parts: list[bytes], d
 
 
 def _structure(one: PCFParameter, sign: str) -> tuple[bytes, bytes]:
-    """Return the encoded fixed part of a structure, and the string behind it without its padding."""
+    """Return the encoded fixed part of a structure, and the string after it without padding."""
     name = type(one).__name__
     match one:
         case MQCFIN():
@@ -219,9 +219,9 @@ def _padded(length: int) -> int:
 
 
 def decode_pcf(buffer: Buffer, *, byte_order: ByteOrder = "little") -> tuple[MQCFH, tuple[PCFParameter, ...]]:
-    """Decode the header and parameters of a command message; the buffer ends with the last of them.
+    """Decode header and parameters of a command message, which must fill the buffer.
 
-    :raises MalformedHeader: it is none; ``structure`` names what is wrong with it.
+    Raises MalformedHeader. `structure` is the name of the invalid structure.
     """
     reader = _Reader(buffer, _SIGN[byte_order])
     fields = reader.numbers("MQCFH", "9i", 0)
@@ -245,7 +245,7 @@ def decode_pcf(buffer: Buffer, *, byte_order: ByteOrder = "little") -> tuple[MQC
 
 
 class _Reader:
-    """Reads parameters one after another."""
+    """Reads consecutive parameters."""
 
     def __init__(self, buffer: Buffer, sign: str) -> None:
         self._buffer = bytes(buffer)
@@ -253,7 +253,7 @@ class _Reader:
         self.offset = 0
 
     def numbers(self, structure: str, code: str, offset: int) -> tuple[int, ...]:
-        """Read numbers from ``offset`` on, or raise MalformedHeader where the buffer ends before them."""
+        """Return the numbers at `offset`. Raises MalformedHeader if the buffer is too short."""
         try:
             return struct.unpack_from(self._sign + code, self._buffer, offset)
         except struct.error:

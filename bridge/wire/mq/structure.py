@@ -20,12 +20,12 @@ LONG: Final = "i"
 
 
 class MalformedHeader(ValueError):
-    """Bytes that are not the structure they should be, or values that do not fit into it.
+    """Bytes that are not a valid structure, or values that do not fit into one.
 
-    :ivar structure: IBM's name of the structure, such as ``"MQRFH2"``.
-    :ivar offset: where it went wrong, in bytes from the start of the buffer that was given to the decoder (not of the
-        structure). When encoding, the position in the bytes that would have been made.
-    :ivar rule: what was expected and what was found, as a sentence for a log line.
+    :ivar structure: IBM's name of the structure, such as `"MQRFH2"`.
+    :ivar offset: position of the error in bytes, from the start of the buffer passed to the decoder (not of the structure).
+        When encoding, the position in the encoded bytes.
+    :ivar rule: what was expected and what was found, for a log line.
     """
 
     def __init__(self, structure: str, offset: int, rule: str) -> None:
@@ -39,12 +39,12 @@ class MalformedHeader(ValueError):
 
 
 def char(length: int) -> str:
-    """Return the format of an MQCHARn field, whose value is ``bytes`` without trailing blanks."""
+    """Return the format of an MQCHARn field. Its value is `bytes` without trailing blanks."""
     return f"{length}s"
 
 
 def byte(length: int) -> str:
-    """Return the format of an MQBYTEn field, whose value is exactly ``length`` bytes."""
+    """Return the format of an MQBYTEn field. Its value has exactly `length` bytes."""
     return f"{length}b"
 
 
@@ -52,9 +52,9 @@ class Layout:
     """The fields of one version of a structure.
 
     :ivar name: IBM's name of the structure.
-    :ivar fields: the names of the fields after StrucId, in order.
-    :ivar offsets: field name (StrucId too) -> bytes from the start of the structure.
-    :ivar length: of the whole structure, in bytes.
+    :ivar fields: names of the fields after StrucId, in order.
+    :ivar offsets: field name, including StrucId -> bytes from the start of the structure.
+    :ivar length: length of the structure in bytes.
     """
 
     def __init__(self, name: str, struc_id: bytes, *fields: tuple[str, str]) -> None:
@@ -82,9 +82,9 @@ class Layout:
         self.length = self._structs["little"].size
 
     def unpack(self, buffer: Buffer, offset: int, byte_order: ByteOrder) -> dict[str, Any]:
-        """Return field name -> value, of the structure at ``offset``.
+        """Return the fields of the structure at `offset`: field name -> value.
 
-        :raises MalformedHeader: the buffer ends too early, or another StrucId stands there.
+        Raises MalformedHeader if the buffer is too short, or if there is another StrucId.
         """
         if len(buffer) - offset < self.length:
             left = max(len(buffer) - offset, 0)
@@ -98,11 +98,10 @@ class Layout:
         return dict(zip(self.fields, values, strict=True))
 
     def check(self, values: Sequence[Any]) -> None:
-        """Check the types, lengths and ranges of `values`, which are in the order of :attr:`fields`.
+        """Check types, lengths and ranges of `values`, which are in the order of `fields`.
 
-        A byte field may be shorter than its length: the caller pads it.
-
-        :raises MalformedHeader: a value does not fit its field.
+        A byte field may be shorter than its length, because the caller pads it. Raises MalformedHeader if a value does not
+        fit its field.
         """
         for index in self._longs:
             value = values[index]
@@ -116,9 +115,9 @@ class Layout:
                 self._refuse(index, f"takes {width} bytes, not {len(value)}")
 
     def fitted(self, values: Sequence[Any]) -> dict[str, bytes]:
-        """Return the character and byte fields that do not fit, cut or padded to their lengths.
+        """Return the character and byte fields that do not fit, truncated or padded to their lengths.
 
-        `values` are in the order of :attr:`fields`.
+        `values` are in the order of `fields`.
         """
         fitted = {self.fields[index]: values[index][:width] for index, width in self._chars if len(values[index]) > width}
         for index, width in self._bytes:
@@ -127,9 +126,9 @@ class Layout:
         return fitted
 
     def pack(self, values: Sequence[Any], byte_order: ByteOrder) -> bytes:
-        """Return the structure's bytes; ``values`` are in the order of :attr:`fields`.
+        """Encode a structure. `values` are in the order of `fields`.
 
-        :raises MalformedHeader: a value does not fit its field.
+        Raises MalformedHeader if a value does not fit its field.
         """
         row = list(values)
         for index, width in self._chars:
@@ -154,11 +153,10 @@ class Layout:
 
 
 def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Sequence[int]) -> ByteOrder:
-    """Return the byte order in which the Version field (the 4 bytes after StrucId) is one of ``versions``.
+    """Return the byte order in which the Version field (the 4 bytes after StrucId) is one of `versions`.
 
-    Versions are small numbers, so at most one order fits.
-
-    :raises MalformedHeader: neither does, or the buffer ends before.
+    Versions are small numbers, so at most one byte order matches. Raises MalformedHeader if none does, or if the buffer is
+    too short.
     """
     field = bytes(buffer[offset + 4 : offset + 8])
     if len(field) < 4:
@@ -172,10 +170,10 @@ def detect_byte_order(structure: str, buffer: Buffer, offset: int, versions: Seq
 
 
 def byte_order_of(encoding: int, structure: str, offset: int = 0) -> ByteOrder:
-    """Return the byte order that an Encoding value announces for the structure it describes.
+    """Return the byte order of the structure that an Encoding describes.
 
-    :param structure: named in the error, as is ``offset``.
-    :raises MalformedHeader: the integer part of the encoding is neither normal nor reversed.
+    `structure` and `offset` are for the error message. Raises MalformedHeader if the integer part of the encoding is neither
+    normal nor reversed.
     """
     integers = encoding & cmqc.MQENC_INTEGER_MASK
     if integers == cmqc.MQENC_INTEGER_REVERSED:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,3 +193,38 @@ def test_clients_and_probes_of_a_bridge_that_is_configured_so(
         eventually(status, 200)
     tls = ("--cafile", str(tmp_path / "ca.pem"), "-h", "localhost", "-u", "pump-7", "-P", "secret")
     publish(bridge.port, "plant/state", "running", *tls, qos=1)
+
+
+# Monitoring: custom resources of the Prometheus Operator, whose schemas are not in Kubernetes ---------------------------
+
+MONITORING = MANIFESTS / "monitoring"
+
+
+def test_prometheus_operator_gets_the_alerts() -> None:
+    text = (MONITORING / "prometheusrule.yaml").read_text(encoding="utf-8")
+    generated = subprocess.run(
+        [sys.executable, "-c", "import rules; print(rules.prometheus_rule(), end='')"],
+        cwd=MONITORING, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert text == generated, "run: python deploy/kubernetes/monitoring/rules.py"
+    rule = yaml.safe_load(text)
+    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((MANIFESTS.parent / "alerts.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_pod_monitor_selects_the_admin_port_of_the_pods(container: Any) -> None:
+    monitor = yaml.safe_load((MONITORING / "podmonitor.yaml").read_text(encoding="utf-8"))
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
+    labels = objects["StatefulSet", "mqbridge"]["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    (relabeling,) = endpoint["relabelings"]
+    assert relabeling == {"targetLabel": "job", "replacement": "mqbridge"}
+
+
+def test_kustomize_has_the_monitoring_manifests() -> None:
+    kustomization = yaml.safe_load((MONITORING / "kustomization.yaml").read_text(encoding="utf-8"))
+    files = {file.name for file in MONITORING.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == files
+    assert kustomization["namespace"] == objects["StatefulSet", "mqbridge"]["metadata"]["namespace"]

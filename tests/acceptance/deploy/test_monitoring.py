@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bridge.administration.answers import ProblemKind
 from bridge.cli.examples import EXAMPLES
 from bridge.service.metrics.catalogue import CATALOGUE
 from tests.helpers.promtool import promtool
@@ -78,6 +79,10 @@ def test_commands_in_alerts_are_those_of_the_bridge() -> None:
         for line in re.findall(r"`mqbridge ([^`]+)`", rule["annotations"]["action"]):
             words = line.split()
             assert words[0] in EXAMPLES or " ".join(words[:2]) in EXAMPLES, line
+
+
+def test_each_kind_of_problem_has_an_alert() -> None:
+    assert all(any(f'"{kind}"' in rule["expr"] for rule in RULES) for kind in ProblemKind)
 
 
 def test_a_wrong_name_would_be_noticed() -> None:

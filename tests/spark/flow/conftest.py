@@ -1,4 +1,4 @@
-"""Pipelines written as an operator does, run to their end on the session, the queue manager and the broker of the tests."""
+"""Pipelines written as an operator does, run on the session, the queue manager and the broker of the tests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.config import load
-from bridge.spark.flow.environment import environment_of
-from bridge.spark.flow.plan import Plan, plan, register
-from bridge.spark.flow.progress import Batch
-from bridge.spark.flow.runner import Runner
+from bridge.spark.pipeline import Pipeline, plan
+from bridge.spark.pipeline_environment import environment_of
+from bridge.spark.runner import Batch, Runner
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE
 from tests.spark.conftest import Queues
@@ -29,65 +28,50 @@ class Bench:
         self.queues = queues
         self.directory = directory
         self.file = directory / "bridge.yaml"
-        #: of all runs
+        #: batches and lines of all runs
         self.batches: list[Batch] = []
         self.lines: list[str] = []
 
     def write(self, text: str, **names: object) -> Path:
-        """The configuration file; `$name` in it is what the keyword says."""
+        """Write the configuration file. `$name` stands for the value of a keyword."""
         text = textwrap.dedent(text)
         for name, value in names.items():
             text = text.replace(f"${name}", str(value))
         self.file.write_text(text, encoding="utf-8")
         return self.file
 
-    def plan(self, name: str) -> Plan:
-        """A pipeline, analysed. Raises Mistake."""
+    def plan(self, name: str, *, reads: bool = True) -> Pipeline:
+        """Plan a pipeline. Raises Mistake."""
         configuration = load(self.file)
-        # Directories of its own for each test, though they share the queue manager.
         environment = environment_of(configuration, self.file, self.queues.directory)
         environment = msgspec.structs.replace(environment, directory=self.directory / "state")
-        return plan(self.spark, name, configuration.pipelines[name], environment)
+        return plan(self.spark, name, configuration.pipelines[name], environment, reads=reads)
 
     def runner(self, *names: str, once: bool = True, attempts: int = 1, **options: Any) -> Runner:
+        """A Runner of the named pipelines, or of all."""
         chosen = names or tuple(load(self.file).pipelines)
 
-        def planned(name: str) -> Callable[[], Plan]:
+        def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: self.plan(name)
 
         given = {"tell": self.lines.append, "seen": self.batches.append, "patience": PATIENCE, **options}
-        return Runner(
-            self.spark,
-            {name: planned(name) for name in chosen},
-            once=once,
-            attempts=attempts,
-            **given,
-        )
+        return Runner(self.spark, {name: planned(name) for name in chosen}, once=once, attempts=attempts, **given)
 
     def run(self, *names: str) -> None:
-        """Run pipelines until all that is there is done."""
+        """Run pipelines until all available messages are processed."""
         assert not self.runner(*names).run(), self.lines
 
-    def run_mended(self, command: str) -> list[str]:
-        """Run pipelines that go on after an MQSC command, which they get when they say that they try again; all lines."""
-        lines: list[str] = []
-
-        def tell(line: str) -> None:
-            lines.append(line)
-            if "tried again in" in line:
-                self.queues.mqsc(command)
-
-        assert self.runner(tell=tell).run() == []
-        return lines
-
-
-@pytest.fixture(scope="session")
-def pipelines_known(spark: SparkSession) -> None:
-    register(spark)
+    def sums(self) -> dict[str, int]:
+        """Return rows in and out, dead letters and late rows of all batches, without zeros."""
+        sums = {"in": 0, "out": 0, "dead": 0, "late": 0}
+        for batch in self.batches:
+            counts = {"in": batch.rows, "out": batch.counts.written, "dead": batch.counts.dead, "late": batch.late}
+            sums = {name: sums[name] + count for name, count in counts.items()}
+        return {name: count for name, count in sums.items() if count}
 
 
 @pytest.fixture
-def bench(pipelines_known: None, spark: SparkSession, queues: Queues, tmp_path: Path) -> Bench:
+def bench(spark: SparkSession, queues: Queues, tmp_path: Path) -> Bench:
     return Bench(spark, queues, tmp_path)
 
 

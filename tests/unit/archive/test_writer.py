@@ -40,7 +40,7 @@ def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[.
 
     def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
         config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
-        made.append(ArchiveWriter(config, lambda taken, durable: reports.append((taken, durable))))
+        made.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
         assert made[-1].take_over()
         return made[-1]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,12 +89,6 @@ def test_wrong_settings_of_spark(command: str, arguments: list[str], told: str, 
     assert result.exit_code == 2 and told in result.stderr
 
 
-def test_a_session_that_no_pipeline_has_left_behind_is_not_ended(invoke: Invoke, file: Path) -> None:
-    result = invoke("pipeline", "end-session", "other", "--config", file, "--data-dir", file.parent)
-    told = "no session other that is left behind (by what this file says); there are none"
-    assert result.exit_code == 1 and told in result.stderr
-
-
 def test_settings_of_spark() -> None:
     """The command line wins over the file; packages and jars of both count, these as its folder has them."""
     spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])  # type: ignore[dict-item, list-item]
@@ -104,14 +100,53 @@ def test_settings_of_spark() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "words", [("show",), ("stop", "one"), ("drain", "one"), ("end-session", "x"), ("run",), ("check",), ("reset", "one")]
-)
-def test_without_spark_a_command_says_in_one_line_what_to_install(
-    words: tuple[str, ...], invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_missing_package_is_reported_in_one_line(
+    command: str, package: str, invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    result = invoke("pipeline", *words, "--config", file)
+    monkeypatch.setitem(sys.modules, package, None)
+    result = invoke("pipeline", command, "--config", file)
     assert result.exit_code == 2
-    assert result.stderr.startswith("mqbridge: error: pyspark is not installed: `") and "pip install" in result.stderr
+    assert result.stderr.startswith(f"mqbridge: error: {package} is not installed: `") and "pip install" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+#: Hides packages from a new interpreter, as if the extra `spark` were not installed.
+_HIDING = """
+from importlib.machinery import PathFinder
+
+find_spec = PathFinder.find_spec
+
+def others(name, *rest):
+    hidden = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
+    return None if name.partition(".")[0] in hidden else find_spec(name, *rest)
+
+PathFinder.find_spec = others
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("list",), 0, "pipeline one"),
+        (("show",), 0, "never run"),
+        (("check",), 2, "pyspark is not installed: `"),
+        (("run",), 2, "pyspark is not installed: `"),
+        (("stop", "one"), 1, "not running: one"),
+        (("drain", "one"), 1, "not running: one"),
+        (("reset", "one", "--yes"), 0, "has no checkpoint"),
+    ],
+)
+def test_commands_without_the_extra(words: tuple[str, ...], status: int, told: str, file: Path, tmp_path: Path) -> None:
+    """Those that need Spark say what to install. The others do their work."""
+    (tmp_path / "sitecustomize.py").write_text(_HIDING)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "bridge.cli", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == status and told in done.stdout + done.stderr, done
+    assert "Traceback" not in done.stderr
+
+
+def _data(words: tuple[str, ...], directory: Path) -> list[str]:
+    return [] if words == ("list",) else ["--data-dir", str(directory)]

@@ -99,6 +99,7 @@ def test_defaults() -> None:
             "memory_watermark": "70%",
             "retry_interval": 20.0,
             "shutdown_timeout": 10.0,
+            "will_grace": 0.0,
         },
         "password_cache": {"enabled": True, "file": None},
         "archive": {
@@ -130,7 +131,7 @@ def test_defaults() -> None:
             "waiting": 2048,
         },
         "audit_log": {"file": None, "size": 10_485_760, "files": 10},
-        "log": {"level": "info", "format": "text"},
+        "log": {"level": "info", "format": "text", "trace_clients": []},
     }
     assert ListenerConfig().model_dump() == {
         "address": "127.0.0.1", "port": 1414, "password_file": None, "allow_anonymous_remote": False,

@@ -53,8 +53,7 @@ MISTAKES = [
     ("from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}", "no link, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt:, archive: and format:"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, path: p}", "to.path: expected no path, which belongs to format:"),
-    ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, compact: 1 h}", "to.compact: expected no compact, which belongs to"),
-    (f"{REST[:-1]}, archive: a, compact: soon}}", "to.compact: expected a duration"),
+    (f"{REST[:-1]}, archive: a, compact: 1 h}}", "to.compact: expected no compact, because pipelines no longer merge small"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}", "no partitionBy, which belongs to format:"),
     ("from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}", "the name of a format, such as jdbc"),
     (
@@ -68,7 +67,6 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
-    ("from: {mq: {queue: Q}}, to: {mq: {}}", "a SELECT of Spark SQL (only a pipeline with mapping: may leave it out)"),
     ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected where it writes: to: (or mapping:, which says it)"),
     ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: beside mapping:, which says where its messages go"),
     ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
@@ -99,12 +97,13 @@ MISTAKES = [
     (f"{REST}, dead_letters: {{mq: {{queue: D, persistence: as-queue}}}}", "no persistence, because a dead letter keeps"),
     (f"{REST}, dead_letters: {{topic: t}}", "dead_letters.topic: expected mq: {topic: ...}"),
     (f"{REST}, dead_letters: {{format: jdbc, options: {{password: x}}}}", "dead_letters.options.password: expected no"),
-    (f"{REST}, late: {{mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
+    (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
     (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
-    (f"{REST}, late: {{mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and format:"),
-    (f"{REST}, late: {{mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
-    (f"{REST}, late: {{archive: a, compact: 1 h}}", "late.compact: expected a known key"),
-    (f"{REST}, late: {{mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
+    (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and"),
+    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
+    (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
+    (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
+    (f"{REST}, late: {{window: 0, mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
     ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
     (
@@ -124,9 +123,9 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
 
 
 def test_options_of_the_source(tmp_path: Path) -> None:
-    given = "{partitions: 2, failOnDataLoss: no, maxBytesPerTrigger: 1 MiB}"
+    given = "{partitions: 2, embed: no, maxBytesPerTrigger: 1 MiB}"
     options = pipeline(tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}").source.options
-    assert options == {"partitions": "2", "failOnDataLoss": "false", "maxBytesPerTrigger": "1 MiB"}
+    assert options == {"partitions": "2", "embed": "false", "maxBytesPerTrigger": "1 MiB"}
 
 
 def test_a_session_is_of_one_pipeline(tmp_path: Path) -> None:
@@ -214,18 +213,6 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
     assert "bridge.yaml:3:26: pipelines.b.from.mq.queue: expected a queue that no other enabled pipeline reads" in said
     assert said.endswith("found 'Q' again, which pipeline a reads")
     load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two[:-1]}, enabled: no}}"))
-    browses = two.replace("mq: {queue: Q}", "mq: {queue: Q}, options: {browse: true}")
-    load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {browses}\n  c: {browses}"))
-
-
-def test_an_archive_that_is_streamed_is_not_compacted(tmp_path: Path) -> None:
-    writer = "{from: {mq: {queue: Q}}, select: S, to: {archive: a/b, compact: 1 h}}"
-    reader = "{from: {archive: DIRECTORY}, select: S, to: {mq: {queue: R}}}"
-    load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/c')}"))
-    with pytest.raises(ConfigurationError) as raised:
-        load(written(tmp_path, f"pipelines:\n  a: {writer}\n  b: {reader.replace('DIRECTORY', 'a/../a')}"))
-    assert "bridge.yaml:2:70: pipelines.a.to.compact: expected no compact" in str(raised.value)
-    assert "an archive that pipeline b streams" in str(raised.value)
 
 
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
@@ -276,7 +263,7 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
     text = f"mappings: {{m: {{enabled: false, {mapping}}}}}\npipelines:"
     configuration = load(written(tmp_path, f"{text}\n  a: {{from: {{{source}}}, mapping: m, to: }}"))
     found = configuration.pipelines["a"]
-    assert found.destination is None and found.payload == "bytes" and found.select == "SELECT * FROM input"
+    assert found.destination is None and found.payload == "bytes" and found.select is None
     assert "by mapping m, every 1 s\n" in "\n".join(describe(configuration)) + "\n"
     text += f"\n  a: {{from: {{{source}}}, mapping: m, select: S}}"
     assert load(written(tmp_path, text)).pipelines["a"].payload == "json"
@@ -285,7 +272,7 @@ def test_a_mapping_says_what_becomes_of_the_rows(source: str, mapping: str, tmp_
 def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     one = "{from: {archive: in}, select: S, to: {archive: out}, tables: {t: t.csv}, checkpoint: c,"
-    one += " dead_letters: {archive: d}, late: {archive: l}}"
+    one += " dead_letters: {archive: d}, late: {archive: l, window: 0}}"
     written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
     found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
     assert list(found) == ["one", "two"]
@@ -314,14 +301,14 @@ DESCRIBED = [
         ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
     ),
     (
-        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out, compact: 1 h}, trigger: availableNow, enabled: no",
-        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out (compacted every 1 h), until"
+        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
+        " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
         " all that is there is done",
     ),
     (
-        f"{REST}, late: {{mqtt: late/x, link: local}}, dead_letters: {{format: parquet, path: /bad}}",
+        f"{REST}, late: {{mqtt: late/x, link: local, window: 1 min}}, dead_letters: {{format: parquet, path: /bad}}",
         ": from queue Q to queue R, every 1 s\n  what comes late goes to MQTT late/x (at least once)\n"
-        "  bad payloads go to parquet /bad (at least once)",
+        "  bad payloads go to parquet /bad",
     ),
     (
         "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"

@@ -114,10 +114,10 @@ def test_the_token_is_made_and_not_told(bridge: BridgeProcess) -> None:
     """The bridge makes a token in a file that is its own, says where that is, and tells the token to nobody."""
     file = bridge.data_directory / "admin.tokens"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert any(str(file) in line for line in bridge.printed)
+    assert any(str(file) in line for line in bridge.announced)
     token = Console(bridge).token
     assert len(token) >= 40
-    assert token not in "".join(bridge.printed) + bridge.log
+    assert token not in "".join(bridge.announced) + bridge.log
 
 
 def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None:

@@ -57,7 +57,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 @pytest.fixture(scope="module")
 def browser(bridge: BridgeProcess) -> Iterator[Browser]:
-    with Browser(admin_url(bridge.printed)) as one:
+    with Browser(admin_url(bridge.announced)) as one:
         yield one
 
 
@@ -285,7 +285,7 @@ def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) ->
 def test_a_bridge_that_is_gone_is_told(tmp_path: Path) -> None:
     """A page whose bridge has ended says that what it shows is old, and goes on when there is one again."""
     process = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
-    with Browser(admin_url(process.printed)) as browser:
+    with Browser(admin_url(process.announced)) as browser:
         log_in(browser, process, {})
         browser.do("sees", "dl", "running")
         assert process.stop() == 0, process.log

@@ -116,12 +116,12 @@ def test_a_loop_that_hung_once(running: BridgeThread) -> None:
 
 
 def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue manager that takes nothing persistent serves nobody: the bridge lives, but is not ready."""
+    """A queue manager that accepts no persistent messages serves nobody: the bridge lives, but is not ready."""
     monkeypatch.setattr(running.bridge.host.queue_manager.recovery_log.reserve, "full", True)  # type: ignore[union-attr]
     assert ask(f"{running.url}/healthz")[0] == 200
     status, text = ask(f"{running.url}/readyz")
     assert status == 503
-    assert "takes nothing persistent" in text
+    assert "accepts no persistent messages" in text
     assert "mqbridge_disk_full 1.0" in ask(f"{running.url}/metrics")[1]
     assert "mqbridge_ready 0.0" in ask(f"{running.url}/metrics")[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from bridge.service.events import Published
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import CATALOGUE
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import eventually
 from tests.helpers.promtool import promtool
@@ -54,14 +56,14 @@ def exchange(port: int, level: int, qos: int, messages: int, payload: bytes) -> 
 def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
     """`promtool check metrics` finds neither a mistake nor a bad habit in a scrape of a bridge that has clients."""
     exchange(bridge.port, 4, 1, 1, b"x")
-    status, text = ask(f"{admin_url(bridge.printed)}/metrics")
+    status, text = ask(f"{admin_url(bridge.announced)}/metrics")
     assert status == 200
     assert promtool("check", "metrics", given=text) == ""
 
 
 def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
     """Who accepts OpenMetrics gets it, with its end; anybody else the text format of Prometheus."""
-    url = f"{admin_url(bridge.printed)}/metrics"
+    url = f"{admin_url(bridge.announced)}/metrics"
     assert ask(url, OPEN_METRICS)[1].endswith("# EOF\n")
     assert "# EOF" not in ask(url)[1]
     assert "# EOF" not in ask(url, "text/html,*/*")[1]
@@ -245,7 +247,7 @@ def own_bridge(tmp_path: Path) -> Iterator[Callable[[str], BridgeProcess]]:
 def test_metrics_for_who_has_a_token(own_bridge: Callable[[str], BridgeProcess]) -> None:
     """With `open_metrics: false` who shows no token gets nothing."""
     bridge = own_bridge("admin: {port: 0, open_metrics: false}\n")
-    status, text = ask(f"{admin_url(bridge.printed)}/metrics")
+    status, text = ask(f"{admin_url(bridge.announced)}/metrics")
     assert status == 401
     assert "mqbridge_" not in text
 
@@ -344,3 +346,45 @@ def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path
         broker.stop()
     eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 0)
     eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="waiting for the link", **mapping), 1)
+
+
+def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
+    def ends() -> dict[str, float]:
+        scrape = Scrape(bridge)
+        reasons = ("disconnected_by_client", "connection_lost", "protocol_error", "session_taken_over")
+        return {reason: scrape.total("mqbridge_disconnects_total", channel=CHANNEL, reason=reason) for reason in reasons}
+
+    before = ends()
+    RawClient.connected(bridge.port, "polite").disconnect()
+    with RawClient.connected(bridge.port, "gone"):
+        pass
+    with RawClient.connected(bridge.port, "twice"), RawClient.connected(bridge.port, "twice") as second:
+        second.send(second.packet)  # a second CONNECT
+        second.expect_closed()
+    eventually(lambda: {reason: count - before[reason] for reason, count in ends().items()}, dict.fromkeys(before, 1))
+
+
+def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
+    Authority(tmp_path).issue("server")
+    tls = f"{{certificate_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}"
+    config = f"admin: {{port: 0}}\nchannels: [{{name: TLS, port: 0, tls: {tls}}}]\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+    with socket.create_connection(("127.0.0.1", bridge.port)) as plain:
+        plain.sendall(b"this is no TLS")
+        plain.recv(1000)
+    eventually(lambda: Scrape(bridge).total("mqbridge_handshakes_failed_total", channel="TLS"), 1)
+    assert bridge.stop() == 0
+
+
+def test_the_disk_and_the_backlog_of_a_mapping_are_measured(tmp_path: Path) -> None:
+    mappings = "{m: {from: {queue: SOURCE}, to: {mqtt: out}, enabled: false}, n: {from: {queue: N}, to: {mqtt: out}}}"
+    config = f"admin: {{port: 0}}\nchannels: [{{name: A, port: 0}}]\nmappings: {mappings}\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+    bridge.mqsc("DEFINE QLOCAL(SOURCE)\nDEFINE QLOCAL(N)\n")
+    for queue in ("SOURCE", "SOURCE", "N"):
+        bridge.mq("put", queue, "x")
+    eventually(lambda: Scrape(bridge).total("mqbridge_mapping_backlog_messages", mapping="m"), 2)
+    eventually(lambda: Scrape(bridge).total("mqbridge_mapping_unit_of_work_seconds_count", mapping="n"), 1)
+    scrape = Scrape(bridge)
+    assert 0 < scrape.total("mqbridge_disk_free_bytes") <= scrape.total("mqbridge_disk_size_bytes")
+    assert bridge.stop() == 0

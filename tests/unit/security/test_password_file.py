@@ -88,7 +88,7 @@ def passwd(*arguments: str, password: str = SECRET) -> tuple[int, str]:
 def test_the_command(tmp_path: Path) -> None:
     """It makes the file for its owner alone, keeps comments, mode and other users, and says what it did."""
     file = str(tmp_path / "clients")
-    assert passwd(file, "carol", "--stdin") == (0, f"{file}: user carol has a new password\n")
+    assert passwd(file, "carol", "--stdin") == (0, f"{file}: set the password of user carol\n")
     path = Path(file)
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o640)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.administration.control_server import REQUEST_LENGTH, ControlServer
 from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import Answer, AnyRequest, Reload, ShowTopic
-from bridge.service.control import REQUEST_LENGTH, ControlServer
 
 
 async def test_the_control_socket_answers_its_own_user_and_group_alone(tmp_path: Path) -> None:

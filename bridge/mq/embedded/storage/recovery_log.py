@@ -2,6 +2,9 @@
 
 While the recovery log's thread syncs one group, the next one gathers, without a fixed delay. Units end in the order in
 which they were submitted, including those without disk writes, so that no publication overtakes another.
+
+The reserve is a pre-allocated file, deleted when the disk fills up, so that removals can still be written. Persistent
+messages are rejected until the disk has room for the file again.
 """
 
 from __future__ import annotations

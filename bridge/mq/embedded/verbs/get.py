@@ -657,12 +657,12 @@ class WaitingGet(Generic[Result]):
 
     def attempt(self, *, last: bool = False) -> Result | None:
         """Return a message, or None if there is none yet. Raises MQError; MQRC_NO_MSG_AVAILABLE if it does not wait."""
+        self.cancel()
         try:
             return self._get()
         except MQError as error:
             if last or not self._waits or error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
-        self.cancel()
         self._waiters = self._hconn.find_queue(self._hobj).queue.waiters
         self._waiters.append(self._arrived)
         return None

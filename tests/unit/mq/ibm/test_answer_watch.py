@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ class Waiting:
 
 async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> None:
     """It is told once, and once that it is over; others are not meant."""
+    caplog.set_level(logging.INFO)
     first, second = Waiting("first"), Waiting("second")
     watch = AnswerWatch(cast(Any, [first, second]), asyncio.get_running_loop())
 
@@ -46,7 +48,7 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.text.count("MQB4006E first: the queue manager has not answered for 31 s") == 1
     first.busy_since = 0.0
     assert look() == look() == set()
-    assert caplog.text.count("MQB4007W first: the queue manager answers again") == 1
+    assert caplog.text.count("MQB4007I first: the queue manager answers again") == 1
     watch.stop()
 
 

@@ -31,8 +31,10 @@ def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
         mappings=nothing,
         watch=nothing,
         queue_manager_watch=nothing,
+        archive=nothing,
         queue_manager_connection=nothing,
         reload=nothing,
+        problems=nothing,
         started_at=started_at,
     )
 
@@ -59,7 +61,7 @@ async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: A
         done = await purge
         session.connected = before
         assert list(bridge.service.sessions) == [NAMES[-1]]
-        assert done.lines == [f"{COUNT - 1} sessions ended, for which 0 messages waited"]
+        assert done.lines == [f"{COUNT - 1} sessions ended, with a backlog of 0 messages"]
         await bridge.backend.until(lambda: len(bridge.backend.unsubscribed) == COUNT - 1)
         assert (NAMES[-1], "t/#") not in bridge.backend.unsubscribed
 
@@ -68,7 +70,7 @@ async def test_a_dry_run_ends_nothing(many: Any) -> None:
     """The answer says what would be ended, and nothing is."""
     async with many as bridge:
         done = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
-        assert done.lines == [f"{COUNT} sessions would end, for which 0 messages waited"]
+        assert done.lines == [f"{COUNT} sessions would end, with a backlog of 0 messages"]
         assert len(bridge.service.sessions) == COUNT
         assert bridge.backend.unsubscribed == []
 

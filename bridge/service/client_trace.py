@@ -1,0 +1,121 @@
+"""The trace of clients: log lines about their connections, subscriptions and publications.
+
+At the log level `debug` it covers all clients, otherwise those of `log.trace_clients`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+from typing import Any
+
+from bridge.config import LogLevel
+from bridge.service.events import (
+    Acknowledged,
+    ClientConnected,
+    ClientDisconnected,
+    DeadLettered,
+    EventBus,
+    Finished,
+    Published,
+    SessionEnded,
+    Subscribed,
+    Unsubscribed,
+)
+from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import Transmission
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+
+class ClientTrace:
+    """Logs the events of traced clients. Subscribes to the events only while clients are traced."""
+
+    def __init__(self, events: EventBus) -> None:
+        self._events = events
+        self._matches = re.compile("").match
+
+    def use(self, level: LogLevel, patterns: Sequence[str]) -> None:
+        """Trace the clients whose identifiers match one of the patterns, or all clients at the level `debug`."""
+        self._events.unsubscribe(self)
+        if not patterns and level == "debug":
+            patterns = ["*"]
+        if not patterns:
+            return
+        self._matches = re.compile("|".join(map(translate, patterns))).match
+        self._events.subscribe(ClientConnected, self._connected)
+        self._events.subscribe(ClientDisconnected, self._disconnected)
+        self._events.subscribe(SessionEnded, self._ended)
+        self._events.subscribe(Subscribed, self._subscribed)
+        self._events.subscribe(Unsubscribed, self._unsubscribed)
+        self._events.subscribe(Published, self._published)
+        self._events.subscribe(Acknowledged, self._acknowledged)
+        self._events.subscribe(Finished, self._finished)
+        self._events.subscribe(DeadLettered, self._dead_lettered)
+
+    def _write(self, client_id: str, text: str, *arguments: Any) -> None:
+        if self._matches(client_id):
+            # The flood protection does not count these lines: an administrator has asked for all of them.
+            log.info("MQB2005I trace of client %r: %s", client_id, text % arguments, extra={"is_unlimited": True})
+
+    def _connected(self, event: ClientConnected) -> None:
+        session = event.session
+        user = session.identity.user.decode("utf-8", "replace")
+        self._write(session.client_id, "connected via channel %s as user %r", session.channel, user)
+
+    def _disconnected(self, event: ClientDisconnected) -> None:
+        self._write(event.session.client_id, "disconnected")
+
+    def _ended(self, event: SessionEnded) -> None:
+        self._write(event.session.client_id, "session ended")
+
+    def _subscribed(self, event: Subscribed) -> None:
+        for topic_filter, qos in event.granted:
+            self._write(event.session.client_id, "subscribed to %r with QoS %d", topic_filter, qos)
+
+    def _unsubscribed(self, event: Unsubscribed) -> None:
+        for topic_filter in event.filters:
+            self._write(event.session.client_id, "unsubscribed from %r", topic_filter)
+
+    def _published(self, event: Published) -> None:
+        completion = event.completion
+        for index, (message, retain) in enumerate(event.publications):
+            reason = completion.failure or completion.refusals.get(index, 0)
+            diverted = completion.diverted.get(index, 0)
+            outcome = f"rejected: {cmqc.reason_name(reason)} ({reason})" if reason else "put"
+            if diverted:
+                outcome = f"dead-lettered: {cmqc.reason_name(diverted)} ({diverted})"
+            self._write(
+                event.session.client_id,
+                "published to %r, QoS %d%s, %d bytes: %s",
+                message.topic,
+                message.qos,
+                ", retained" if retain else "",
+                len(message.payload),
+                outcome,
+            )
+
+    def _acknowledged(self, event: Acknowledged) -> None:
+        for message_id, transmission in event.effects.acknowledged:
+            self._delivered(event.session, transmission, f"acknowledged packet {message_id}")
+        for message_id, _, transmission in event.effects.released:
+            self._delivered(event.session, transmission, f"acknowledged packet {message_id}")
+
+    def _finished(self, event: Finished) -> None:
+        for transmission in event.transmissions:
+            why = event.discarded.get(transmission.msg_number)
+            self._delivered(event.session, transmission, "sent with QoS 0" if why is None else f"not sent: {why}")
+
+    def _delivered(self, session: Session, transmission: Transmission, outcome: str) -> None:
+        topic = transmission.topic or transmission.remote_queue
+        self._write(session.client_id, "message of topic %r: %s", topic, outcome)
+
+    def _dead_lettered(self, event: DeadLettered) -> None:
+        transmission, reason = event.transmission, event.reason
+        topic = transmission.topic or transmission.remote_queue
+        self._write(
+            transmission.client_id, "message of topic %r dead-lettered: %s (%d)", topic, cmqc.reason_name(reason), reason
+        )

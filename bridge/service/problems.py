@@ -1,0 +1,300 @@
+"""The list of current problems of a running bridge.
+
+`status`, `/readyz`, the metric `mqbridge_problem`, the alerts, the console and the events "problem began" and "problem
+ended" of the log all use this list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import msgspec
+
+from bridge.administration.answers import Problem, ProblemKind
+from bridge.administration.mapping_status import State
+from bridge.config import Configuration
+from bridge.config.mapping import ToMqttMapping
+from bridge.mq.host import QueueManagerStatus, QueueStatus
+from bridge.mq.memory import MIB
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.certificates import Certificates
+from bridge.service.mappings.status import LOOK_AHEAD
+
+log = logging.getLogger(__name__)
+
+#: Seconds between regular evaluations of the list.
+INTERVAL: Final = 5.0
+#: Thresholds of a large backlog: number of messages, or fraction of MAXDEPTH; and age of an old backlog in seconds.
+LARGE_BACKLOG: Final = 100_000
+LARGE_FRACTION: Final = 0.8
+OLD_BACKLOG: Final = 86_400.0
+#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH.
+ROOM_FRACTION: Final = 0.9
+#: Seconds after which a connected client should have acknowledged a message.
+ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
+#: Seconds before expiry at which a certificate is reported.
+EXPIRES_SOON: Final = 30 * 86_400.0
+#: Fraction of limits.memory_watermark at which memory use is reported, and the fraction below which it no longer is.
+HIGH_MEMORY: Final = 0.85
+NORMAL_MEMORY: Final = 0.8
+#: Free disk space that is reported: less than this fraction of the file system, and less than this number of bytes.
+LOW_DISK_FRACTION: Final = 0.1
+LOW_DISK_BYTES: Final = 2048 * MIB
+#: Seconds for which lost archive rows are reported.
+ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
+
+_LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
+#: Kinds that have their own log events, which are logged immediately and contain more detail.
+_LOGGED_ELSEWHERE: Final = frozenset({ProblemKind.RELOAD})
+
+Key = tuple[ProblemKind, str]
+
+
+class ProblemList:
+    """Computes the current problems, and logs when a problem begins and ends. Methods are called on the event loop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        #: the problems of the last evaluation
+        self._known: dict[Key, Problem] = {}
+        self._evaluating = asyncio.Lock()
+        self._certificates = Certificates()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Start evaluating the list at regular intervals."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """Stop evaluating the list."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._evaluate(self._parts.queue_manager_watch.latest)
+            except Exception:
+                log.exception("MQB0304E the list of problems could not be computed")
+            await asyncio.sleep(INTERVAL)
+
+    async def current(self) -> list[Problem]:
+        """Return all current problems after inspecting the queues again. Problems that prevent serving clients are first."""
+        return await self._evaluate(await self._parts.queue_manager_watch.status())
+
+    def not_serving(self) -> list[Problem]:
+        """Return the problems that prevent serving clients: the bridge is not ready."""
+        return list(_not_serving(self._parts))
+
+    async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
+        async with self._evaluating:
+            problems = self.not_serving()
+            if status is not None:
+                problems += _of_queues(status, self._parts, self._known)
+            problems += _of_resources(status, self._parts, self._known)
+            problems += _of_channels(self._parts)
+            problems += _of_links_and_mappings(self._parts)
+            problems += await _of_clients(self._parts)
+            problems += await asyncio.to_thread(_of_certificates, self._certificates, self._parts.configuration)
+            return self._take(problems)
+
+    def _take(self, problems: list[Problem]) -> list[Problem]:
+        """Set the beginning of each problem, and log the differences from the last evaluation."""
+        before, now = self._known, time.time()
+        self._known = {}
+        for problem in problems:
+            key = problem.kind, problem.subject
+            former = before.pop(key, None)
+            since = now if former is None else former.since
+            self._known.setdefault(key, problem if problem.since else msgspec.structs.replace(problem, since=since))
+            if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
+                _log_beginning(problem)
+        for problem in before.values():
+            if problem.kind not in _LOGGED_ELSEWHERE:
+                log.info("MQB0303I problem ended: %s", problem.what)
+        return list(self._known.values())
+
+
+def _is_worse(problem: Problem, former: Problem) -> bool:
+    return problem.severity != "warning" and former.severity == "warning"
+
+
+def _log_beginning(problem: Problem) -> None:
+    if _LEVELS[problem.severity] == logging.WARNING:
+        log.warning("MQB0301W problem began: %s; hint: `%s`", problem.what, problem.command)
+    else:
+        log.error("MQB0302E problem began: %s; hint: `%s`", problem.what, problem.command)
+
+
+def _not_serving(parts: Parts) -> Iterator[Problem]:
+    name = parts.host.name
+    if not parts.service.backend.available:
+        if parts.configuration.queue_manager.type == "embedded":
+            text = f"the disk of queue manager {name} is full: it accepts no persistent messages"
+            yield Problem("critical", ProblemKind.DISK, name, text, "df -h")
+        else:
+            text = f"queue manager {name} does not answer"
+            yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
+    if parts.host.memory.problem:
+        yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, "mqbridge client list")
+    for channel, text in parts.channels.problems.items():
+        yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
+
+
+def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
+    configuration = parts.configuration
+    dead_letter_queue = parts.host.dead_letter_queue or status.dead_letter_queue
+    transmission_queue = configuration.transmission_queue
+    read_by_bridge = {transmission_queue, *_sources(configuration)}
+    diverted = parts.queue_manager_watch.diverted
+    for queue in status.queues:
+        display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
+        if queue.name == dead_letter_queue and (queue.depth or diverted):
+            text = f"{_messages(queue.depth)} on dead-letter queue {queue.name}"
+            if diverted:
+                text += f", which grows: {diverted:,} were put by the queue manager or by applications"
+            yield Problem("error" if diverted else "warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list")
+        was_full = (ProblemKind.QUEUE, queue.name) in known
+        if queue.put_inhibited:
+            why = "PUT(DISABLED)"
+        elif 0 < queue.max_depth * (ROOM_FRACTION if was_full else 1) <= queue.depth:
+            why = f"it is full, MAXDEPTH({queue.max_depth})"
+        else:
+            why = ""
+        if why:
+            text = f"queue {queue.name} accepts no messages: {why}"
+            if queue.name == transmission_queue:
+                text = f"transmission {text}; publications for clients go to the dead-letter queue"
+            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display)
+        elif queue.name in read_by_bridge and (why := _backlog(queue)):
+            command = "mqbridge client list" if queue.name == transmission_queue else display
+            text = f"{_messages(queue.depth)} waiting on queue {queue.name}{why}"
+            yield Problem("warning", ProblemKind.BACKLOG, queue.name, text, command)
+
+
+def _messages(number: int) -> str:
+    return "1 message" if number == 1 else f"{number:,} messages"
+
+
+def _backlog(queue: QueueStatus) -> str:
+    """Return why a backlog is a problem, or ""."""
+    if queue.depth >= LARGE_FRACTION * queue.max_depth:
+        return f", which is nearly full: MAXDEPTH({queue.max_depth})"
+    if queue.depth and queue.oldest_message_age is not None and queue.oldest_message_age > OLD_BACKLOG:
+        return f", the oldest for {queue.oldest_message_age / 3600:,.0f} hours"
+    return ": a large backlog" if queue.depth >= LARGE_BACKLOG else ""
+
+
+def _sources(configuration: Configuration) -> Iterator[str]:
+    for mapping in configuration.mappings.values():
+        if isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None:
+            yield mapping.source.queue
+
+
+def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
+    if failures := parts.service.backend.failures:
+        text = f"in the last minute, {'; '.join(failures)}"
+        yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
+    memory = parts.host.memory
+    if memory.watermark is not None and not memory.above:
+        limit = NORMAL_MEMORY if (ProblemKind.MEMORY, "") in known else HIGH_MEMORY
+        if memory.used > limit * memory.watermark:
+            text = (
+                f"memory use is {memory.used / MIB:.0f} MiB; new messages are rejected above limits.memory_watermark "
+                f"({memory.watermark / MIB:.0f} MiB)"
+            )
+            yield Problem("warning", ProblemKind.MEMORY, "", text, "mqbridge client list")
+    if status is not None and status.disk_free is not None and status.disk_size and parts.service.backend.available:
+        low = min(LOW_DISK_FRACTION * status.disk_size, LOW_DISK_BYTES)
+        if status.disk_free < low:
+            text = f"only {status.disk_free / MIB:,.0f} MiB are free on the disk of queue manager {parts.host.name}"
+            yield Problem("warning", ProblemKind.DISK, parts.host.name, text, "df -h")
+    if parts.archive is not None and (lost := parts.archive.loss).rows and time.time() - lost.last < ARCHIVE_LOSS_TIMEOUT:
+        text = f"{lost.rows:,} rows are missing from the archive"
+        yield Problem("warning", ProblemKind.ARCHIVE, "", text, "mqbridge report", lost.first)
+    if parts.failed_reload:
+        text = f"the last reload changed nothing: {parts.failed_reload}"
+        yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")
+
+
+def _of_channels(parts: Parts) -> Iterator[Problem]:
+    for config in parts.channels.configs:
+        if parts.channels.get(config.name) is None and config.name not in parts.channels.problems:
+            command = f"mqbridge channel start {config.name}"
+            yield Problem("warning", ProblemKind.CHANNEL, config.name, f"channel {config.name} is stopped", command)
+
+
+def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
+    """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
+    broken: dict[str, list[str]] = {}
+    for mapping, link in parts.mappings.links():
+        error, since = link.last_error
+        if link.up or not error:
+            continue
+        broken.setdefault(link.name, []).append(mapping)
+        if len(broken[link.name]) == 1:
+            text = f"link {link.name} is not connected to {link.address}: {error}"
+            yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since or since)
+    waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
+    for status in parts.mappings.statuses():
+        state = status.state
+        if state in (State.RUNNING, State.STARTING, State.DISABLED):
+            continue
+        if state is State.WAITING_FOR_LINK and status.name in waiting_for_link:
+            continue
+        if state is State.WAITING_FOR_QUEUE_MANAGER and not parts.service.backend.available:
+            continue
+        paused = state is State.PAUSED
+        if state is State.RETRYING and (blocked := status.blocked):
+            more = f" (and {len(blocked) - 1:,} more queues)" if len(blocked) > 1 else ""
+            full = sum(queue.waiting for queue in blocked) >= LOOK_AHEAD
+            others = "all later messages wait, too" if full else "messages for other destinations go on"
+            text = f"mapping {status.name}: {blocked[0]}{more}; {others}"
+        else:
+            why = f": {status.last_error}" if status.last_error and not paused else ""
+            text = f"mapping {status.name} is {state}{why}"
+        command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
+        yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
+
+
+async def _of_clients(parts: Parts) -> list[Problem]:
+    """Return a single problem if connected clients acknowledge no messages."""
+    silent: list[str] = []
+    now = parts.service.clock()
+    for number, (client_id, client) in enumerate(list(parts.service.clients.items()), 1):
+        if number % ROWS_AT_A_TURN == 0:
+            await asyncio.sleep(0)
+        session = client.session
+        if session is None or not session.outbox.in_flight.unacknowledged:
+            continue
+        oldest = next(iter(session.outbox.in_flight.deliveries.values()))
+        if now - oldest.sent_at > ACKNOWLEDGEMENT_TIMEOUT:
+            silent.append(client_id)
+    if not silent:
+        return []
+    others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
+    text = f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
+    return [Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {silent[0]}")]
+
+
+def _of_certificates(certificates: Certificates, configuration: Configuration) -> list[Problem]:
+    """Return a problem for each listener certificate that has expired or expires soon. Reads files."""
+    problems, now = [], time.time()
+    for listener, channel, file, expiry in certificates.expiries(configuration):
+        left = expiry - now
+        if left > EXPIRES_SOON:
+            continue
+        subject = f"channel {channel}" if channel else listener
+        date = time.strftime("%Y-%m-%d", time.gmtime(expiry))
+        text = f"the certificate of {subject}, {file}, "
+        text += f"expired on {date}" if left <= 0 else f"expires on {date}, in {left / 86_400:.0f} days"
+        command = f"openssl x509 -in {file} -noout -enddate"
+        since = expiry if left <= 0 else 0.0
+        problems.append(
+            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
+        )
+    return problems

@@ -1,0 +1,249 @@
+"""Administration of pipelines: the status that a pipeline leaves on disk, and requests to the process that runs it.
+
+The process listens at the socket `control` in the directory of each of its pipelines, as the service does at its own
+(`bridge.administration.control_server`). The status is a file, because it is wanted when no process runs, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from bridge.administration.control_server import ControlServer
+from bridge.administration.control_socket import NoBridge, ask
+from bridge.administration.requests import Answer, Request
+from bridge.config import PipelineConfig
+from bridge.files import holder
+from bridge.spark.pipeline_environment import PipelineEnvironment
+
+#: Files in the directory of a pipeline: locked by the process that runs it, its status, and its control socket.
+LOCK: Final = "lock"
+STATUS: Final = "status.json"
+CONTROL: Final = "control"
+#: Seconds over which rates are measured, and the maximum number of batches that are kept for them.
+RATE_PERIOD: Final = 60.0
+_RECENT: Final = 500
+
+State = Literal["starting", "running", "failing", "stopped", "done", "given up"]
+
+
+class StopPipeline(Request, tag="pipeline stop"):
+    """Finish the current batch and end."""
+
+    CHANGES = True
+
+
+class DrainPipeline(Request, tag="pipeline drain"):
+    """Process all available messages and end."""
+
+    CHANGES = True
+
+
+PipelineRequest = StopPipeline | DrainPipeline
+
+
+class StatusDamaged(Exception):
+    """The status file of a pipeline cannot be read. The message says what to do."""
+
+
+class BatchSummary(msgspec.Struct, frozen=True):
+    """A completed batch: the time, its duration in seconds, and its rows."""
+
+    number: int
+    at: float
+    seconds: float
+    rows_in: int
+    rows_out: int
+    dead_letters: int
+    #: rows that were late for the watermark
+    late: int
+    #: backlog at the source; None: unknown
+    waiting: int | None
+    #: time of the oldest message of the backlog; None: no backlog, or unknown
+    oldest: float | None = None
+
+
+class LastError(msgspec.Struct, frozen=True):
+    """The last error, and its remedy, which may be empty."""
+
+    at: float
+    what: str
+    remedy: str = ""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The status of a pipeline. Times are seconds since 1970. Sums are of one run of the command."""
+
+    process: int
+    host: str
+    since: float
+    state: State = "starting"
+    #: None: it runs, or was killed
+    until: float | None = None
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    dead_letters: int = 0
+    late: int = 0
+    #: of this run or an earlier one
+    last_batch: BatchSummary | None = None
+    last_error: LastError | None = None
+    #: time, rows in and rows out of recent batches
+    recent: tuple[tuple[float, int, int], ...] = ()
+
+    def rate(self, now: float) -> tuple[float, float]:
+        """Return the rows per second, in and out, during the last minute of the run."""
+        seconds = max(min(now - self.since, RATE_PERIOD), 1.0)
+        rows = [batch for batch in self.recent if batch[0] > now - RATE_PERIOD]
+        return sum(batch[1] for batch in rows) / seconds, sum(batch[2] for batch in rows) / seconds
+
+
+def read_status(directory: Path) -> Status | None:
+    """Return the status of a pipeline, or None if it has never run. Raises OSError, msgspec.DecodeError."""
+    try:
+        return msgspec.json.decode((directory / STATUS).read_bytes(), type=Status)
+    except FileNotFoundError:
+        return None
+
+
+def runs(directory: Path) -> str | None:
+    """Return the number of the process that runs a pipeline, or None. Raises OSError."""
+    return holder(directory / LOCK)
+
+
+class StatusRecord:
+    """Writes the status of a pipeline that this process runs. Thread-safe."""
+
+    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+        self._file = directory / STATUS
+        self._tell = tell
+        self._changing = threading.Lock()
+        self._told = False
+        try:
+            before = read_status(directory)
+        except (OSError, msgspec.DecodeError):
+            before = None
+        self._status = Status(os.getpid(), socket.gethostname(), time.time())
+        if before is not None:
+            self._status = replace(self._status, last_batch=before.last_batch, last_error=before.last_error)
+        self._change()
+
+    def running(self) -> None:
+        """Record that the query has started."""
+        self._change(state="running")
+
+    def completed(self, batch: BatchSummary) -> None:
+        """Record a batch."""
+        status = self._status
+        recent = [row for row in status.recent if row[0] > batch.at - RATE_PERIOD][1 - _RECENT :]
+        self._change(
+            state="running",
+            batches=status.batches + 1,
+            rows_in=status.rows_in + batch.rows_in,
+            rows_out=status.rows_out + batch.rows_out,
+            dead_letters=status.dead_letters + batch.dead_letters,
+            late=status.late + batch.late,
+            last_batch=batch,
+            recent=(*recent, (batch.at, batch.rows_in, batch.rows_out)),
+        )
+
+    def failed(self, what: str, remedy: str = "") -> None:
+        """Record an error after which the pipeline is started again."""
+        self._change(state="failing", last_error=LastError(time.time(), what, remedy))
+
+    def ended(self, state: State) -> None:
+        """Record the end."""
+        self._change(state=state, until=time.time())
+
+    def _change(self, **changes: Any) -> None:
+        with self._changing:
+            self._status = replace(self._status, **changes)
+            unfinished = self._file.with_suffix(".new")
+            try:
+                unfinished.write_bytes(msgspec.json.encode(self._status))
+                unfinished.rename(self._file)
+                self._told = False
+            except OSError as error:
+                if not self._told:
+                    self._tell(f"cannot write {self._file}, so `mqbridge pipeline show` is out of date: {error}")
+                self._told = True
+
+
+def condition(name: str, config: PipelineConfig, environment: PipelineEnvironment, now: float) -> dict[str, Any]:
+    """Return the condition of a pipeline, as `mqbridge pipeline show --json` prints it. Raises StatusDamaged, OSError."""
+    directory = environment.directory_of(name, config)
+    process = runs(directory)
+    try:
+        status = read_status(directory)
+    except msgspec.DecodeError as error:
+        raise StatusDamaged(f"{directory}/{STATUS} is damaged and may be removed: {error}") from error
+    rates = (0.0, 0.0) if status is None or process is None else status.rate(now)
+    fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(Status.__struct_fields__)
+    fields.pop("recent")
+    batch = None if status is None else status.last_batch
+    return {
+        "name": name,
+        **fields,
+        "state": state_of(status, process),
+        "process": None if process is None else int(process) if process.isdecimal() else process,
+        "rows_in_per_second": round(rates[0], 1),
+        "rows_out_per_second": round(rates[1], 1),
+        "waiting": None if batch is None else batch.waiting,
+        "oldest": None if batch is None else batch.oldest,
+        "directory": str(directory),
+    }
+
+
+def state_of(status: Status | None, process: str | None) -> str:
+    """Return the state of a pipeline, which `process` runs."""
+    if process is not None:
+        return "starting" if status is None or status.until is not None else status.state
+    if status is None:
+        return "never run"
+    return "killed" if status.until is None else status.state
+
+
+def request(directory: Path, what: PipelineRequest) -> None:
+    """Send a request to the process that runs a pipeline. Raises NoBridge."""
+    answer = ask(directory / CONTROL, what)
+    if not answer.ok:
+        raise NoBridge("; ".join(answer.lines))
+
+
+class ControlThread:
+    """Answers requests at the control sockets of the pipelines that this process runs."""
+
+    def __init__(self, handle: Callable[[str, PipelineRequest], None]) -> None:
+        self._handle = handle
+        self._loop = asyncio.new_event_loop()
+        self._servers: list[ControlServer] = []
+        self._own = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
+        self._own.start()
+
+    def listen(self, name: str, directory: Path) -> None:
+        """Listen for requests to a pipeline. Raises OSError."""
+
+        async def answer(received: Any, user: str) -> Answer:
+            self._handle(name, received)
+            return Answer()
+
+        server = ControlServer(directory / CONTROL, answer, PipelineRequest)
+        asyncio.run_coroutine_threadsafe(server.start(), self._loop).result()
+        self._servers.append(server)
+
+    def stop(self) -> None:
+        """Stop listening."""
+        for server in self._servers:
+            asyncio.run_coroutine_threadsafe(server.stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._own.join()
+        self._loop.close()

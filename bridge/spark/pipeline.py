@@ -1,0 +1,447 @@
+"""A YAML pipeline as a streaming query: source, table `input`, SELECT, destinations.
+
+A SELECT that keeps no state runs in `foreachBatch`, over the rows of the batch. The query itself only reads the source. So a
+batch is read once, and again only if it has dead letters. A SELECT that keeps state (windows, joins of streams, changes) is
+part of the query. The query then returns a union: rows of the SELECT, dead letters, and the rows that may be late.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from bridge.archive.schema import arrow_schema
+from bridge.config import ConfigurationError, PipelineConfig, load
+from bridge.config.pipeline import LateConfig
+from bridge.mapping.rules.rule import rule_of
+from bridge.spark import MqDataSource, MqttDataSource
+from bridge.spark.changes import only_changes
+from bridge.spark.cluster import check_reach
+from bridge.spark.destination_columns import PAYLOAD, quoted, table_rows
+from bridge.spark.destinations import REASON, Sink, dead_letter_sink, late_sink, mapping_sink, sinks_of
+from bridge.spark.input_table import InputTable, input_table
+from bridge.spark.internals import check_sql, check_streaming, dropping_clause, has_format, keeps_state
+from bridge.spark.mistake import Mistake, mistakes_at
+from bridge.spark.pipeline_environment import CHECKPOINT, PipelineEnvironment
+
+INPUT: Final = "input"
+#: Name of the observation of the rows that a stateful query reads.
+TAKEN: Final = "taken"
+#: Branches of the union that a stateful query returns, and the time until which a late row would have counted.
+_ROW, _DEAD, _LATE, _LATE_END = "row", "dead", "late", "late_end"
+#: Seconds to wait for an observation. Spark never reports one whose rows the optimizer has left out.
+_OBSERVATION_TIMEOUT: Final = 5.0
+#: Batches whose counts are kept.
+_REMEMBERED: Final = 100
+_planning: Final = threading.Lock()
+
+
+class Counts(msgspec.Struct):
+    """The rows of a batch. `rows` is None if only Spark's progress has their number."""
+
+    rows: int | None = None
+    written: int = 0
+    dead: int = 0
+    late: int = 0
+    #: what is wrong with one of the dead letters
+    why: str | None = None
+
+
+class Pipeline(msgspec.Struct, frozen=True):
+    """A pipeline that can be started."""
+
+    name: str
+    config: PipelineConfig
+    environment: PipelineEnvironment
+    #: its checkpoint, spool and status
+    directory: Path
+    #: what the query returns
+    frame: DataFrame
+    table: InputTable
+    stateful: bool
+    #: reference tables by name
+    tables: dict[str, DataFrame]
+    sinks: Sequence[Sink]
+    dead_letters: Sink
+    late: Sink | None
+
+    @property
+    def checkpoint(self) -> Path:
+        """The directory of Spark's checkpoint."""
+        return self.directory / CHECKPOINT
+
+    @property
+    def at_least_once(self) -> bool:
+        """Whether a destination may get a batch twice after a crash."""
+        return not all(sink.exactly_once for sink in (*self.sinks, self.dead_letters, *([self.late] if self.late else [])))
+
+
+def plan(
+    spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment, *, reads: bool = True
+) -> Pipeline:
+    """Return a pipeline, analysed by Spark. Nothing is started. Raises Mistake.
+
+    `reads`: make the real source, which starts a Python process. Otherwise a source of the same columns takes its place.
+    """
+    directory = environment.directory_of(name, config)
+    source = _source(spark, name, config, environment, reads=reads)
+    tables = {}
+    for key, path in config.tables.items():
+        with mistakes_at(("tables", key), "a table"):
+            tables[key] = _table_of(spark, path)
+    with _names(spark, tables):
+        if config.select is not None:
+            with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
+                check_sql(spark, config.select)
+        table = input_table(source, config, _payload_kind(spark, source, config))
+        selected = _selected_stream(spark, source, table, config)
+        stateful = keeps_state(selected)
+        if stateful:
+            # Each row of the source is read by the SELECT, and by the branches of dead letters and late rows.
+            # Aliases keep a join of `input` with itself from making a second source, which could not open the queue.
+            aliased = source.select(*(f.col(quoted(name)).alias(name) for name in source.columns))
+            taken = aliased.observe(TAKEN, f.count(f.lit(1)).alias("rows"))
+            good = taken if table.fault is None else taken.where(f"{table.fault} IS NULL")
+            selected = _selected_stream(spark, good, table, config)
+            frame = _union(selected, taken, good, table, config)
+        else:
+            frame = _pruned(spark, source, table, config) if reads else source
+    if not stateful and config.late is not None:
+        raise Mistake(("late",), "no late, because select keeps no state and no row is late")
+    sinks = _sinks(spark, name, config, environment, selected)
+    late = None if config.late is None else late_sink(name, config.late, environment)
+    letters = dead_letter_sink(name, config, environment)
+    with mistakes_at(("dead_letters",), "a destination"):
+        letters.check(source.withColumn(REASON, f.lit("")))
+    if late is not None:
+        with mistakes_at(("late",), "a destination"):
+            late.check(source.withColumn("watermark", f.current_timestamp()) if late.is_table else source)
+    check_reach(config, environment, directory, stateful=stateful)
+    return Pipeline(name, config, environment, directory, frame, table, stateful, tables, sinks, letters, late)
+
+
+@contextmanager
+def _names(spark: SparkSession, tables: dict[str, DataFrame]) -> Iterator[None]:
+    """Give `input` and the reference tables the names of one pipeline while it is planned."""
+    with _planning:
+        try:
+            for name, table in tables.items():
+                table.createOrReplaceTempView(name)
+            yield
+        finally:
+            for name in (INPUT, *tables):
+                spark.catalog.dropTempView(name)
+
+
+# Source --------------------------------------------------------------------------------------------------------------
+
+
+def _table_of(spark: SparkSession, path: Path) -> DataFrame:
+    if path.suffix == ".csv":
+        return spark.read.csv(str(path), header=True, inferSchema=True)
+    return spark.read.json(str(path)) if path.suffix == ".json" else spark.read.parquet(str(path))
+
+
+def _source(
+    spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment, *, reads: bool
+) -> DataFrame:
+    source = config.source
+    if source.archive is not None:
+        with mistakes_at(("from", "archive"), "a directory of Parquet files"):
+            return _archive(spark, source.archive)
+    options = environment.source_options(name, config)
+    kind, data_source = ("mq", MqDataSource) if source.mq is not None else ("mqtt", MqttDataSource)
+    place = ("from", "options") if source.options else ("from", kind)
+    with mistakes_at(place, "a queue or topic" if kind == "mq" else "a topic filter"):
+        schema = data_source(options).schema()
+        assert isinstance(schema, StructType)
+        if reads:
+            return spark.readStream.format(kind).options(**options).load()
+    rows = spark.readStream.format("rate").load()
+    return rows.select(*(f.lit(None).cast(field.dataType).alias(field.name) for field in schema))
+
+
+def _archive(spark: SparkSession, path: Path) -> DataFrame:
+    """Return a stream of Parquet files, with the schema of the present files, otherwise of the bridge's archive."""
+    if not path.is_dir():
+        raise Mistake(("from", "archive"), "an existing directory", str(path))
+    some = any(path.glob("**/*.parquet"))
+    schema = spark.read.parquet(str(path)).schema if some else from_arrow_schema(arrow_schema())
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 100).parquet(str(path))
+
+
+# SELECT --------------------------------------------------------------------------------------------------------------
+
+
+def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
+    """Return the streaming frame of the SELECT and of `changes`. Raises Mistake."""
+    made = table.of(rows)
+    if config.select is None:
+        selected = _default(made, table, config)
+    else:
+        with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
+            try:
+                table.with_watermark(made).createOrReplaceTempView(INPUT)
+                selected = spark.sql(config.select)
+            except PySparkException:
+                # A WATERMARK clause of the SELECT takes the place of ours. Spark accepts only one.
+                made.createOrReplaceTempView(INPUT)
+                selected = spark.sql(config.select)
+        if not selected.isStreaming:
+            raise Mistake(("select",), f"a SELECT that reads the table {INPUT}")
+        if twice := sorted({name for name in selected.columns if selected.columns.count(name) > 1}):
+            raise Mistake(("select",), "columns of different names", f"{twice[0]} twice")
+        if (clause := dropping_clause(selected)) is not None:
+            raise Mistake(("select",), "a SELECT that drops no rows unnoticed", clause)
+    if config.changes is not None:
+        with mistakes_at(("changes",), "columns of the SELECT"):
+            selected = only_changes(table_rows(selected), config.changes)
+    with mistakes_at(("select",), "a SELECT that runs in streams", config.select):
+        check_streaming(selected)
+    return selected
+
+
+def _default(table_: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
+    """Return all columns: without a SELECT, bytes that nobody declared as JSON or text stand in `body` only."""
+    drops = table.payload is not None and table.payload == table.column and config.mapping is None
+    return table_.drop(PAYLOAD) if drops else table_
+
+
+def _payload_kind(spark: SparkSession, source: DataFrame, config: PipelineConfig) -> str:
+    """Return the type of the column `payload`: bytes if nothing declares it and the SELECT does not read it."""
+    if config.model_fields_set & {"payload", "fields"}:
+        return config.payload
+    if config.select is None:
+        return "bytes"
+    table = input_table(source, config, config.payload)
+    if table.column is None:
+        return config.payload
+    return config.payload if PAYLOAD in _needed(spark, table.of(source), config.select, [PAYLOAD]) else "bytes"
+
+
+def _needed(spark: SparkSession, made: DataFrame, select: str, names: Sequence[str]) -> list[str]:
+    """Return those columns of `input` without which the SELECT fails, or returns other columns."""
+
+    def columns(without: set[str]) -> Any:
+        kept = StructType([field for field in made.schema if field.name not in without])
+        spark.createDataFrame([], kept).createOrReplaceTempView(INPUT)
+        try:
+            return spark.sql(select).schema
+        except PySparkException:
+            return None
+
+    everything = columns(set())
+    if everything is None:
+        return list(names)
+    dropped: set[str] = set()
+    for name in names:
+        if columns({*dropped, name}) == everything:
+            dropped.add(name)
+    return [name for name in names if name not in dropped]
+
+
+def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
+    """Return the columns of the source that the SELECT reads. All of them are needed if there may be dead letters."""
+    if config.select is None or table.fault is not None:
+        return source
+    made = table.of(source)
+    needed = {*_needed(spark, made, config.select, made.columns), *([table.column] if table.column else [])}
+    if table.event_time is not None:
+        needed.add(table.event_time[1])
+    return source.select(*(quoted(name) for name in source.columns if name in needed))
+
+
+def _union(
+    selected: DataFrame, taken: DataFrame, good: DataFrame, table: InputTable, config: PipelineConfig
+) -> DataFrame:
+    """Return the rows of the SELECT, the dead letters, and the rows that may be late, each in a struct of its own."""
+    frame = selected.select(f.struct("*").alias(_ROW))
+    if table.fault is not None:
+        dead = taken.withColumn(REASON, f.expr(table.fault)).where(f"{REASON} IS NOT NULL")
+        frame = frame.unionByName(dead.select(f.struct("*").alias(_DEAD)), allowMissingColumns=True)
+    if config.late is not None and table.event_time is not None:
+        late = good.select(f.struct(*good.columns).alias(_LATE), _late_end(table.event_time[0], config.late).alias(_LATE_END))
+        frame = frame.unionByName(late.where(f"{_LATE_END} IS NOT NULL"), allowMissingColumns=True)
+    return frame
+
+
+def _late_end(event_time: str, late: LateConfig) -> Column:
+    """Return the end of the last window that a row belongs to, in milliseconds since 1970."""
+    at = f.unix_millis(f.expr(event_time))
+    window, slide = round(late.window * 1000), round((late.slide or late.window) * 1000)
+    return at if not window else at - f.pmod(at, f.lit(slide)) + f.lit(window)
+
+
+# Destinations --------------------------------------------------------------------------------------------------------
+
+
+def _sinks(
+    spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment, selected: DataFrame
+) -> list[Sink]:
+    """Return the destinations, checked against the columns of the SELECT. Raises Mistake."""
+    to = config.destination
+    if to is None:
+        sinks = [_mapping(config, environment)]
+        place = "mapping"
+    else:
+        if to.format is not None and not has_format(spark, to.format):
+            raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
+        sinks, place = sinks_of(to, environment, "to"), "to"
+    with mistakes_at((place,), "a destination"):
+        for sink in sinks:
+            sink.check(selected)
+    return sinks
+
+
+def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
+    assert environment.file is not None and config.mapping is not None
+    try:
+        configuration = load(environment.file)
+    except ConfigurationError as error:
+        raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
+    if config.mapping not in configuration.mappings:
+        raise Mistake(("mapping",), "the name of a mapping of the file", repr(config.mapping))
+    if config.dead_letters.kinds not in ([], ["mq"]):
+        raise Mistake(("dead_letters",), "a queue, because the mapping dead-letters messages", config.dead_letters.kinds[0])
+    mapping, queue_manager = configuration.mappings[config.mapping], configuration.queue_manager.name
+    with mistakes_at(("mapping",), "a mapping"):
+        rule_of(config.mapping, mapping, queue_manager)
+    letters = config.dead_letters.queue_name or environment.dead_letter_queue
+    return mapping_sink(config.mapping, mapping, queue_manager, environment, letters)
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+class BatchFailed(Exception):
+    """A batch failed; `BatchWriter.error` is the reason."""
+
+
+class BatchWriter:
+    """Writes the batches of a pipeline: the function of `foreachBatch`."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        #: counts of the latest batches, by number
+        self.counts: dict[int, Counts] = {}
+        self.error: Exception | None = None
+        #: no further batch may begin
+        self.stopping = False
+        self.busy = False
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        """Write a batch. Raises BatchFailed."""
+        if self.stopping:
+            raise BatchFailed("stopped")
+        self.busy = True
+        try:
+            writer = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            assert writer is not None
+            write = self._write_stateful if self._pipeline.stateful else self._write_stateless
+            self.counts[epoch] = write(frame, writer, epoch)
+            self.counts.pop(epoch - _REMEMBERED, None)
+        except Exception as error:
+            self.error = error
+            raise BatchFailed(type(error).__name__) from None
+        finally:
+            self.busy = False
+
+    def _write_stateless(self, frame: DataFrame, writer: str, epoch: int) -> Counts:
+        pipeline, table = self._pipeline, self._pipeline.table
+        fault = f.lit(None).cast("string") if table.fault is None else f.expr(table.fault)
+        taken, counts = Observation(), Counts()
+        metrics = [f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad"), f.min(REASON).alias("why")]
+        judged = frame.withColumn(REASON, fault)
+        good = judged.observe(taken, *metrics).where(f"{REASON} IS NULL").drop(REASON)
+        self._write_all(self._selected(good), writer, epoch, counts)
+        seen = _observed(taken, lambda: judged.agg(*metrics).first().asDict())  # type: ignore[union-attr]
+        counts.rows = seen["rows"]
+        if seen["bad"]:
+            counts.dead += seen["bad"]
+            counts.why = seen["why"]
+            pipeline.dead_letters.write(judged.where(f"{REASON} IS NOT NULL"), f"{writer}-dead", epoch)
+        return counts
+
+    def _selected(self, good: DataFrame) -> DataFrame:
+        """Return the rows of the SELECT over a batch. Spark has a session of its own for each query."""
+        config, table, spark = self._pipeline.config, self._pipeline.table, good.sparkSession
+        made = table.of(good)
+        if config.select is None:
+            return _default(made, table, config)
+        made.createOrReplaceTempView(INPUT)
+        for name, frame in self._pipeline.tables.items():
+            frame.createOrReplaceTempView(name)
+        return spark.sql(config.select)
+
+    def _write_all(self, rows: DataFrame, writer: str, epoch: int, counts: Counts) -> None:
+        """Write rows to all destinations. Rows for several destinations are computed once."""
+        sinks = self._pipeline.sinks
+        if len(sinks) == 1:
+            made = Observation()
+            refused = sinks[0].write(rows.observe(made, f.count(f.lit(1)).alias("rows")), f"{writer}-0", epoch)
+            written = _observed(made, lambda: {"rows": rows.count()})["rows"]
+        else:
+            rows.persist()
+            try:
+                written = rows.count()
+                refused = sum(sink.write(rows, f"{writer}-{index}", epoch) for index, sink in enumerate(sinks))
+            finally:
+                rows.unpersist()
+        counts.written += written - refused
+        counts.dead += refused
+
+    def _write_stateful(self, frame: DataFrame, writer: str, epoch: int) -> Counts:
+        pipeline, counts = self._pipeline, Counts()
+        frame.persist()
+        try:
+            if _DEAD in frame.columns:
+                dead = frame.where(f"{_DEAD} IS NOT NULL").select(f"{_DEAD}.*")
+                seen = dead.agg(f.count(f.lit(1)).alias("rows"), f.min(REASON).alias("why")).first()
+                assert seen is not None
+                if seen["rows"]:
+                    counts.dead, counts.why = seen["rows"], seen["why"]
+                    pipeline.dead_letters.write(dead, f"{writer}-dead", epoch)
+            if pipeline.late is not None and (watermark := watermark_for_late_rows(pipeline.checkpoint, epoch)):
+                late = frame.where(f"{_LATE} IS NOT NULL AND {_LATE_END} <= {watermark}").select(f"{_LATE}.*")
+                if rows := late.count():
+                    counts.late = rows
+                    if pipeline.late.is_table:
+                        late = late.withColumn("watermark", f.timestamp_millis(f.lit(watermark)))
+                    pipeline.late.write(late, f"{writer}-late", epoch)
+            rows_of_select = frame.where(f"{_ROW} IS NOT NULL").select(f"{_ROW}.*")
+            self._write_all(rows_of_select, writer, epoch, counts)
+        finally:
+            frame.unpersist()
+        return counts
+
+
+def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:
+    """Return the watermark, in milliseconds since 1970, by which Spark judged which rows of a batch are late; 0: none.
+
+    It is that of the batch before. Spark's checkpoint has it in the offsets of each batch, and repeats it after a crash.
+    """
+    try:
+        lines = (checkpoint / "offsets" / str(epoch - 1)).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return 0
+    return int(json.loads(lines[1])["batchWatermarkMs"])
+
+
+def _observed(observation: Observation, otherwise: Any) -> dict[str, Any]:
+    """Return the values of an observation, or `otherwise()` if Spark does not report them."""
+    values: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: values.append(observation.get), daemon=True)
+    thread.start()
+    thread.join(_OBSERVATION_TIMEOUT)
+    return values[0] if values else otherwise()

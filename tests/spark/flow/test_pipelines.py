@@ -1,0 +1,105 @@
+"""Pipelines from a queue or a broker to each kind of destination."""
+
+from __future__ import annotations
+
+import json
+
+from tests.spark.flow.conftest import Bench
+
+
+def test_queue_to_parquet(bench: Bench) -> None:
+    queue = bench.queues.queue()
+    bench.write(
+        "pipelines: {events: {from: {mq: {queue: $queue}}, to: {archive: $out}}}", queue=queue, out=bench.directory / "out"
+    )
+    bench.queues.put(queue, b"no JSON", b'{"n": 1}', Format=b"MQSTR   ")
+    bench.run()
+    rows = bench.spark.read.parquet(str(bench.directory / "out")).collect()
+    assert sorted(row.text for row in rows) == ["no JSON", '{"n": 1}']
+    assert {"md", "rfh2", "body", "put_time", "date", "hour"} <= set(rows[0].asDict()) and "payload" not in rows[0].asDict()
+    assert bench.sums() == {"in": 2, "out": 2}
+
+
+def test_queue_to_queue_with_dead_letters(bench: Bench) -> None:
+    queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          temperatures:
+            from: {mq: {queue: $queue}}
+            schema: {temp: double, n: int}
+            select: SELECT payload:temp::double * 2 AS temp, payload:n::int AS n FROM input
+            to: {mq: {queue: $out}}
+            dead_letters: {queue: $dead}
+        """,
+        queue=queue, out=out, dead=dead,
+    )  # fmt: skip
+    bad = [b"no JSON", b'{"temp": "hot"}', b'{"n": 3.7}', b"\xff", b'{"a": 1, "a": 2}']
+    bench.queues.put(queue, b'{"temp": 2.5, "n": 1}', *bad, b"{}", b'{"temp": null, "n": 4.0}')
+    bench.run()
+    made = [json.loads(body) for body in bench.queues.bodies(out)]
+    assert sorted(map(str, made)) == sorted(
+        ["{'temp': 5.0, 'n': 1}", "{'temp': None, 'n': None}", "{'temp': None, 'n': 4}"]
+    )
+    letters = bench.queues.take(dead)
+    assert sorted(letter.data[172:] for letter in letters) == sorted(bad)
+    assert bench.sums() == {"in": 8, "out": 3, "dead": 5}
+    assert bench.batches[0].counts.why in str(bench.batches[0])
+
+
+def test_windows_count_dead_letters_and_late_rows(bench: Bench) -> None:
+    queue, out, late = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          averages:
+            from: {mq: {queue: $queue}}
+            schema: {ts: timestamp, temp: double}
+            watermark: {column: ts, delay: 10 s}
+            select: |
+              SELECT window(ts, '1 minute').start AS minute, avg(payload:temp::double) AS temp, count(*) AS n
+              FROM input GROUP BY window(ts, '1 minute')
+            to: {mq: {queue: $out}}
+            late: {mq: {queue: $late}, window: 1 min}
+            dead_letters: {archive: $dead}
+        """,
+        queue=queue, out=out, late=late, dead=bench.directory / "dead",
+    )  # fmt: skip
+
+    def put(*times: str) -> None:
+        bench.queues.put(queue, *(b'{"ts": "2026-01-01T%s", "temp": 2}' % time.encode() for time in times))
+        bench.run()
+
+    put("10:00:01", "10:00:02", "10:00:59")
+    bench.queues.put(queue, b"no JSON")
+    put("10:01:20")  # the watermark passes 10:01
+    put("10:00:30", "10:01:01", "10:02:30")  # the first is late, the second is not, as its window is open
+    put("10:10:00")
+    made = [json.loads(body) for body in bench.queues.bodies(out)]
+    assert {one["minute"][11:16]: one["n"] for one in made} == {"10:00": 3, "10:01": 2, "10:02": 1}
+    assert [json.loads(body)["ts"][11:] for body in bench.queues.bodies(late)] == ["10:00:30"]
+    (letter,) = bench.spark.read.parquet(str(bench.directory / "dead")).collect()
+    assert letter.reason == "the payload is not JSON, or names a member twice" and letter.body == b"no JSON"
+    assert bench.sums() == {"in": 9, "out": 3, "dead": 1, "late": 1}
+
+
+def test_join_of_input_with_itself_counts_each_message_once(bench: Bench) -> None:
+    queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          pairs:
+            from: {mq: {queue: $queue}}
+            select: |
+              SELECT a.payload:n::int AS n, b.payload:n::int AS m FROM input a JOIN input b
+              ON a.payload:n::int = b.payload:n::int + 1
+              AND a.put_time BETWEEN b.put_time - INTERVAL 1 MINUTE AND b.put_time + INTERVAL 1 MINUTE
+            to: {mq: {queue: $out}}
+            dead_letters: {queue: $dead}
+        """,
+        queue=queue, out=out, dead=dead,
+    )  # fmt: skip
+    bench.queues.put(queue, b'{"n": 1}', b'{"n": 2}')
+    bench.run()
+    assert [json.loads(body) for body in bench.queues.bodies(out)] == [{"n": 2, "m": 1}]
+    assert bench.queues.depth(dead) == 0 and bench.sums() == {"in": 2, "out": 1}

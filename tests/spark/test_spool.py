@@ -1,0 +1,136 @@
+"""The spool: what a restart finds, object stores, and what is not a spool of this version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bridge.spark import spool as spools
+from bridge.spark.spool import (
+    Segment,
+    Spool,
+    SpoolBusy,
+    SpoolDamaged,
+    content_of,
+    read_embedded,
+    read_segments,
+    spools_below,
+)
+
+SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
+
+
+def batch(*bodies: bytes) -> Any:
+    md = pa.StructArray.from_arrays([pa.array([1] * len(bodies), pa.int32())] * 2, fields=list(SCHEMA.field("md").type))
+    return pa.record_batch([pa.array(bodies, pa.binary()), md], schema=SCHEMA)
+
+
+def append(spool: Spool, *bodies: bytes, state: bytes | None = None) -> Segment:
+    segment = spool.append(batch(*bodies), sum(map(len, bodies)), 1, state)
+    spool.publish(segment)
+    return segment
+
+
+def bodies(spool: Spool, schema: Any = SCHEMA) -> list[bytes]:
+    names = [one.name for one in spool.between(spool.first - 1, spool.last)]
+    return [body for part in read_segments(spool.place.path, names, schema) for body in part.column("body").to_pylist()]
+
+
+def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "Q")
+    append(spool, b"1", b"2")
+    append(spool, b"3")
+    spool.append(batch(b"4"), 1, 1)  # whose unit of work was backed out
+    spool.close()
+    # A process that was given up has written a segment with a number that its successor had, too.
+    zombie = Segment(2, 9, 9, 1, "0123456789ab")
+    Path(spool.place.path, zombie.name).write_bytes(b"")
+    Path(spool.place.path, f".{zombie.name}.17").write_bytes(b"")
+    again = Spool(str(tmp_path), "Q")
+    again.recover(2, [(1, spool.run)])
+    assert (again.id, again.first, again.last, bodies(again)) == (spool.id, 1, 2, [b"1", b"2", b"3"])
+    assert sorted(again.place.names()) == sorted(
+        ["lock", "spool.json", *(one.name for one in again.between(0, 2))]
+    )
+    assert append(again, b"5").number == 3
+    again.close()
+    last = Spool(str(tmp_path), "Q")
+    last.recover(3, [(1, spool.run), (3, again.run)])
+    last.delete_through(1)
+    assert bodies(last) == [b"3", b"5"]
+    assert [(one.source, one.waiting) for one in spools_below(tmp_path)] == [("Q", 2)]
+    with pytest.raises(SpoolDamaged, match="has 2 of the segments 1 to 3, which the checkpoint needs"):
+        last.between(0, 3)
+
+
+def test_the_state_of_a_session_survives_the_deletion_of_its_rows(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "a/#")
+    spool.recover()
+    append(spool, b"1", state=b"old")
+    append(spool, b"2", state=b"new")
+    spool.delete_through(2, keep_state=True)
+    spool.close()
+    again = Spool(str(tmp_path), "a/#")
+    again.recover()
+    assert (again.state(), again.first, again.last) == (b"new", 3, 2)
+    append(again, b"3", state=b"newest")
+    assert (again.state(), bodies(again)) == (b"newest", [b"3"])
+
+
+def test_the_size_of_the_spool_is_limited(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "Q")
+    assert spool.wait_below(3, 0)
+    append(spool, b"123")
+    assert not spool.wait_below(3, 0)
+    spool.delete_through(1)
+    assert spool.wait_below(3, 0)
+
+
+def test_columns_of_segments(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "Q")
+    segment = append(spool, b"1")
+    part = pa.schema([pa.field("md", pa.struct([("B", pa.int32())]))])
+    (found,) = read_embedded([content_of(spool.place.path, segment.name)], part)
+    assert found.to_pylist() == [{"md": {"B": 1}}]
+    more = pa.schema([pa.field("md", pa.struct([("C", pa.int32())]))])
+    with pytest.raises(SpoolDamaged, match=r"was written without the column md.C: .* hint: let the query finish"):
+        list(read_segments(spool.place.path, [segment.name], more))
+    with pytest.raises(SpoolDamaged, match=r"cannot be read: .*hint: every worker must reach the directory"):
+        list(read_segments(str(tmp_path / "elsewhere"), [segment.name], SCHEMA))
+
+
+def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "LOCK_WAIT", 0.1)
+    spool = Spool(str(tmp_path), "Q")
+    with pytest.raises(SpoolBusy, match="in use by process"):
+        Spool(str(tmp_path), "Q")
+    spool.close()
+
+
+def test_a_spool_of_an_earlier_version(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "a/#")
+    spool.close()
+    Path(spool.place.path, "000000000001.spool").touch()
+    with pytest.raises(SpoolDamaged, match=r"of an earlier version of mqbridge .* hint: let that version finish the query"):
+        Spool(str(tmp_path), "a/#")
+
+
+def test_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without locks and renames, by its URL."""
+    from pyarrow import fs
+
+    (tmp_path / "bucket").mkdir()
+    store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    monkeypatch.setattr(spools, "_remote", lambda url: (store, url.partition("://")[2]))
+    spool = Spool("s3://bucket/spool", "Q")
+    append(spool, b"1")
+    append(spool, b"2")
+    again = Spool("s3://bucket/spool", "Q")
+    again.recover(2, [(1, spool.run)])
+    again.delete_through(1)
+    again.delete_through(1)
+    assert (again.id, bodies(again)) == (spool.id, [b"2"])
+    assert len(list((tmp_path / "bucket").glob("spool/*/*.arrow"))) == 1

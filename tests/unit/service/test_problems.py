@@ -1,0 +1,343 @@
+"""The list of current problems of a running bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.administration.answers import BridgeState, BridgeStatus, Problem
+from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
+from bridge.config import Configuration
+from bridge.config.document import load
+from bridge.mq.embedded import host as inquiry
+from bridge.mq.memory import MIB
+from bridge.mq.mqi import MQOD
+from bridge.mq.remote import RemoteConnection
+from bridge.mqtt.packets import Publish
+from bridge.service.certificates import Certificates
+from bridge.service.lifecycle import Bridge
+from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT
+from bridge.service.reload import ConfigurationSource
+from bridge.wire import cmqc
+from tests.helpers.certificate_authority import Authority
+from tests.helpers.patience import happens
+from tests.helpers.raw_client import RawClient
+
+
+@asynccontextmanager
+async def running(configuration: Configuration, source: ConfigurationSource | None = None) -> AsyncIterator[Bridge]:
+    bridge = Bridge(configuration, lambda _: None, source=source)
+    await bridge.start()
+    bridge._stands(BridgeState.RUNNING)
+    try:
+        yield bridge
+    finally:
+        await bridge.stop()
+        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
+        bridge.problems.stop()
+        bridge.queue_manager_watch.stop()
+        await bridge.host.stop()
+
+
+async def found(bridge: Bridge) -> list[Problem]:
+    assert bridge.problems is not None
+    return await bridge.problems.current()
+
+
+def configuration(tmp_path: Path, **sections: Any) -> Configuration:
+    return Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}], **sections
+    )
+
+
+async def mqsc(bridge: Bridge, tmp_path: Path, *commands: str) -> None:
+    def run() -> None:
+        connection = RemoteConnection(tmp_path / "data", application="test")
+        for command in commands:
+            assert all(one.ok for one in connection.command(command))
+        connection.disconnect()
+
+    await asyncio.to_thread(run)
+
+
+async def put(tmp_path: Path, queue: str, topic: str = "") -> None:
+    def run() -> None:
+        from bridge.mq.mqi import MQPMO
+        from bridge.telemetry.message import Message
+        from bridge.wire.mq import MQMD
+
+        connection = RemoteConnection(tmp_path / "data", application="test")
+        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic) if topic else MQOD(ObjectName=queue)
+        connection.put1(od, Message(MQMD(), b"x"), MQPMO())
+        connection.disconnect()
+
+    await asyncio.to_thread(run)
+
+
+async def test_a_healthy_bridge_has_no_problems(tmp_path: Path) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        assert await found(bridge) == []
+
+
+async def test_dead_letters_are_a_problem(tmp_path: Path) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        await put(tmp_path, "SYSTEM.DEAD.LETTER.QUEUE")
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.command) == ("dead_letters", "mqbridge dlq list")
+        assert problem.what == "1 message on dead-letter queue SYSTEM.DEAD.LETTER.QUEUE"
+        assert problem.subject == "SYSTEM.DEAD.LETTER.QUEUE" and time.time() - 60 < problem.since <= time.time()
+        assert bridge.problems is not None and bridge.problems.not_serving() == []
+        (again,) = await found(bridge)
+        assert again == problem, "since does not change"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "what"),
+    [("MAXDEPTH(1)", "queue Q accepts no messages: it is full, MAXDEPTH(1)"), ("PUT(DISABLED)", "PUT(DISABLED)")],
+)
+async def test_a_full_or_disabled_queue_is_a_problem(tmp_path: Path, attributes: str, what: str) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)")
+        await put(tmp_path, "Q")
+        await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
+        (problem,) = await found(bridge)
+        assert problem.kind == "queue" and problem.severity == "error" and what in problem.what
+
+
+async def test_a_large_backlog_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
+    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE) MAXDEPTH(5)")
+        for _ in range(4):
+            await put(tmp_path, "SOURCE")
+        (problem,) = await found(bridge)
+        assert problem.kind == "backlog"
+        assert problem.what == "4 messages waiting on queue SOURCE, which is nearly full: MAXDEPTH(5)"
+
+
+async def test_an_old_message_of_a_mapping_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
+        await put(tmp_path, "SOURCE")
+        hour = 3600
+        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
+        assert await found(bridge) == []
+        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 25 * hour))
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("backlog", "warning")
+        assert problem.what == "1 message waiting on queue SOURCE, the oldest for 25 hours"
+
+
+async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish() -> tuple[RawClient, Publish]:
+        client = RawClient.connected(port, "silent")
+        client.subscribe(("t", 1))
+        client.publish("t", b"x", 1)
+        return client, client.expect(Publish)
+
+    async with running(configuration(tmp_path)) as bridge:
+        assert bridge.administration is not None
+        channel, service = bridge.channels.get("A"), bridge.administration.parts.service
+        assert channel is not None
+        (_, port), clock = channel.endpoint, service.clock
+        client, publication = await asyncio.to_thread(publish)
+        monkeypatch.setattr(service, "clock", lambda: clock() + 200)
+        assert await found(bridge) == []
+        monkeypatch.setattr(service, "clock", lambda: clock() + 301)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity, problem.command) == ("client", "warning", "mqbridge client show silent")
+        assert problem.what == "client 'silent' acknowledged no message for 5 minutes"
+        await asyncio.to_thread(client.acknowledge, publication)
+        await asyncio.to_thread(client.ping)
+        assert await found(bridge) == []
+        await asyncio.to_thread(client.disconnect)
+
+
+async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
+    mappings = {"m": {"from": {"mqtt": "t/{queue}"}, "to": {"queue": "{queue}"}}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SHUT) PUT(DISABLED)", "DEFINE QLOCAL(OPEN)")
+        (status,) = bridge.mappings.statuses()
+        await happens(lambda: status.state == "running")
+        await put(tmp_path, "", topic="t/SHUT")
+        await put(tmp_path, "", topic="t/OPEN")
+        await happens(lambda: [queue.waiting for queue in status.blocked] == [1] and status.moved == 1)
+        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
+        assert (problem.severity, problem.command) == ("error", "mqbridge mapping list")
+        assert problem.what == (
+            "mapping m: queue SHUT accepts no messages: MQRC_PUT_INHIBITED (2051); 1 message waits; "
+            "messages for other destinations go on"
+        )
+        await mqsc(bridge, tmp_path, "ALTER QLOCAL(SHUT) PUT(ENABLED)")
+        await happens(lambda: status.moved == 2)
+        assert [one for one in await found(bridge) if one.kind == "mapping"] == []
+
+
+async def test_a_stopped_channel_is_a_problem(tmp_path: Path) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        await bridge.channels.stop("A")
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.what) == ("channel", "channel A is stopped")
+        assert problem.command == "mqbridge channel start A"
+
+
+@pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
+async def test_a_certificate_that_expired_or_expires_soon_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, severity: str
+) -> None:
+    Authority(tmp_path).issue("server")
+    ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days, hours=1)
+    monkeypatch.setattr(Certificates, "_expiry", lambda self, file: ends.timestamp())
+    tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
+    channels = [{"name": "A", "port": 0, "tls": tls}]
+    async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("certificate", severity)
+        assert f"{ends:%Y-%m-%d}" in problem.what
+
+
+async def test_a_failed_reload_is_a_problem_until_one_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.yaml"
+    text = f"queue_manager: {{data_directory: {tmp_path}/data}}\nchannels: [{{name: A, port: 0}}]\n"
+    path.write_text(text)
+    file = load(path)
+    async with running(file, ConfigurationSource(path, file, load)) as bridge:
+        path.write_text(text + "limts: {}\n")
+        assert not (await bridge.answer(Reload(), "user")).ok
+        (problem,) = await found(bridge)
+        assert problem.kind == "reload" and "limts" in problem.what
+        path.write_text(text)
+        assert (await bridge.answer(Reload(), "user")).ok
+        assert await found(bridge) == []
+
+
+async def test_a_full_queue_counts_as_full_until_it_has_room(tmp_path: Path) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)")
+        for _ in range(20):
+            await put(tmp_path, "Q")
+        for depth, expected in ((21, []), (20, ["queue"]), (22, ["queue"]), (23, []), (22, [])):
+            await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) MAXDEPTH({depth})")
+            assert [problem.kind for problem in await found(bridge)] == expected, depth
+
+
+async def test_a_paused_mapping_is_a_problem(tmp_path: Path) -> None:
+    mappings = {"m": {"from": {"queue": "SYSTEM.MQTT.REPLY"}, "to": {"mqtt": "out"}}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
+        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
+        assert (problem.severity, problem.subject) == ("warning", "m")
+        assert problem.command == "mqbridge mapping resume m"
+
+
+async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        links = {"hub": {"host": "127.0.0.1", "port": unused.getsockname()[1], "version": "5"}}
+        mappings = {
+            name: {"from": {"mqtt": f"{name}/#", "link": "hub"}, "to": {"queue": "Q"}} for name in ("first", "second")
+        }
+        async with running(configuration(tmp_path, links=links, mappings=mappings)) as bridge:
+            await happens(lambda: all(link.last_error[0] for _, link in bridge.mappings.links()))
+            (problem,) = await found(bridge)
+            assert (problem.kind, problem.subject, problem.severity) == ("link", "hub", "error")
+            assert problem.what.startswith("link hub is not connected to 127.0.0.1:")
+            assert problem.command == "mqbridge link test hub"
+
+
+@pytest.mark.parametrize(("limit", "severity", "serves"), [(100, "warning", True), (50, "critical", False)])
+async def test_high_memory_use_is_a_problem(tmp_path: Path, limit: int, severity: str, serves: bool) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        assert bridge.host is not None and bridge.problems is not None
+        memory = bridge.host.memory
+        memory.use(memory.used * limit // 90)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("memory", severity)
+        assert (bridge.problems.not_serving() == []) is serves
+        memory.use(None)
+        assert await found(bridge) == []
+
+
+async def test_a_nearly_full_disk_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        usage = SimpleNamespace(total=1000 * MIB, free=99 * MIB)
+        monkeypatch.setattr(inquiry, "shutil", SimpleNamespace(disk_usage=lambda path: usage))
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("disk", "warning")
+        assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
+        usage.free = 101 * MIB
+        assert await found(bridge) == []
+
+
+async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(configuration(tmp_path, archive={"directory": tmp_path / "archive"})) as bridge:
+        assert bridge.archive is not None
+        await happens(lambda: bridge.archive is not None and bridge.archive._archive.child is not None)
+        child = bridge.archive._archive.child
+        assert child is not None
+        bridge.archive._archive._progress(0, 0, 7)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.what) == ("archive", "7 rows are missing from the archive")
+        bridge.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
+        assert await found(bridge) == []
+
+
+async def test_the_log_has_the_beginning_and_the_end_of_a_problem_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def events() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if record.name == "bridge.service.problems"]
+        caplog.clear()
+        return found
+
+    caplog.set_level(logging.INFO)
+    async with running(configuration(tmp_path)) as bridge:
+        await bridge.channels.stop("A")
+        await found(bridge)
+        assert events() == ["MQB0301W problem began: channel A is stopped; hint: `mqbridge channel start A`"]
+        await found(bridge)
+        assert events() == []
+        await bridge.channels.start("A")
+        await found(bridge)
+        assert events() == ["MQB0303I problem ended: channel A is stopped"]
+
+
+async def test_a_problem_that_becomes_worse_is_logged_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Authority(tmp_path).issue("server")
+    tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
+    channels = [{"name": "A", "port": 0, "tls": tls}]
+    async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
+        for left in (3600, -1, -2):
+            monkeypatch.setattr(Certificates, "_expiry", lambda self, file, left=left: time.time() + left)
+            await found(bridge)
+    events = [record.getMessage().split(":")[0] for record in caplog.records if "problem began" in record.getMessage()]
+    assert events == ["MQB0301W problem began", "MQB0302E problem began"]
+
+
+async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
+    bridge = Bridge(configuration(tmp_path), lambda _: None)
+    bridge._standing_by("standing by: another bridge is active")
+    problems = await bridge.answer(ListProblems(), "user")
+    assert (problems.ok, bytes(problems.result)) == (True, b"[]")
+    answer = await bridge.answer(ShowStatus(), "user")
+    assert answer.ok
+    status = msgspec.json.decode(answer.result, type=BridgeStatus)
+    assert (status.state, status.problems) == (BridgeState.STANDING_BY, [])
