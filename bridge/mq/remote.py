@@ -302,9 +302,9 @@ class RemoteConnection:
     def get(self, handle: int, options: GetOptions) -> Got:
         return self._call(GetCall(handle, options), Got)
 
-    def run(self, pipeline: Pipeline, kind: type[Result]) -> list[Result | None]:
+    def run(self, pipeline: Pipeline, kind: type[Result]) -> list[Result]:
         """Run a pipeline (`bridge.mq.batch.PipelinedConnection`)."""
-        return self._call(pipeline, list[kind | None])  # type: ignore[valid-type]
+        return self._call(pipeline, list[kind])  # type: ignore[valid-type]
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         return self._call(Inquire(handle, list(selectors)), tuple[list[int], list[str]])

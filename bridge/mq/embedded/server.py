@@ -658,8 +658,6 @@ class ApplicationProtocol(Conversation):
             self._answer([])
             return
         call = requested.calls[0]
-        if requested.names and (len(requested.calls) > 1 or not isinstance(call, GetCall)):
-            raise Malformed("a pipeline with names has one MQGET")
         if isinstance(call, GetCall):
             self._get(call.handle, call.options, get=partial(pipeline.run, hconn, requested))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -10,16 +11,15 @@ import pytest
 
 from bridge.mq.mqi import Connection, MQError
 from bridge.spark.mq import browsing
-from bridge.spark.mq.backlog import backlog
-from bridge.spark.mq.lease import Lease
-from bridge.spark.mq.message_range import browse_messages
-from bridge.spark.mq.offset import counted
 from bridge.spark.mq.queue_manager import QueueManagerOptions
+from bridge.spark.mq.queue_reader import QueueReader
 from bridge.spark.mq.sink_options import SinkOptions
 from bridge.spark.mq.writer import put_all
+from bridge.spark.spool import Spool, read_segments
 from bridge.spark.task import Identity
 from testing.ibm_standin import frames
 from tests.helpers.client_packages import connecting
+from tests.helpers.patience import until
 from tests.spark.conftest import Queues
 
 
@@ -43,6 +43,9 @@ def queue_manager(request: pytest.FixtureRequest, queues: Queues) -> Iterator[Qu
         yield IbmOptions()
 
 
+BODY = pa.schema([pa.field("body", pa.binary())])
+
+
 def batches(*bodies: bytes) -> list[Any]:
     return [pa.record_batch({"body": pa.array(list(bodies), pa.binary())})]
 
@@ -64,28 +67,21 @@ def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
     assert queues.depth(options.queue or "") == 0
 
 
-def test_messages_are_seen_browsed_and_removed(queue_manager: QueueManagerOptions, queues: Queues) -> None:
-    """Known by more than their MsgIds, which is one for all here; those that are equal in all are counted."""
+def test_a_reader_takes_messages_into_the_spool(
+    queue_manager: QueueManagerOptions, queues: Queues, tmp_path: Path
+) -> None:
     queue = queues.queue()
-    queues.put(queue, b"0", b"1", MsgId=b"M" * 24, Expiry=6000, Priority=3)
-    queues.put(queue, b"2", MsgId=b"M" * 24, CorrelId=b"C" * 24, Priority=3)
-    queues.put_all_context(queue, b"3", b"4", b"5", MsgId=b"M" * 24, PutDate=b"20260101", PutTime=b"12000000", Priority=3)
-    with queue_manager.connected() as connection:
-        handle = browsing.open_for_browse(connection, queue)
-        assert browsing.depth(connection, handle) == 6
-        seen = list(browsing.look(connection, handle))
-        assert [(one.expires, one.length) for one in seen] == [(True, 1)] * 2 + [(False, 1)] * 4
-        behind = backlog(connection, handle, seen[:3], 3, seen[3])
-        assert behind == {"messages": 3, "bytes": 3, "waiting": 3, "oldest": None}  # another one has its MsgId
-        entries = counted((one.msg_id, one.fingerprint, one.expires) for one in seen)
-        assert [one.occurrence for one in entries[3:]] == [0, 1, 2]
-        queues.put(queue, b"urgent", MsgId=b"M" * 24, Priority=9)
-        for wanted in (entries[2:], entries[4:], [entries[5], entries[2]]):
-            found = [data for _, data in browse_messages(connection, queue, wanted, lenient=False)]
-            assert found == [b"%d" % entries.index(one) for one in wanted]
-        lease = Lease(connection, queue)
-        lease.remove("reader", 1, entries[2:5], planned_here=True)
-    assert queues.bodies(queue) == [b"urgent", b"0", b"1", b"5"]
+    queues.put(queue, b"0", b"1", b"2", MsgId=b"M" * 24)
+    spool = Spool(str(tmp_path), queue)
+    reader = QueueReader(queue_manager, queue, spool, BODY, limit=1_000)
+    reader.start()
+    reader.finish()
+    until(lambda: reader.finished)
+    reader.stop()
+    names = [segment.name for segment in spool.between(0, spool.last)]
+    rows = [row["body"] for batch in read_segments(spool.place.path, names, BODY) for row in batch.to_pylist()]
+    assert rows == [b"0", b"1", b"2"]
+    assert queues.depth(queue) == 0
 
 
 def test_the_queue_of_a_subscription(

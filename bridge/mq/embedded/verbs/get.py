@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -588,10 +588,8 @@ def _segment_status(md: MQMD) -> bytes:
     return cmqc.MQSS_SEGMENT if md.MsgFlags & cmqc.MQMF_SEGMENT else cmqc.MQSS_NOT_A_SEGMENT
 
 
-def mqget(
-    hconn: Hconn, hobj: int, options: GetOptions, result: Callable[..., Any] = get_result
-) -> tuple[Any, Unit | None]:
-    """Get a message, without waiting. Return it, and the unit of work to submit. `result` converts it, like `get_result`.
+def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | None]:
+    """Get a message, without waiting. Return it, and the unit of work to submit.
 
     Raises MQError, with MQRC_NO_MSG_AVAILABLE if there is no message.
     """
@@ -602,14 +600,6 @@ def mqget(
     how = manner_of(handle, options)
     if flags & UNMARKS and not flags & BROWSES:
         return unmark(handle, options), None
-    return get_ready(hconn, handle, options, how, result)
-
-
-def get_ready(
-    hconn: Hconn, handle: QueueHandle, options: GetOptions, how: str, result: Callable[..., Any]
-) -> tuple[Any, Unit | None]:
-    """Get a message like `mqget`, after `ready_handle` and `manner_of` have checked the options."""
-    flags = options.Options
     stored = first_candidate(hconn, handle, options)
     browse = bool(flags & BROWSES)
     syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
@@ -620,20 +610,18 @@ def get_ready(
         place.check(syncpoint)
     unit = hconn.unit_of_work() if syncpoint else Unit()
     parts = segments(handle.queue, stored) if flags & cmqc.MQGMO_COMPLETE_MSG else [stored]
-    got = result(hconn, handle, parts, options, how)
+    got = get_result(hconn, handle, parts, options, how)
     if in_order:
         handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
         handle.got_place.syncpoint = None if browse else syncpoint
     elif place.unfinished:
         handle.got_place = Place()
-        if isinstance(got, Got):
-            got.Reason = got.Reason or place.unfinished
+        got.Reason = got.Reason or place.unfinished
     if browse:
         browsed(hconn, handle, stored, flags)
         return got, None
     if handle.options & cmqc.MQOO_SAVE_ALL_CONTEXT:
-        whole = got if isinstance(got, Got) else get_result(hconn, handle, parts, options, how)
-        handle.context = whole.md
+        handle.context = got.md
     take(hconn, handle, parts, unit)
     return got, None if syncpoint else unit
 

@@ -6,18 +6,13 @@ Calls outside syncpoint share one unit of work, so they are committed together o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from bridge.mq.batch import GetCall, Pipeline, PutCall, Seen, following, run_pipeline, token
-from bridge.mq.embedded.handles import QueueHandle
-from bridge.mq.embedded.queue import StoredMessage
+from bridge.mq.batch import GetCall, Pipeline, PutCall, following, run_pipeline
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.get import (
     BROWSES,
-    UNMARKS,
     candidates,
-    get_ready,
     get_result,
     manner_of,
     mqget,
@@ -28,7 +23,6 @@ from bridge.mq.embedded.verbs.get import OPTIONS as PROPERTIES
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.put import mqput
 from bridge.mq.mqi import GetOptions, Got, MQError
-from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -51,36 +45,25 @@ def run(hconn: Hconn, pipeline: Pipeline) -> tuple[list[Any], Unit | None]:
     """Run a pipeline. Return its results, and the unit of work to submit. Raises MQError."""
     until = time.monotonic() + MAX_SECONDS
     pipeline.size = min(pipeline.size, _MAX_SIZE)
-    result = seen if pipeline.glance else get_result
     call = pipeline.calls[0]
     if pipeline.times > 1 and isinstance(call, GetCall) and _is_walk(call.options.Options):
-        return _walk(hconn, call, pipeline, result, until), None
+        return _walk(hconn, call, pipeline, until), None
     unit = Unit()
 
     def collect(result: Any, part: Unit | None) -> Any:
         if part is not None:
             unit.add(part)
-        if pipeline.glance and isinstance(result, Got):  # MQGMO_UNLOCK or MQGMO_UNMARK_BROWSE_…
-            return Seen(result.md.MsgId, token(result), False, 0)
         return result
 
     def get(hobj: int, options: GetOptions) -> Any:
-        return collect(*mqget(hconn, hobj, options, result))
-
-    if pipeline.names and isinstance(call, GetCall) and not call.options.Options & (cmqc.MQGMO_UNLOCK | UNMARKS):
-        # Check the options once.
-        handle = ready_handle(hconn, call.handle, call.options)
-        how = manner_of(handle, call.options)
-
-        def get(hobj: int, options: GetOptions) -> Any:
-            return collect(*get_ready(hconn, handle, options, how, result))
+        return collect(*mqget(hconn, hobj, options))
 
     def put(call: PutCall) -> MQMD:
         md: MQMD = collect(*mqput(hconn, call.handle, call.message, call.options, call.properties))
         return md
 
     try:
-        results = run_pipeline(pipeline, get, put, tokens=True, until=until)
+        results = run_pipeline(pipeline, get, put, until=until)
     except BaseException:
         undo(unit)
         raise
@@ -91,18 +74,16 @@ def _is_walk(options: int) -> bool:
     return bool(options & BROWSES) and not options & ~_WALK
 
 
-def _walk(
-    hconn: Hconn, call: GetCall, pipeline: Pipeline, result: Callable[..., Any], until: float
-) -> list[Any]:
+def _walk(hconn: Hconn, call: GetCall, pipeline: Pipeline, until: float) -> list[Got]:
     """Repeat a browse like `run_pipeline`, with one check of its options. Raises the MQError of the first browse."""
     options = call.options
     handle = ready_handle(hconn, call.handle, options)
     how = manner_of(handle, options)
-    found: list[Any] = []
+    found: list[Got] = []
     size = pipeline.size
     for stored in candidates(hconn, handle, options):
         try:
-            got = result(hconn, handle, (stored,), options, how)
+            got = get_result(hconn, handle, (stored,), options, how)
         except MQError:
             if not found:
                 raise
@@ -112,29 +93,10 @@ def _walk(
             options = following(options)
         handle.cursor = stored
         found.append(got)
-        if isinstance(got, Got):
-            size -= len(got.data)
+        size -= len(got.data)
         if len(found) >= pipeline.times or size <= 0 or time.monotonic() > until:
             break
     if not found:
         raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
     return found
 
-
-def seen(
-    hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], options: GetOptions, how: str
-) -> Seen:
-    """Return a message, or its segments, without data. The options contain those of `bridge.mq.batch.glance`."""
-    stored = parts[0]
-    message = stored.message
-    if (
-        len(parts) > 1
-        or handle.queue.is_transmission
-        or not isinstance(message, Message)
-        or message.md.Format == cmqc.MQFMT_RF_HEADER_2
-    ):
-        got = get_result(hconn, handle, parts, options, how)
-        msg_id, length = got.md.MsgId, got.DataLength
-    else:  # avoid creating the RFH2 of properties that are not requested
-        msg_id, length = hconn.queue_manager.appearance.msg_id(stored), len(message.data)
-    return Seen(msg_id, stored.msg_number.to_bytes(8, "big"), stored.expires_at > 0, length)
