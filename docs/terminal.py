@@ -106,7 +106,7 @@ def record(directory: Path) -> Recording:
             ["sh", "-c", f"exec {command}"], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
         )
 
-    bridge = start(f"mqbridge run --port {port} 2>/dev/null")
+    bridge = start(f"mqbridge run --port {port} 2>&1")
     background = []
     try:
         assert bridge.stdout is not None

@@ -74,8 +74,8 @@ class Reader:
         """Start the bridge, and return it when it listens."""
         start = self.commands("4. Configure the channel")[1]
         bridge = LineProcess(shlex.split(start.replace("mqbridge", str(MQBRIDGE), 1)), cwd=self.directory)
-        (shown,) = re.findall(r"^channel DEVICES listens.*$", self._text, re.M)
-        bridge.line_where(shown.__eq__)
+        (shown,) = re.findall(r"^… INFO +MQB0013I (channel DEVICES listens.*)$", self._text, re.M)
+        bridge.line_where(lambda line: line.endswith(shown))
         return bridge
 
 
