@@ -14,7 +14,7 @@ import pytest
 
 from bridge.mqtt.packets import Publish, Will
 from tests.helpers import mosquitto
-from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.line_process import LineProcess
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
@@ -265,7 +265,7 @@ def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -
         bridge.config.with_name("check.yaml").write_text(settings)
     else:
         bridge.config.with_name("check.yaml").write_text(bridge.config.read_text())
-    command = [*bridge.mq_command()[:1], "check", "--connect", str(bridge.config.with_name("check.yaml"))]
+    command = [MQBRIDGE, "check", "--connect", str(bridge.config.with_name("check.yaml"))]
     with LineProcess(command, env=bridge.env | {"MQBRIDGE_PASSWORD": "x"}) as check:
         lines = check.rest()
         assert check.process.wait() == 0, lines
@@ -288,7 +288,7 @@ def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> No
             f"PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(CLR)",
         ):
             bridge.mqsc(f"SET AUTHREC {record}\n")
-        command = [*bridge.mq_command()[:1], "check", "--connect", str(bridge.config)]
+        command = [MQBRIDGE, "check", "--connect", str(bridge.config)]
         with LineProcess(command, env=bridge.env) as check:
             lines = check.rest()
             assert check.process.wait() == 1, lines

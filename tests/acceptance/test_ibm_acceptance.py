@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import eventually
 from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
@@ -34,7 +35,7 @@ def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RemoteBri
 
 
 def run(bridge: RemoteBridgeProcess, *options: str) -> tuple[int, list[str]]:
-    command = [*bridge.mq_command()[:1], "ibm-acceptance", "--config", str(bridge.config), *options]
+    command = [MQBRIDGE, "ibm-acceptance", "--config", str(bridge.config), *options]
     with LineProcess(command, env=bridge.env) as process:
         lines = process.rest()
         return process.process.wait(), lines

@@ -286,7 +286,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str, number
         assert bridge.ended() == 0
         client.expect_closed()
         if queue_manager == "embedded":
-            assert application.wait() == 1
+            assert application.wait() == 4
             assert any("MQRC_" in line for line in application.rest())
         else:
             bridge.mq("pub", "any", "goes on")

@@ -82,11 +82,7 @@ def _singles(verb: str, request: list[Any]) -> list[tuple[str, list[Any]]]:
     """The verbs that a batch of verbs does; any other verb as it is."""
     if verb != "pipeline":
         return [(verb, request)]
-    calls, _, names = [*request, 1, []][:3]
-    if names:
-        ((_, handle, options),) = calls
-        return [("MQGET", [handle, {**options, "MsgId": msg_id}]) for msg_id, _ in names]
-    return [(kind, arguments) for kind, *arguments in calls]
+    return [(kind, arguments) for kind, *arguments in request[0]]
 
 
 def _process(conversation: ApplicationProtocol) -> int:
