@@ -188,13 +188,14 @@ def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
-    """Each one line on standard error: file, line, key, what was expected and what was found. Exit status 2."""
+    """Standard error has a line for each: file, line, key, expectation and value. Exit status 2."""
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n  - nmae: X\n    port: abc\n    address: 0.0.0.0\nlimits:\n  in_flight: 0\n")
     done = run(command, file)
     assert done.returncode == 2
     assert done.stdout == ""
-    lines = done.stderr.splitlines()
+    *lines, summary = done.stderr.splitlines()
+    assert summary == f"mqbridge: error: {file}: 4 mistakes"
     for line, (place, key, found) in zip(
         lines,
         [
