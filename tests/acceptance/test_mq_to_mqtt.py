@@ -283,7 +283,7 @@ def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, un
     with RawClient.connected(bridge.port, unique):
         # The session before has ended. What still comes for its subscriptions is for nobody until they are removed, so
         # that the client need not wait for that.
-        eventually(lambda: bridge.run_mq("display", f"SUB('{unique}*')").returncode, 1)
+        eventually(lambda: bridge.run_mq("display", f"SUB('{unique}*')").returncode, 3)
         gone = bridge.run_mq("display", f"SUB('{unique}*')")
         assert b"AMQ8147E" in gone.stderr
 

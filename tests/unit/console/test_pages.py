@@ -288,7 +288,7 @@ def letter_to(console: Console, client_id: str, text: str) -> str:
 def test_a_dead_letter_is_retried(console: Console) -> None:
     """A letter tells in words why it is there; tried again while its client is there, it comes to it."""
     path = letter_to(console, "late", "news for <you>")
-    assert "1 message is on dead-letter queue" in console.get("/").text
+    assert "1 message on dead-letter queue" in console.get("/").text
     page = console.get(path)
     for text in ("No client of that identifier", "MQRC_UNKNOWN_REMOTE_Q_MGR (2087)", "news for <you>", "MQDLH"):
         assert text in page.text, text

@@ -60,7 +60,6 @@ def test_a_known_secret(subtests: pytest.Subtests) -> None:
     [
         ("said-to-the-log", SAID, "data.log"),
         ('"event":"refused"', SAID, "audit.jsonl"),
-        ("SAID.CHANNEL listens", SAID, "what the bridge printed"),
         ("SAID.CHANNEL", administered, "what mqbridge channel printed"),
         ("--data-dir", SHOWN, "the command line of process"),
         ("said-to-a-child", SHOWN, "the command line of process"),

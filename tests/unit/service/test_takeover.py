@@ -41,7 +41,8 @@ class Applied:
             channel_authentication=SimpleNamespace(use_file=lambda *_: self.noted.append("records")),
             use_limits=lambda _: self.noted.append("limits"),
         )
-        service = SimpleNamespace(authentication={}, limits=configuration.limits)
+        trace = SimpleNamespace(use=lambda *_: None)
+        service = SimpleNamespace(authentication={}, limits=configuration.limits, trace=trace)
         self.parts: Any = SimpleNamespace(
             configuration=configuration, host=host, service=service, channels=self, mappings=self
         )
