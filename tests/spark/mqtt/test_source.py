@@ -284,6 +284,7 @@ def test_publications_of_a_mapping_are_written(
         ),
     ],
 )
+@pytest.mark.usefixtures("spark")  # Spark parses the schema.
 def test_writes_that_are_refused(options: dict[str, str], ddl: str, said: str) -> None:
     source = MqttDataSource({"host": "127.0.0.1", **options})
     with pytest.raises(OptionError, match=said):
