@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: py
     for user in ("carol", "dave", "erin"):
         assert verify(hashes, user) and verify(hashes, user)
     assert hashes.computed == 3
-    assert [one.levelno for one in caplog.records if "MQB1210W" in one.message] == [logging.WARNING]
+    assert [one.levelno for one in caplog.records if "MQB1210W" in one.getMessage()] == [logging.WARNING]
 
 
 def test_without_a_file_passwords_are_remembered_in_memory_only() -> None:
