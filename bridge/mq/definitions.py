@@ -38,12 +38,12 @@ def definitions(
     for shown in _shown(connection, "AUTHINFO(*)"):
         check, name = shown["CHCKCLNT"], _quoted(shown["AUTHINFO"])
         yield f"ALTER AUTHINFO({name}) AUTHTYPE({shown['AUTHTYPE']}) CHCKCLNT({check})"
-    for shown in _shown(connection, "CHLAUTH(*)"):
+    for shown in sorted(_shown(connection, "CHLAUTH(*)"), key=_fields):
         if (shown["CHLAUTH"], shown["TYPE"]) not in records:
             start = f"SET CHLAUTH({_quoted(shown['CHLAUTH'])}) TYPE({shown['TYPE']}) ACTION(REPLACE)"
             values = {name: value for name, value in shown.items() if name not in ("CHLAUTH", "TYPE") and value != ""}
             yield _continued(start, [f"{name}({_listed(name, value)})" for name, value in values.items()])
-    for shown in _shown(connection, "AUTHREC"):
+    for shown in sorted(_shown(connection, "AUTHREC"), key=_fields):
         if shown["AUTHLIST"] != "NONE":
             profile = "" if shown["OBJTYPE"] == "QMGR" else f" PROFILE({_quoted(shown['PROFILE'])})"
             entity = f"{shown['ENTTYPE']}({_quoted(shown['ENTITY'])})"
@@ -55,6 +55,11 @@ def _shown(connection: Connection, what: str) -> list[dict[str, str | int]]:
     noun, _, rest = what.partition(" ")
     every = "" if noun.startswith(("CHLAUTH", "AUTHREC")) else " ALL"
     return [shown for one in connection.command(f"DISPLAY {noun} {rest}{every}") if one.ok for shown in one.objects]
+
+
+def _fields(shown: dict[str, str | int]) -> list[str]:
+    """Return a sort key, so that the order in which records were set does not matter."""
+    return [f"{name} {value}" for name, value in sorted(shown.items())]
 
 
 def _command(start: str, kind: str, shown: dict[str, str | int], everything: bool) -> str:
