@@ -76,7 +76,7 @@ async def test_a_handler_that_fails_affects_nothing_and_is_logged_each_time(
         async with bridge(listeners=[fail_all, lambda bus: note_all(bus, published)]) as running:
             await life_of_a_client(running)
             await life_of_a_client(running)
-    logged = [record for record in caplog.records if "MQB0007E" in record.message]
+    logged = [record for record in caplog.records if "MQB0007E" in record.getMessage()]
     assert len(logged) == len(published) > 0
     assert all(record.exc_info for record in logged)
 
