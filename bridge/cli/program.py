@@ -312,12 +312,19 @@ def _usage_failure(error: Any) -> Failure:
     return Failure(text[:1].lower() + text[1:].removesuffix("."), WRONG_USAGE, hint=hint)
 
 
+class _Command(typer.core.TyperCommand):
+    """A command whose usage line shows required arguments in capitals, without the braces of typer."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+
 def _command(name: str, place: str, end: str) -> Any:
     function = function_of(place)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     # The whole first sentence: otherwise, the list of commands has its beginning only.
     sentence = (function.__doc__ or "").partition("\n")[0]
-    alone.command(name, epilog=end, short_help=sentence)(function)
+    alone.command(name, cls=_Command, epilog=end, short_help=sentence)(function)
     made = typer.main.get_command(alone)
     declared = tuple(str(one.name) for one in made.params)
     made.params += common_parameters(getattr(function, "takes", Common(0)), declared=declared)

@@ -80,3 +80,8 @@ def test_the_help_lists_the_exit_statuses() -> None:
     shown = " ".join(CliRunner().invoke(program, ["--help"]).output.split())
     for status, meaning in EXIT_STATUSES.items():
         assert f"{status} {meaning}" in shown
+
+
+def test_the_usage_line_shows_required_arguments_in_capitals() -> None:
+    shown = CliRunner().invoke(program, ["client", "show", "--help"], prog_name="mqbridge").output
+    assert shown.startswith("Usage: mqbridge client show [OPTIONS] CLIENT\n")
