@@ -100,5 +100,5 @@ class Switched(Bridge):
 if __name__ == "__main__":
     import bridge.service.process
 
-    bridge.service.process.Bridge = Switched  # type: ignore[misc]
+    bridge.service.process.Bridge = Switched  # type: ignore[attr-defined]
     main()

@@ -147,7 +147,7 @@ def test_a_member_of_a_share_is_purged(bridge: BridgeProcess, administrator: Adm
     first.subscribe((share, 1))
     publisher = RawClient.connected(bridge.port, "publisher")
     publisher.publish("work/1", b"", 1)
-    assert first.receive().topic == "work/1"  # type: ignore[union-attr]
+    assert first.receive().topic == "work/1"
     second = RawClient.connected(bridge.port, "second", clean=False)
     second.subscribe((share, 1))
     administrator.does("client", "purge", "first")

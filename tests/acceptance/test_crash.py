@@ -216,7 +216,7 @@ def test_kill_while_both_are_at_work(
 
     try:
         for mark in marks:
-            until_at_last(lambda mark=mark: reached(mark), lambda: len(subscriber.received))
+            until_at_last(lambda mark=mark: reached(mark), lambda: len(subscriber.received))  # type: ignore[misc]
             bridge.kill()
             bridge.start()
         until_at_last(

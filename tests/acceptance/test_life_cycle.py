@@ -106,7 +106,7 @@ def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path
         [MQBRIDGE, "run", config, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None and process.stdout is not None
-    lines = []
+    lines: list[str] = []
     while "MQB0012I" not in (lines[-1] if lines else ""):
         lines.append(process.stderr.readline())
         assert lines[-1], lines

@@ -7,6 +7,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_a_client_that_never_reads_does_not_slow_another(own_bridge: BridgeProce
         fast.subscribe(("flood", 1))
         flood = threading.Thread(target=publish_all, args=(sender,), daemon=True)
         flood.start()
-        received = []
+        received: list[Any] = []
         while len(received) < COUNT:
             publish = fast.expect(Publish)
             fast.send(Puback(publish.message_id))
@@ -91,7 +92,7 @@ def test_a_client_that_never_reads_does_not_slow_another(own_bridge: BridgeProce
 
         # Now it wakes up.
         sender.publish("flood", b"last", 1)
-        late = []
+        late: list[Any] = []
         if slow_qos:
             while not late or late[-1] != b"last":
                 late.append(slow.take().payload)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -88,7 +90,7 @@ def test_wildcards(bridge: BridgeProcess, unique: str) -> None:
             assert received == wanted, topic_filter
 
 
-def iter_topics(subscriber: Subscriber):
+def iter_topics(subscriber: Subscriber) -> Iterator[Any]:
     while True:
         yield subscriber.message()["topic"]
 

@@ -45,7 +45,7 @@ def ask(message_id: int, *filters: tuple[str, int], identifier: int | None = Non
 
 
 def say(topic: str, payload: bytes, qos: int = 0, message_id: int = 0, **properties: object) -> Publish:
-    said = PublishProperties(**properties) if properties else None  # type: ignore[arg-type]
+    said = PublishProperties(**properties) if properties else None
     return Publish(topic, payload, qos, False, False, message_id, said)
 
 

@@ -77,7 +77,7 @@ def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: Reas
             said = ended(client)
         assert said.reason_code == code
         assert said.properties is None or said.properties.session_expiry_interval is None
-        assert [witness.receive().topic for _ in range(2)] == [f"{unique}/before", f"{unique}/will"]  # type: ignore[union-attr]
+        assert [witness.receive().topic for _ in range(2)] == [f"{unique}/before", f"{unique}/will"]
         witness.ping()
         assert not witness.inbox
 

@@ -30,7 +30,7 @@ class PahoClient:
         reconnects: bool = True,
     ) -> None:
         self.client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2,
+            paho.CallbackAPIVersion.VERSION2,  # type: ignore[attr-defined]
             client_id=client_id,
             clean_session=None if protocol == paho.MQTTv5 else clean,
             protocol=protocol,
@@ -80,7 +80,7 @@ class PahoClient:
     def take(self) -> tuple[str, bytes, int, bool]:
         """The next message: topic, payload, QoS, RETAIN."""
         message = self._messages.get(timeout=PATIENCE)
-        return message.topic, message.payload, message.qos, bool(message.retain)
+        return message.topic, bytes(message.payload), message.qos, bool(message.retain)
 
     def close(self) -> None:
         self.client.disconnect()
@@ -153,7 +153,7 @@ def test_wildcards_and_refused_filters(bridge: BridgeProcess, unique: str, proto
         for topic in ("a/b/c", "b/c", "x", "x/y/z", "c"):
             client.publish(f"{unique}/{topic}", topic.encode(), 2)
         client.publish(f"{unique}/x/end", b"end", 2)
-        received = []
+        received: list[Any] = []
         while not received or received[-1][1] != b"end":
             received.append(client.take())
         assert [(payload, qos) for _, payload, qos, _ in received] == [(b"b/c", 1), (b"x", 2), (b"x/y/z", 2), (b"end", 2)]

@@ -63,7 +63,7 @@ def user_properties(message: paho.MQTTMessage) -> dict[str, str]:
 @contextmanager
 def durable(port: int) -> Iterator[None]:
     """A subscriber whose session stays, connected; it has subscribed to plant/# with QoS 2."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="sleeper", protocol=paho.MQTTv5)
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="sleeper", protocol=paho.MQTTv5)  # type: ignore[attr-defined]
     kept = Properties(PacketTypes.CONNECT)
     kept.SessionExpiryInterval = 3_600
     subscribed = threading.Event()

@@ -95,7 +95,7 @@ class Console:
 
     def change(self, path: str, **fields: str) -> Page:
         """Send a form of a page, and return the page that is shown then."""
-        page = self.post(path, csrf_token=self.csrf_token, **fields)  # type: ignore[arg-type]
+        page = self.post(path, csrf_token=self.csrf_token, **fields)
         return page if page.status != 303 else self.get(page.headers["Location"])
 
     def json(self, path: str, **query: str) -> Any:

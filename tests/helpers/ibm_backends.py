@@ -46,7 +46,7 @@ def backend_of(
         return connection
 
     return IbmBackend(
-        connect,  # type: ignore[arg-type,return-value]
+        connect,
         asyncio.get_running_loop(),
         probe_interval=probe_interval,
         transmission_queue=TRANSMIT,

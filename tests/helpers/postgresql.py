@@ -47,7 +47,7 @@ class PostgreSQL:
         """The rows of a query, columns with `|` between."""
         where = f"host=127.0.0.1 port={self.port} dbname=postgres user=me password={self._password}"
         command = [self._programs / "psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", query, where]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()  # type: ignore[arg-type]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._as_user, str(self._programs / program), "--pgdata", str(self._data), *arguments]

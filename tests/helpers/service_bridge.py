@@ -82,7 +82,7 @@ class Bridge:
         loop.set_exception_handler(self._fail)
         self.failed: list[Any] = []
         self.service = TelemetryService(
-            self.backend,  # type: ignore[arg-type]
+            self.backend,
             self.limits,
             loop.time,
             queue_manager_name="MQB1",

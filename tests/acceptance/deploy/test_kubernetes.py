@@ -111,7 +111,7 @@ def test_volumes_are_there_and_the_configuration_names_what_is_in_them(
     (channel,) = configuration.channels
     (method,) = channel.authentication
     assert channel.tls is not None and configuration.queue_manager.type == "embedded"
-    files = {"tls": (channel.tls.certificate_file, channel.tls.key_file), "secrets": (method.file,)}  # type: ignore[union-attr]
+    files = {"tls": (channel.tls.certificate_file, channel.tls.key_file), "secrets": (method.file,)}
     for name, paths in files.items():
         secret = objects["Secret", volumes[name]["secret"]["secretName"]]["stringData"]
         assert {str(path) for path in paths} == {f"{mounts[name]}/{key}" for key in secret}

@@ -64,7 +64,7 @@ def test_the_file_of_the_service_says_where_the_units_have_their_data() -> None:
 @pytest.fixture
 def unit() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str  # type: ignore[assignment]
     parser.read_string(UNIT.read_text(encoding="utf-8"))
     return parser
 

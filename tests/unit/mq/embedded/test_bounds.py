@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ DEEPEST = "/".join("a" * TOPIC_LEVELS)
 
 
 @pytest.fixture
-def manager(tmp_path: Path):
+def manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
     yield queue_manager
@@ -99,7 +100,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
         route = manager.topics.route("n")
-        route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
+        route.subscriptions = (*route.subscriptions, None)
         ended: list[Completion] = []
         backend.on_completed = ended.extend
         unit = UnitOfWork()

@@ -63,7 +63,7 @@ def put(**fields: Any) -> Callable[[Connection], object]:
 
 
 def open_(**fields: str) -> Callable[[Connection], object]:
-    return lambda connection: connection.open(MQOD(**fields), cmqc.MQOO_OUTPUT)  # type: ignore[arg-type]
+    return lambda connection: connection.open(MQOD(**fields), cmqc.MQOO_OUTPUT)
 
 
 def subscribe(**fields: Any) -> Callable[[Connection], object]:
@@ -142,7 +142,7 @@ def test_a_name_that_utf_8_cannot_encode_is_rejected(served: ServedQueueManager)
 
 def test_short_byte_fields_are_padded(connection: Connection) -> None:
     given = {"MsgId": b"m", "CorrelId": b"c", "AccountingToken": b"a", "GroupId": b"g"}
-    md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **given)  # type: ignore[arg-type]
+    md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **given)
     handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SET_ALL_CONTEXT)
     connection.put(handle, Message(md, b"x"), cmqc.MQPMO_SET_ALL_CONTEXT)
     got = connection.get(handle, GetOptions()).md
