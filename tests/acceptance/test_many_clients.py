@@ -16,6 +16,9 @@ from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
+# Slow clients are held up in the bridge, whatever the queue manager.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+
 IDLE_CLIENTS = 1_000
 
 

@@ -12,6 +12,9 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.raw_client import RawClient
 
+# test_paho_clients.py runs the same sessions on IBM MQ.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+
 VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
 
 

@@ -159,7 +159,7 @@ def test_wildcards_and_refused_filters(bridge: BridgeProcess, unique: str, proto
         assert [(payload, qos) for _, payload, qos, _ in received] == [(b"b/c", 1), (b"x", 2), (b"x/y/z", 2), (b"end", 2)]
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 def test_durable_session_over_a_restart(own_bridge: BridgeProcess) -> None:
     """The client reconnects by itself, and finds its subscriptions and all that was published meanwhile."""
     bridge = own_bridge
@@ -185,6 +185,8 @@ def test_durable_session_over_a_restart(own_bridge: BridgeProcess) -> None:
                 assert came == [(f"news/{round_}", b"%d" % qos, qos, False) for qos in (1, 2)]
 
 
+# test_crash.py kills a bridge on IBM MQ.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_publisher_outlives_a_kill(own_bridge: BridgeProcess, protocol: int) -> None:
     """paho keeps what is not acknowledged and sends it again after the kill: all arrive, with QoS 2 once, in order."""
     bridge = own_bridge
