@@ -12,8 +12,8 @@ import pytest
 
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 from tests.helpers.mq_applications import Application, Workplace
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST

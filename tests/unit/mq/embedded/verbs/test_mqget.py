@@ -10,8 +10,8 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
 
 SHARED, BROWSE = cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
-from bridge.wire import cmqc
+from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET
