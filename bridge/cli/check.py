@@ -96,7 +96,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     """Return the findings about a configuration file, and the exit status."""
     from bridge.cli.queue_manager import read
     from bridge.config import ConfigurationError, advice, describe
-    from bridge.mapping.rules.check import loops_of, warnings_of
+    from bridge.mapping.check import loops_of, warnings_of
 
     findings = Findings(str(config))
     try:

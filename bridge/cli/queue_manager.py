@@ -40,7 +40,7 @@ def configuration_in(path: Path) -> Configuration:
 def read(path: Path) -> Configuration:
     """Read the configuration in a file, or raise ConfigurationError."""
     from bridge.config import load
-    from bridge.mapping.rules.check import problems
+    from bridge.mapping.check import problems
 
     return load(path, problems)
 

@@ -33,7 +33,7 @@ from bridge.config.tls import ClientTlsConfig
 from bridge.config.values import ObjectName, Section, without_empty
 
 Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]
-"""Semantic check of valid mappings and links (`bridge.mapping.rules.check`)."""
+"""Semantic check of valid mappings and links (`bridge.mapping.check`)."""
 
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of mapping files in a directory."""

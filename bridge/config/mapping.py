@@ -31,12 +31,12 @@ ExpiryWord = Literal["unlimited", "as-published"]
 
 _TEMPLATE = values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.{line|upper}")
 TemplateText = Annotated[str, _TEMPLATE]
-"""A template, parsed and validated by `bridge.mapping.rules.template`."""
+"""A template, parsed and validated by `bridge.mapping.template`."""
 Check = Literal[
     "queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "MsgId", "CorrelId",
     "UserIdentifier", "Correlation Data", "Content Type", "User Property", "text",
 ]  # fmt: skip
-"""The required type of a template's result. `bridge.mapping.rules.attributes` implements the checks."""
+"""The required type of a template's result. `bridge.mapping.attributes` implements the checks."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
 ]
 TopicFilterText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
-"""A topic filter with captures, parsed by `bridge.mapping.rules.topic_pattern`."""
+"""A topic filter with captures, parsed by `bridge.mapping.topic_pattern`."""
 _ONE_SIDE = "exactly one of queue: and topic:"
 _ONE_SIDE_SCHEMA = ConfigDict(
     json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}

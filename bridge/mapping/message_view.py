@@ -1,14 +1,18 @@
-"""Display of messages as text and JSON: MQMD, headers and body."""
+"""Messages as text and JSON (MQMD, headers and body), and messages built from a body and properties."""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from bridge.telemetry.headers import property_name
+from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
+from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, MalformedHeader, decode_chain, encode_chain
 from bridge.wire.mq.headers import MQDLH_LAYOUT
 from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE_LAYOUT
 
@@ -192,3 +196,49 @@ def _hex_dump(body: bytes) -> str:
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
         lines.append(f"{offset:08x}  {row.hex(' '):<{_HEX_LINE * 3 - 1}}  |{shown}|")
     return "\n".join(lines)
+
+
+def descriptor(
+    body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None
+) -> MQMD:
+    """Return the MQMD for a body: text (MQFMT_STRING) in the given CCSID or in UTF-8, otherwise MQFMT_NONE.
+
+    Unless specified, persistence and priority are those of the queue or topic. `expiry` is in tenths of a second.
+    """
+    format_ = cmqc.MQFMT_STRING
+    if ccsid is None:
+        try:
+            body.decode()
+            ccsid = CCSID_UTF8
+        except UnicodeDecodeError:
+            format_, ccsid = cmqc.MQFMT_NONE, cmqc.MQCCSI_Q_MGR
+    return MQMD(
+        Format=format_,
+        CodedCharSetId=ccsid,
+        Persistence=cmqc.MQPER_PERSISTENT if persistent else cmqc.MQPER_PERSISTENCE_AS_Q_DEF,
+        Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF if priority is None else priority,
+        Expiry=cmqc.MQEI_UNLIMITED if expiry is None else expiry,
+    )
+
+
+def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
+    """Return a message with the given data, Format and CCSID. None selects the values of `mqbridge mq put`."""
+    md = descriptor(data, persistent=False, priority=None, expiry=None)
+    if format_ is not None:
+        md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
+    if ccsid is not None:
+        md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
+    return Message(md, data)
+
+
+def with_properties(message: Message, properties: Mapping[str, str]) -> Message:
+    """Return the message with these message properties, in an RFH2 before its data."""
+    md = message.md
+    header = RFH2(
+        Format=md.Format,
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        folders=(Folder.build("usr", {property_name(name): value for name, value in properties.items()}),),
+    )
+    format_, encoding, ccsid, data = encode_chain([header], message.data)
+    return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)

@@ -25,7 +25,6 @@ from typing import Final
 
 import msgspec
 
-from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
 from bridge.mqtt.packets import (
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
@@ -39,7 +38,11 @@ from bridge.mqtt.packets import (
     ConnackProperties,
     Connect,
     Disconnect,
+    Disconnected,
     DisconnectProperties,
+    Event,
+    MessagePacket,
+    Messages,
     Packet,
     PacketType,
     Pingreq,

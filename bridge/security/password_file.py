@@ -26,8 +26,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bridge.files import durable_file
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.verification_queue import VerificationQueue
+from bridge.security.authenticator import (
+    Authenticated,
+    AuthenticationFailed,
+    AuthenticatorUnavailable,
+    Presented,
+    VerificationQueue,
+)
 
 log = logging.getLogger(__name__)
 

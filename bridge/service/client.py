@@ -15,7 +15,7 @@ from bridge.mqtt.packets import Connect, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.identity import UNAUTHENTICATED
 from bridge.telemetry.session import Session
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 from bridge.transport.stream import UNCOMMITTED, StreamConnection
 from bridge.wire import cmqc
 

@@ -45,6 +45,7 @@ from bridge.telemetry.identity import (
     ClientIdentity,
     ClientNames,
     Principal,
+    TopicAccess,
     fits_user_identifier,
     user_identifier,
 )
@@ -52,8 +53,7 @@ from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
-from bridge.telemetry.topic_access import TopicAccess
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,20 @@ from bridge.archive.events import now_us
 from bridge.config import ChannelConfig
 from bridge.mq.backend import Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import Answer, Reason, ServerProtocol, State
-from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
-from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, Connect, Disconnect, PacketType, Publish, Subscribe, Unsubscribe
+from bridge.mqtt.packets import (
+    LEVEL_MQTT_5,
+    Auth,
+    Connect,
+    Disconnect,
+    Disconnected,
+    Event,
+    MessagePacket,
+    Messages,
+    PacketType,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client, granted_expiry

@@ -13,11 +13,10 @@ from bridge.service.client import Client
 from bridge.service.events import Finished, Unsubscribed
 from bridge.service.subscriptions import topics_of
 from bridge.service.telemetry import TelemetryService
-from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.identity import ClientIdentity, TopicAccess
 from bridge.telemetry.outbox import NOT_ALLOWED
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, DIRECT_MESSAGE_QOS, FOREIGN, SHARED, subscription_data
-from bridge.telemetry.topic_access import TopicAccess
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 

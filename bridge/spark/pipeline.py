@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from bridge.archive.schema import arrow_schema
 from bridge.config import ConfigurationError, PipelineConfig, load
 from bridge.config.pipeline import LateConfig
-from bridge.mapping.rules.rule import rule_of
+from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
 from bridge.spark.changes import only_changes
 from bridge.spark.cluster import check_reach

@@ -10,16 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from bridge.mqtt.connection import Answer
-from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAcknowledgement
-from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.identity import ClientIdentity, Principal
+from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
 from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, Outgoing, PublicationCounts, Requests
 from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import shared_subscription
-from bridge.telemetry.topic_access import TopicAccess
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 _PUBACK: Final = PacketType.PUBACK

@@ -18,11 +18,8 @@ from bridge.security.authenticator import Certificate
 from bridge.security.failed_connects import network_of
 from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
-from bridge.transport.layer import Layer, LayerError, Stack
-from bridge.transport.proxy import ProxyHeader, ProxyLayer
+from bridge.transport.layers import Layer, LayerError, ProxyHeader, ProxyLayer, Stack, TlsLayer, WebSocketLayer
 from bridge.transport.stream import STOPPING, Gateway, Rate, StreamConnection
-from bridge.transport.tls import TlsLayer
-from bridge.transport.websocket import WebSocketLayer
 
 #: Seconds between checks of the keep-alive, connect and retry timeouts.
 SWEEP_INTERVAL = 0.5

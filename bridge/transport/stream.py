@@ -13,13 +13,11 @@ from typing import Final, Protocol, cast
 from bridge.config import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import BYTES_AT_A_TURN, ServerProtocol, State
-from bridge.mqtt.events import Event
-from bridge.mqtt.packets import ConnackCode
+from bridge.mqtt.packets import ConnackCode, Event
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
-from bridge.transport.layer import LayerError, Stack
-from bridge.transport.peer import Peer
+from bridge.transport.layers import LayerError, Peer, Stack
 
 #: The burst that a client may send after silence, in seconds of its rate.
 BURST = 2.0

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from bridge.administration.mapping_status import Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import AnyMapping
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError

@@ -21,7 +21,7 @@ from bridge.config.queue_manager import (
     MAPPING_STATE_QUEUE,
     STATE_QUEUE,
 )
-from bridge.mapping.rules.template import template_of
+from bridge.mapping.template import template_of
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD

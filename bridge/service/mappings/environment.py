@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 
 from bridge.archive.mapping_observer import MappingObserver
 from bridge.config import LinkConfig
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError

@@ -11,7 +11,7 @@ from bridge.administration.mapping_status import State, Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.link.state import LinkPhase
-from bridge.mapping.rules.rule import GUARANTEED_QOS, ToMqRule
+from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule
 from bridge.mq.mqi import Connection
 from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
 from bridge.mqtt.flow import Arrival, Receiver

@@ -13,7 +13,7 @@ from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment
 
 # Runners and the broker client are imported on demand: many bridges have no mappings.

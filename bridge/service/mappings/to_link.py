@@ -13,7 +13,7 @@ from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import LinkLost, Refusal
-from bridge.mapping.rules.rule import GUARANTEED_QOS, ToMqttRule, published_qos
+from bridge.mapping.rule import GUARANTEED_QOS, ToMqttRule, published_qos
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.service.mappings.environment import MappingEnvironment

@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.administration.mapping_status import BlockedQueue, State, Status
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.message_producer import name_of
 from bridge.mq.mqi import Connection, Got

@@ -22,7 +22,7 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.json_schema import json_schema
 from bridge.config.tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
-from bridge.mapping.rules.template import WORDS, Template, TemplateError
+from bridge.mapping.template import WORDS, Template, TemplateError
 from bridge.mq.embedded.attributes import ATTRIBUTES
 from bridge.service.metrics.catalogue import METRICS
 from bridge.wire.mq import MQMD

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.config import ConfigurationError, load
-from bridge.mapping.rules.check import problems
+from bridge.mapping.check import problems
 from tests.helpers.configuration_mistakes import ONE, mistakes_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.config import StandardProfile, ToMqMapping, ToMqttMapping
 from bridge.config.source import Source
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity

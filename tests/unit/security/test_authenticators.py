@@ -27,7 +27,7 @@ from bridge.security.authenticators import (
     UnknownAuthenticator,
 )
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from bridge.telemetry.topic_access import TopicAccess, covers
+from bridge.telemetry.identity import TopicAccess, covers
 from tests.helpers.certificate_authority import Authority
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "devices.md"

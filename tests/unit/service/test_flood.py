@@ -24,7 +24,7 @@ from bridge.service.log import (
     printable,
     set_level,
 )
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 
 LINE = "MQB2301W client %s: refused"
 

@@ -18,7 +18,7 @@ import pytest
 
 from bridge.service import log as log_module
 from bridge.service.log import JournalHandler, TextFormatter
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 from tests.helpers.patience import PATIENCE
 
 

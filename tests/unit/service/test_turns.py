@@ -10,10 +10,10 @@ import pytest
 
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt import connection as protocol_module
-from bridge.mqtt.events import Messages
 from bridge.mqtt.packets import (
     Connect,
     Disconnect,
+    Messages,
     Pingreq,
     Pingresp,
     Puback,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration, ConfigurationError, load
-from bridge.mapping.rules.check import loops_of, problems
+from bridge.mapping.check import loops_of, problems
 
 TO_MQ = "mappings:\n  a:\n    from: {mqtt: 'plant/{line}/{metric...}'}\n    to: {queue: Q}\n    "
 TO_MQTT = "mappings:\n  a:\n    from: {topic: 'prices/{symbol}'}\n    to: {mqtt: t}\n    "

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration, ConfigurationError, load
-from bridge.mapping.rules.check import problems, warnings_of
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.check import problems, warnings_of
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.telemetry.message import Message, Publication
 from bridge.wire.mq import MQMD
 

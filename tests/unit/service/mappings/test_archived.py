@@ -14,7 +14,7 @@ from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
 from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from bridge.wire import cmqc
 from tests.helpers.mapping_scene import Fault, Scene, mapping_config
 

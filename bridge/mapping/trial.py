@@ -10,8 +10,8 @@ import msgspec
 
 from bridge.config import LOCAL, Configuration, LinkConfig, ToMqMapping
 from bridge.mapping.message_view import MessageView
-from bridge.mapping.rules.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
-from bridge.mapping.rules.topic_pattern import pattern_of
+from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
+from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
 

@@ -14,9 +14,9 @@ import msgspec
 
 from bridge.config.link import LOCAL, LinkConfig, broker_host
 from bridge.config.mapping import FilterConfig, ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.attributes import located
-from bridge.mapping.rules.template import Placeholder, Template, template_of
-from bridge.mapping.rules.topic_pattern import TopicPattern, overlaps, pattern_of
+from bridge.mapping.attributes import located
+from bridge.mapping.template import Placeholder, Template, template_of
+from bridge.mapping.topic_pattern import TopicPattern, overlaps, pattern_of
 
 AnyMapping = ToMqMapping | ToMqttMapping
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from bridge.config import LOCAL, AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
 from bridge.config.mapping import FilterConfig, templates_of
 from bridge.config.values import listing
-from bridge.mapping.rules.attributes import checked_template, located
-from bridge.mapping.rules.filter import Filter
-from bridge.mapping.rules.loops import Loop, loops
-from bridge.mapping.rules.rule import GUARANTEED_QOS, published_qos, rule_of
-from bridge.mapping.rules.template import (
+from bridge.mapping.attributes import checked_template, located
+from bridge.mapping.filter import Filter
+from bridge.mapping.loops import Loop, loops
+from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
+from bridge.mapping.template import (
     WORDS,
     FilterError,
     PatternError,
@@ -23,7 +23,7 @@ from bridge.mapping.rules.template import (
     TemplateError,
     template_of,
 )
-from bridge.mapping.rules.topic_pattern import pattern_of
+from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 
 #: Placeholder for the queue manager's name. The result does not depend on it.

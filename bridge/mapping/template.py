@@ -1,6 +1,6 @@
 """Templates: text that contains `{name|filter|filter:'argument'}`, rendered for a message.
 
-:mod:`bridge.mapping.rules.scope` provides the values of the names. Literal braces are doubled.
+:mod:`bridge.mapping.attributes` provides the values of the names. Literal braces are doubled.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.attributes import check_known, located
-from bridge.mapping.rules.template import check_name
-from bridge.mapping.rules.topic_pattern import pattern_of
+from bridge.mapping.attributes import check_known, located
+from bridge.mapping.template import check_name
+from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
 
 
 class Filterable(Protocol):
-    """The parts of a message that filters use, implemented by :mod:`bridge.mapping.rules.scope` for both directions."""
+    """The parts of a message that filters use, implemented by :mod:`bridge.mapping.attributes` for both directions."""
 
     def __call__(self, name: str, /) -> str | None: ...
     @property
@@ -50,7 +50,7 @@ class Filter:
             tests.append(_of_property(name, wanted))
         if config.json_path is not None:
             # Imported late: few mappings use it, and its dependencies are slow to import.
-            from bridge.mapping.rules.json_filter import json_test
+            from bridge.mapping.json_filter import json_test
 
             # last, because it is the slowest
             self._payload_test = located(("filter", "json"), json_test, config.json_path)

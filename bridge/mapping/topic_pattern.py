@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from bridge.mapping.rules.template import PatternError
+from bridge.mapping.template import PatternError
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH
 
 CAPTURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

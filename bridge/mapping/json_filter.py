@@ -16,7 +16,7 @@ import regex
 from iregexp_check import check as is_regular_expression
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError
 
-from bridge.mapping.rules.template import FilterError
+from bridge.mapping.template import FilterError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 
