@@ -17,8 +17,7 @@ import pyarrow.parquet
 from benchmarks import machine
 from benchmarks.generator import MeasureFailed, measure
 from benchmarks.servers import START_WAIT, Bridge, ServerUnavailable
-from bridge.archive.directory import files
-from bridge.archive.schema import Direction, Outcome
+from bridge.archive.schema import Direction, Outcome, files
 from bridge.archive.writer import LOCK
 
 #: Of the rate without an archive, with one.

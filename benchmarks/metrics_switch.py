@@ -98,7 +98,7 @@ class Switched(Bridge):
 
 
 if __name__ == "__main__":
-    import bridge.service.process
+    import bridge.service.lifecycle
 
-    bridge.service.process.Bridge = Switched  # type: ignore[misc]
+    bridge.service.lifecycle.Bridge = Switched  # type: ignore[misc]
     main()

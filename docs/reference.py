@@ -256,7 +256,7 @@ def messages() -> str:
 
 def metrics() -> str:
     """Return the page of the metrics."""
-    from bridge.service.metrics.catalogue import table
+    from bridge.service.metric_catalogue import table
 
     return table() + "\n"
 

@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 
 import msgspec
 
-from bridge.archive.child import LENGTH, Report
+from bridge.archive.event_queue import LENGTH, Report
 from bridge.archive.events import events_of
 from bridge.archive.writer import ArchiveWriter
 from bridge.config.operations import ArchiveConfig

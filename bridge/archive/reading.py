@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
-from bridge.archive import directory as archive_directory
-from bridge.archive.schema import Direction, Outcome, arrow_schema
+from bridge.archive.schema import Direction, Outcome, archive_files, arrow_schema
 from bridge.mqtt.topics import matches
 
 
@@ -35,7 +34,7 @@ class Selection:
     ) -> None:
         # Rows of messages received before `end` may have been committed, and so written, later.
         last = None if end is None else end + timedelta(hours=1)
-        self._files = archive_directory.files(directory, start, last)
+        self._files = archive_files(directory, start, last)
         self._schema = arrow_schema()
         self._start = start
         self._end = end

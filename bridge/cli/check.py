@@ -316,8 +316,8 @@ def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, address
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
+    from bridge.link.connection import password_of
     from bridge.security.tls import tls_context
-    from bridge.service.mappings.link_session import password_of
 
     try:
         password_of(name, link)

@@ -24,9 +24,9 @@ from starlette.responses import PlainTextResponse, Response
 from bridge.administration.answers import BridgeState
 from bridge.config import Configuration, EmbeddedQueueManagerConfig
 from bridge.console.bridge_access import BridgeAccess
-from bridge.service.certificates import Certificates
+from bridge.security.tls import Certificates
 from bridge.service.lifecycle import Bridge
-from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
+from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
 from bridge.spark.administration import read_status, runs
 from bridge.spark.pipeline_environment import environment_of
 

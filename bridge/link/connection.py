@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import random
 import selectors
 import socket
@@ -16,7 +17,8 @@ from typing import Any
 
 import tenacity
 
-from bridge.config.link import LinkConfig
+from bridge.config.link import LinkConfig, client_id_of
+from bridge.config.queue_manager import read_password
 from bridge.config.values import endpoint
 from bridge.link.client import Handshake, LinkClient, Sinks
 from bridge.link.outbox import Outbox, received
@@ -703,3 +705,59 @@ class Inbox:
             known = [mid for mid in mids if mid in self._completing]
             self._completing.difference_update(known)
             return self.generation, [encode_acknowledgement(_PUBCOMP, mid) for mid in known]
+
+
+#: Seconds to wait for the end of a session.
+END_TIMEOUT = 5.0
+
+
+def password_of(name: str, config: LinkConfig) -> str | None:
+    """Return the password of a link, or None. Raises NoPassword."""
+    if config.password_file is None and config.password_variable is None:
+        return None
+    return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)
+
+
+def link_connection(
+    mapping: str,
+    name: str,
+    config: LinkConfig,
+    *,
+    client_id: str = "",
+    topic_filter: str | None = None,
+    qos: int = 0,
+    clean: bool | None = None,
+    on_state: Callable[[LinkState], None] | None = None,
+    on_session: Callable[[bool], None] | None = None,
+) -> LinkConnection:
+    """Return the connection of a mapping to a link's broker, not yet started. It reads the password itself.
+
+    A blank `client_id` must be replaced with `identify` before the start.
+    """
+    return LinkConnection(
+        name,
+        config,
+        client_id or client_id_of(config.client_id, mapping, ""),
+        topic_filter=topic_filter,
+        qos=qos,
+        password=lambda: password_of(name, config),
+        clean=clean,
+        on_state=on_state,
+        on_session=on_session,
+    )
+
+
+def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> bool:
+    """End the broker session of a removed mapping by connecting with a clean session. Return whether it succeeded."""
+    connection = link_connection(mapping, name, config, client_id=client_id, clean=True)
+    connection.start()
+    ended = connection.wait_connected(END_TIMEOUT)
+    if not ended:
+        log.warning(
+            "MQB5208W the session of mapping %s is left at the broker of link %s: %s",
+            mapping,
+            name,
+            connection.state.error,
+        )
+    connection.stop(END_TIMEOUT)
+    return ended

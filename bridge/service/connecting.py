@@ -36,7 +36,7 @@ from bridge.security.channel_authentication import Connecting
 from bridge.security.failed_connects import Attempt, network_of
 from bridge.service.client import Client, granted_expiry
 from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
-from bridge.service.resumption import Failure, authorize_again
+from bridge.service.subscriptions import Failure, authorize_again
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.identity import (
     AS_IS,

@@ -35,10 +35,9 @@ from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client, granted_expiry
 from bridge.service.connecting import authenticate_again, connect
 from bridge.service.events import Acknowledged, PublicationRejected, Published
-from bridge.service.sequences import Sequences
+from bridge.service.sequences import Ended, Sequences, forbidden_of
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.telemetry import TelemetryService
-from bridge.service.units import Ended, forbidden_of
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.transport.stream import Rate, StreamConnection

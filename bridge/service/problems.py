@@ -20,9 +20,9 @@ from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
+from bridge.security.tls import Certificates
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
-from bridge.service.certificates import Certificates
-from bridge.service.mappings.status import LOOK_AHEAD
+from bridge.service.mappings.environment import LOOK_AHEAD
 
 log = logging.getLogger(__name__)
 

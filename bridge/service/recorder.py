@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.archive import events as archived
-from bridge.archive.event_queue import ArchiveLoss, EventQueue
+from bridge.archive.event_queue import ArchiveLoss, EventQueue, MappingRecorder
 from bridge.archive.events import encode, now_us
-from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.schema import SESSION_ENDED
 from bridge.config.operations import ArchiveConfig
 from bridge.service.events import (

@@ -1,4 +1,8 @@
-"""Work on the event loop: long jobs in turns of 10 ms, and coroutines that answer CONNECT, AUTH and SUBSCRIBE."""
+"""Work in progress of the event loop.
+
+Units of work with their completion callbacks, long jobs in turns of 10 ms, and the coroutines that answer CONNECT, AUTH and
+SUBSCRIBE.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,73 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bridge.mq.backend import resolve
+from bridge.mq.backend import NONE_FORBIDDEN, Backend, Completion, UnitOfWork, resolve
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.client import Client
+from bridge.service.tracing import PublicationTraces
+from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import PublicationMessage
 
 log = logging.getLogger(__name__)
+
+Ended = Callable[[Completion], None]
+
+
+class Units:
+    """Submits units of work and calls their completion callbacks."""
+
+    def __init__(self, backend: Backend) -> None:
+        #: None if tracing is disabled
+        self.traces: PublicationTraces | None = None
+        self._backend = backend
+        self._number = 0
+        #: number of a unit of work -> completion callback
+        self._under_way: dict[int, Ended] = {}
+
+    def submit(self, unit: UnitOfWork, ended: Ended | None = None) -> Mapping[int, int]:
+        """Submit a unit to the backend; return publications known to be rejected, as index -> reason."""
+        self._number = unit.number = self._number + 1
+        if ended is not None:
+            self._under_way[unit.number] = ended
+        return self._backend.submit(unit)
+
+    def committed(self, unit: UnitOfWork) -> asyncio.Future[Completion]:
+        """Submit a unit to the backend and return a future of its completion."""
+        completion: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self.submit(unit, partial(resolve, completion))
+        return completion
+
+    @property
+    def under_way(self) -> int:
+        """The number of unfinished units of work that have a callback."""
+        return len(self._under_way)
+
+    def completed(self, completions: Sequence[Completion]) -> None:
+        """Run the completion callbacks of finished units."""
+        for completion in completions:
+            ended = self._under_way.pop(completion.number, None)
+            if ended is None:
+                continue
+            try:
+                ended(completion)
+            except Exception:
+                # Don't affect other clients.
+                log.exception("MQB2303E a unit of work ended, but what follows it failed")
+
+
+def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
+    """Return the indices of publications that the session's channel does not allow."""
+    topics = session.topics
+    if topics is None:
+        return NONE_FORBIDDEN
+    return frozenset(
+        [index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)]
+    )
+
 
 #: Seconds that the jobs of one `Turns` may take per turn of the event loop. The job that exceeds the limit is the last one.
 SECONDS_PER_TURN = 0.01
@@ -78,9 +140,6 @@ class Turns:
             self._work()
 
 
-Sequence = Coroutine[Any, Any, None]
-
-
 class Sequences:
     """Runs sequences and keeps references to their tasks."""
 
@@ -88,7 +147,7 @@ class Sequences:
         #: the event loop keeps no strong reference to tasks
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, client: Client, sequence: Sequence) -> asyncio.Task[None] | None:
+    def start(self, client: Client, sequence: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Run a sequence immediately up to its first blocking await, and the rest as a task. Return the task, or None.
 
         This preserves the order of a client's packets towards the queue manager, and immediate answers are sent immediately.
@@ -105,7 +164,7 @@ class Sequences:
         return task
 
 
-async def _guarded(client: Client, sequence: Sequence) -> None:
+async def _guarded(client: Client, sequence: Coroutine[Any, Any, None]) -> None:
     """Run a sequence. If it raises, disconnect only its client."""
     try:
         await sequence
@@ -114,14 +173,14 @@ async def _guarded(client: Client, sequence: Sequence) -> None:
         client.close("", ReasonCode.UNSPECIFIED_ERROR)
 
 
-async def _rest(coroutine: Sequence, awaited: object) -> None:
+async def _rest(coroutine: Coroutine[Any, Any, None], awaited: object) -> None:
     await _Started(coroutine, awaited)
 
 
 class _Started:
     """A coroutine that has run up to an await, as an awaitable."""
 
-    def __init__(self, coroutine: Sequence, awaited: object) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: object) -> None:
         self._coroutine = coroutine
         self._awaited = awaited
 

@@ -117,7 +117,7 @@ class Scene:
     def link_connection(
         self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
     ) -> FakeLink:
-        """Stands for `bridge.service.mappings.link_session.link_connection`."""
+        """Stands for `bridge.link.connection.link_connection`."""
         self.links[mapping] = FakeLink(self.broker, **options)
         return self.links[mapping]
 

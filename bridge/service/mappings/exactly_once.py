@@ -25,10 +25,9 @@ from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import Refusal
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
-from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.status import Tally
-from bridge.service.mappings.to_link import ToLinkRunner
-from bridge.service.mappings.transfer import WAIT
+from bridge.service.mappings.environment import MappingEnvironment, Tally
+from bridge.service.mappings.link_runner import ToLinkRunner
+from bridge.service.mappings.runner import WAIT
 from bridge.telemetry.message import Publication
 
 log = logging.getLogger(__name__)

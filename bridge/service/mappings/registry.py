@@ -205,12 +205,11 @@ def runner_of(
 ) -> Runner:
     """Return the thread of a mapping, not yet started. `link` is None for the bridge's own clients."""
     if link is None:
-        from bridge.service.mappings.transfer import TransferRunner
+        from bridge.service.mappings.runner import TransferRunner
 
         return TransferRunner(name, config, environment, status)
     from bridge.service.mappings.exactly_once import ExactlyOnceRunner
-    from bridge.service.mappings.from_link import FromLinkRunner
-    from bridge.service.mappings.to_link import ToLinkRunner
+    from bridge.service.mappings.link_runner import FromLinkRunner, ToLinkRunner
 
     if isinstance(config, ToMqMapping):
         return FromLinkRunner(name, config, link, environment, status)

@@ -24,7 +24,7 @@ from bridge.config.tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
 from bridge.mapping.template import WORDS, Template, TemplateError
 from bridge.mq.embedded.attributes import ATTRIBUTES
-from bridge.service.metrics.catalogue import METRICS
+from bridge.service.metric_catalogue import METRICS
 from bridge.wire.mq import MQMD
 
 ROOT = Path(__file__).parents[3]

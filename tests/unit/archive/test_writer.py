@@ -13,8 +13,8 @@ import pytest
 
 from bridge.archive import parquet
 from bridge.archive import writer as writer_module
-from bridge.archive.directory import files
 from bridge.archive.events import Connected, Ended, Event, Gap, Published, Started, Stopped, Subscribed
+from bridge.archive.schema import files
 from bridge.archive.writer import ArchiveError, ArchiveWriter
 from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.helpers.archive import at, read

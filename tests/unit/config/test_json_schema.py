@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from bridge.config import ConfigurationError, load
+from bridge.config.document import Source
 from bridge.config.json_schema import json_schema, mapping_file_schema
-from bridge.config.source import Source
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,7 +16,7 @@ from bridge.config import (
     StandardProfile,
     load,
 )
-from bridge.config.source import Source
+from bridge.config.document import Source
 
 A = "{from: {mqtt: a}, to: {queue: A}}"
 B = "{from: {queue: B}, to: {mqtt: b}}"

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from bridge.config import ConfigurationError, PipelineConfig, describe, load
-from bridge.config.document import Collection
-from bridge.config.source import place_in
+from bridge.config.document import Collection, place_in
 
 ROOT = Path(__file__).parents[3]
 #: What every pipeline needs.

@@ -25,7 +25,7 @@ from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
-from bridge.service.certificates import Certificates
+from bridge.security.tls import Certificates
 from bridge.service.lifecycle import Bridge
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT
 from bridge.service.reload import ConfigurationSource

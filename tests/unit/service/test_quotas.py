@@ -26,7 +26,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.quotas import Quotas, subscriptions_of
+from bridge.service.telemetry import Quotas, subscriptions_of
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.transport.channel import Channel
 

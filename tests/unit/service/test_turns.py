@@ -29,9 +29,9 @@ from bridge.service import delivery as delivery_module
 from bridge.service import gateway as gateway_module
 from bridge.service import sequences as turns_module
 from bridge.service import telemetry as telemetry_module
+from bridge.service.client_log import LockedOut
 from bridge.service.events import EventBus, PublicationRejected
 from bridge.service.gateway import DELIVERIES_AT_A_TURN
-from bridge.service.locked_out import LockedOut
 from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.archive.events import Mapped, events_of, together
-from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
-from bridge.archive.mapping_recorder import MappingRecorder
+from bridge.archive.event_queue import MappingRecorder
+from bridge.archive.events import CAME_ROUND, FILTERED, Mapped, events_of, together
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
 from bridge.mapping.loops import LoopGuard

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration
-from bridge.service.certificates import Certificates
+from bridge.security.tls import Certificates
 from tests.helpers import certificates
 
 

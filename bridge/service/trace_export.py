@@ -18,8 +18,7 @@ from opentelemetry.trace.status import Status, StatusCode
 from bridge import __version__
 from bridge.config.operations import TracesConfig
 from bridge.config.values import without_password
-from bridge.service.tracing.span import Kind, Span
-from bridge.telemetry.trace_context import TraceContext
+from bridge.service.spans import Kind, Span, TraceContext
 
 log = logging.getLogger(__name__)
 

@@ -1,20 +1,79 @@
-"""Comparison of expected and actual deliveries: QoS 1 at least once, QoS 2 exactly once, in order.
+"""The audit: checks whether all messages of an archive were delivered, once, in time, and in order.
 
 A publication (row `in`) is expected by each client whose subscriptions match its topic. A delivery (row `out`) matches the
 publication if client, publisher, topic, the publisher's message identifier and the hash of the payload agree. If several
-match, the k-th delivery belongs to the k-th expected one.
+match, the k-th delivery belongs to the k-th expected one. QoS 1 is delivered at least once, QoS 2 exactly once, in order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
-from bridge.archive.database import Database
+from bridge.archive.database import MEMORY, Database, moment, opened
 from bridge.archive.filter_tree import FilterTree
-from bridge.archive.history import History
+from bridge.archive.history import NEVER, History
+
+
+class MappingCounts(msgspec.Struct):
+    """Numbers of messages of one mapping. `slowest` is in seconds from put or receipt to commit."""
+
+    mapping: str
+    #: in committed units of work
+    taken: int = 0
+    #: put to MQ, or published to a link
+    put: int = 0
+    dead_lettered: int = 0
+    #: filtered out, stopped because of a loop, or dropped with guarantee at-most-once
+    discarded: int = 0
+    #: duplicates among those put: the same MsgId from MQ, or from a link the same publisher, message id, topic and payload
+    #: with DUP
+    doubled: int = 0
+    #: those put after the time limit
+    late: int = 0
+    slowest: float | None = None
+
+
+# Message identifiers are reused. Without DUP, the same identifier is another message.
+_COUNTS = """
+WITH mapped AS (
+    SELECT *, outcome IN ('put', 'acknowledged', 'delivered') AS arrived, epoch_us(settled) - epoch_us(received) AS taken,
+        CASE WHEN msg_id IS NULL THEN (publisher, publisher_message_id, payload_hash, topic) END AS identity,
+        msg_id IS NOT NULL OR (publisher_message_id > 0 AND times_sent > 1) AS repeatable
+    FROM archive
+    WHERE direction = 'mapped' AND received >= make_timestamptz($start) AND received < make_timestamptz($end)
+),
+repeated AS (
+    SELECT client_id, sum(repetitions) AS doubled
+    FROM (
+        SELECT client_id, count(*) FILTER (repeatable) - arg_min(repeatable, sequence)::INTEGER AS repetitions
+        FROM mapped WHERE arrived
+        GROUP BY client_id, msg_id, identity
+    )
+    GROUP BY client_id
+)
+SELECT client_id AS mapping, count(*) AS taken, count(*) FILTER (arrived) AS put,
+    count(*) FILTER (outcome = 'dead-lettered') AS dead_lettered,
+    count(*) FILTER (outcome IN ('discarded', 'refused')) AS discarded,
+    coalesce(any_value(doubled), 0)::BIGINT AS doubled,
+    count(*) FILTER (arrived AND taken > $late) AS late,
+    max(taken) FILTER (arrived) / 1000000 AS slowest
+FROM mapped LEFT JOIN repeated USING (client_id) GROUP BY client_id ORDER BY client_id
+"""
+
+
+def mapping_counts(database: Database, *, start: int, end: int, late: int | None) -> list[MappingCounts]:
+    """Count the messages put or received from `start` up to, but not including, `end`.
+
+    Times, and the limit `late`, are in microseconds.
+    """
+    return [MappingCounts(**row) for row in database.records(_COUNTS, start=start, end=end, late=late)]
+
 
 #: Seconds for which a message to a connected client may be pending at the end of the archive, unless --late is given.
 PATIENCE: Final = 60.0
@@ -264,3 +323,127 @@ def _create_tables(database: Database, history: History, near: str) -> None:
         copies = Counter(client for _, client in found)
         matches += [(topic, number, copies[client] == 1) for number, client in found]
     database.create_table("matches", {"topic": "name", "subscription": "BIGINT", "alone": "BOOLEAN"}, matches)
+
+
+#: Publications this long before and after the requested time are paired as well. Otherwise, clock differences would look like
+#: losses, and identical messages, which are distinguished only by their order, would be paired incorrectly.
+MARGIN: Final = timedelta(minutes=5)
+#: Maximum number of examples.
+EXAMPLES: Final = 10
+
+_HISTORY: Final = """
+SELECT sequence, direction, outcome, client_id, topic, qos, durable, epoch_us(received) AS received,
+    epoch_us(settled) AS settled, size
+FROM archive WHERE direction IN ('subscription', 'archive') ORDER BY sequence
+"""
+_TIMES: Final = ("received", "sent", "settled")
+_ROWS: Final = f"""
+SELECT * EXCLUDE (payload) REPLACE ({", ".join(f"epoch_us({name}) AS {name}" for name in _TIMES)})
+FROM archive WHERE sequence BETWEEN $least AND $most AND sequence IN $numbers
+"""
+
+
+class Example(msgspec.Struct):
+    """A row of the archive that demonstrates a breach."""
+
+    breach: str
+    row: dict[str, Any]
+
+
+class Audit(msgspec.Struct):
+    """The result. `held` means that no message was lost, duplicated, out of order, or (if there is a limit) late."""
+
+    held: bool
+    #: number of examined rows
+    rows: int
+    start: datetime | None
+    end: datetime | None
+    late_limit: float | None
+    totals: Counts
+    by_qos: dict[str, Counts]
+    #: those with breaches first, then those with the most deliveries
+    findings: list[Finding]
+    examples: list[Example]
+    #: periods with missing rows
+    gaps: list[dict[str, Any]]
+    #: by mapping. They do not affect `held`
+    mappings: list[MappingCounts] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no delivery was expected, and none found."""
+        return self.totals == Counts()
+
+
+def audit(
+    directories: Sequence[Path],
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    late: float | None = None,
+    memory: str = MEMORY,
+) -> Audit:
+    """Audit the publications from `start` up to, but not including, `end` (None: no limit). `late` is in seconds.
+
+    Several directories count as one archive. Raises bridge.archive.database.NoRows and duckdb.Error.
+    """
+    # Each day starts with rows of the current subscriptions. Deliveries may be long after `end`.
+    since = None if start is None else (start - MARGIN).replace(hour=0, minute=0, second=0, microsecond=0)
+    low = 0 if start is None else int(start.timestamp() * 1_000_000)
+    high = NEVER if end is None else int(end.timestamp() * 1_000_000)
+    limit = None if late is None else int(late * 1_000_000)
+    margin = MARGIN // timedelta(microseconds=1)
+    near = f"received BETWEEN make_timestamptz({low - margin}) AND make_timestamptz({high + margin})"
+    with opened(directories, since, memory=memory) as database:
+        history = _history(database)
+        ((count, last),) = database.rows(
+            "SELECT count(*), coalesce(max(epoch_us(settled)), 0) FROM archive"
+            f" WHERE {near} AND direction IN ('in', 'out')"
+        )
+        archive_end = max(last, history.last)
+        found = findings(database, history, near=near, start=low, end=high, archive_end=archive_end, late=limit)
+        totals = Counts()
+        by_qos: dict[str, Counts] = {}
+        for one in found:
+            totals.add(one.counts)
+            by_qos.setdefault(str(one.qos), Counts()).add(one.counts)
+        return Audit(
+            held=not (totals.lost or totals.doubled or totals.disordered or (late is not None and totals.late)),
+            rows=count,
+            start=start,
+            end=end,
+            late_limit=late,
+            totals=totals,
+            by_qos=dict(sorted(by_qos.items())),
+            findings=found,
+            examples=_examples(database, found),
+            gaps=[{"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows} for gap in history.gaps],
+            mappings=mapping_counts(database, start=low, end=high, late=limit),
+        )
+
+
+def _history(database: Database) -> History:
+    history = History()
+    history.read(database.records(_HISTORY))
+    # The last row before the bridge was killed may be that of a message, which the history does not contain.
+    for gap in history.gaps:
+        if gap.rows is None:
+            query = "SELECT max(epoch_us(settled)) FROM archive WHERE sequence < $sequence"
+            ((last,),) = database.rows(query, sequence=gap.sequence)
+            gap.start = gap.start if last is None else last
+    return history
+
+
+def _examples(database: Database, found: list[Finding]) -> list[Example]:
+    breaches = [(number, name) for one in found for name, number in one.first.items()][:EXAMPLES]
+    if not breaches:
+        return []
+    numbers = [number for number, _ in breaches]
+    found_rows = database.records(_ROWS, numbers=numbers, least=min(numbers), most=max(numbers))
+    rows = {row["sequence"]: row for row in found_rows}
+    examples = []
+    for number, name in breaches:
+        row = {key: value for key, value in rows[number].items() if value not in (None, "")}
+        row |= {key: moment(row[key]) for key in _TIMES if key in row}
+        examples.append(Example(name, row))
+    return examples

@@ -9,7 +9,7 @@ from typing import Final
 
 from bridge.archive.database import Database, NoRows, moment, opened
 from bridge.archive.history import NEVER
-from bridge.archive.report.section import Report, Section
+from bridge.archive.report_page import Report, Section
 from bridge.archive.schema import Outcome
 
 #: Upper bounds of the size classes in bytes, and their names. The class above the last is `more`.

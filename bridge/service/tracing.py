@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bridge.archive.mapping_observer import Fate
+from bridge.archive.events import Fate
 from bridge.archive.schema import Outcome
 from bridge.config.operations import TracesConfig
 from bridge.extras import install
@@ -18,11 +18,22 @@ from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.service.events import Acknowledged, DeadLettered, EventBus, Finished
-from bridge.service.tracing.span import TEXT_LENGTH, Attribute, Kind, Sampler, Span, Spans, child_of
+from bridge.service.spans import (
+    TEXT_LENGTH,
+    Attribute,
+    Kind,
+    Sampler,
+    Span,
+    Spans,
+    TraceContext,
+    child_of,
+    context_in,
+    context_of,
+    user_property_with,
+)
 from bridge.telemetry.message import Publication, Received
 from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import Session
-from bridge.telemetry.trace_context import TraceContext, context_in, context_of, user_property_with
 from bridge.telemetry.transmission import PublicationMessage, Transmission, put_time_of
 from bridge.wire import cmqc
 
@@ -365,11 +376,9 @@ def tracing_of(config: TracesConfig, clock: Callable[[], float]) -> Tracing | No
     headers = {} if config.headers_file is None else _headers(config.headers_file)
     # Imported only if tracing is configured.
     try:
-        from bridge.service.tracing.export import SpanExport
+        from bridge.service.trace_export import SpanExport
     except ImportError as error:
-        raise TracesError(
-            f"traces: {error}; `{install('otel')}` brings what they need"
-        ) from error
+        raise TracesError(f"traces: {error}; `{install('otel')}` brings what they need") from error
     try:
         return Tracing(config, SpanExport(config, headers), clock)
     except OSError as error:
