@@ -19,31 +19,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from bridge.archive.events import (
-    Arrived,
-    Fate,
     Gap,
-    Mapped,
-    MappingObserver,
     OpenSessions,
     SessionEvent,
     SessionSnapshot,
     Started,
     Stopped,
     Subscribed,
-    Taken,
     Unsubscribed,
     encode,
     now_us,
     together,
 )
 from bridge.archive.writer import ROW_BYTES, prepare
-from bridge.mq.mqi import Got
-from bridge.telemetry.message import NO_PROPERTIES, Received
 
 if TYPE_CHECKING:
     from bridge.config.operations import ArchiveConfig
@@ -431,41 +424,3 @@ class EventQueue:
         self._lost = lost
         self.loss.add(lost.rows)
         log.error("MQB7004E archive: its process %s; %d rows are lost, and another is started", how, lost.rows)
-
-
-_MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
-
-
-class MappingRecorder(MappingObserver):
-    """Writes the messages of one mapping to the archive."""
-
-    def __init__(self, mapping: str, producer: EventProducer) -> None:
-        self._mapping = mapping
-        self._producer = producer
-
-    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Record the messages of a committed unit of work."""
-        if not fates:
-            return
-        now = now_us()
-        messages = [
-            (outcome, reason, destination, _taken(item, queue) if isinstance(item, Got) else _arrived(item))
-            for item, outcome, reason, destination in fates
-        ]
-        self._producer.add(now, encode((_MAPPED, now, self._mapping, began, messages)), len(messages))
-
-
-def _taken(got: Got, queue: str) -> tuple[Any, ...]:
-    md = got.md
-    return (
-        _TAKEN, md.Format, md.Encoding, md.CodedCharSetId, md.Persistence, md.MsgId, md.PutDate, md.PutTime, got.data, queue,
-        md.CorrelId,
-    )  # fmt: skip
-
-
-def _arrived(received: Received) -> tuple[Any, ...]:
-    one = received.publication
-    return (
-        _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup,
-        None if one.properties == NO_PROPERTIES else one.properties,
-    )  # fmt: skip

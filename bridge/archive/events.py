@@ -1,4 +1,4 @@
-"""Events that the service sends to the archive process, encoded as msgpack, and observers of their sources.
+"""Events that the service sends to the archive process, encoded as msgpack.
 
 The service encodes events as tuples in the order of the fields. The archive process decodes them as these structs, and
 derives as much of the rows as possible, to relieve the service. Times are microseconds since the epoch, unless stated
@@ -14,9 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from bridge.archive.schema import Direction, Outcome, Row, row
-from bridge.mq.mqi import Got
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.message import Received
 
 
 def now_us() -> int:
@@ -272,25 +270,6 @@ def together(encoded: list[bytes]) -> bytes:
 def events_of(batch: bytes) -> list[Event]:
     """Return the events of a batch. Raises msgspec.DecodeError."""
     return _decode(batch)
-
-
-#: The taken message, its outcome, the reason, and the destination queue or topic.
-Fate = tuple[Got | Received, Outcome, str | None, str | None]
-
-#: Values of `reason` for messages that a mapping discarded.
-FILTERED: Final = "the mapping's filter does not take it"
-CAME_ROUND: Final = "it has come round"
-LINK_LOST: Final = "the link was lost, and it is sent once at most"
-
-
-class MappingObserver:
-    """Observer of one mapping, called on the mapping's thread. This base class ignores everything."""
-
-    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Process the messages of a committed unit of work.
-
-        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
-        """
 
 
 class OpenSessions:

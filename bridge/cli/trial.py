@@ -15,8 +15,7 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import CONFIG, OUTPUT, takes
 from bridge.cli.output import note, print_record, write
-from bridge.mapping.attributes import BYTE_FIELDS
-from bridge.mapping.message_view import message_of
+from bridge.mapping.message_view import BYTE_FIELDS, message_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
 

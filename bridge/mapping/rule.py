@@ -25,18 +25,9 @@ from bridge.config.mapping import (
     ToMqMapping,
     ToMqttMapping,
 )
-from bridge.mapping.attributes import (
-    MessageScope,
-    PublicationScope,
-    in_ccsid,
-    json_object,
-    located,
-    read_templates,
-    target,
-    used_fields_of,
-    utf_8,
-)
+from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
 from bridge.mapping.filter import Filter, Routes
+from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
 from bridge.mapping.template import RuleError, Scope
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties

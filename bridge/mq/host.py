@@ -20,14 +20,9 @@ from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mqtt.topics import matches, overlap
-from bridge.security.authenticator import (
-    Authenticated,
-    AuthenticationFailed,
-    AuthenticatorUnavailable,
-    Presented,
-    VerificationQueue,
-)
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
+from bridge.security.verification_queue import VerificationQueue
 from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.telemetry.subscription import subscription_name
 from bridge.wire import cmqc, cmqcfc

@@ -42,10 +42,10 @@ from bridge.security.authenticator import (
     Authenticator,
     AuthenticatorUnavailable,
     Presented,
-    VerificationQueue,
     load,
 )
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
+from bridge.security.verification_queue import VerificationQueue
 
 if TYPE_CHECKING:
     from jwt import PyJWKSet

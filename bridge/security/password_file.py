@@ -26,13 +26,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bridge.files import durable_file
-from bridge.security.authenticator import (
-    Authenticated,
-    AuthenticationFailed,
-    AuthenticatorUnavailable,
-    Presented,
-    VerificationQueue,
-)
+from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.verification_queue import VerificationQueue
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bridge.archive.schema import Outcome
 from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mq.mqi import Got
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.telemetry.message import Received
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
@@ -143,6 +146,25 @@ class DeadLettered(Event):
     transmission: Transmission
     #: MQRC
     reason: int
+
+
+#: The taken message, its outcome, the reason, and the destination queue or topic.
+Fate = tuple[Got | Received, Outcome, str | None, str | None]
+
+#: Values of `reason` for messages that a mapping discarded.
+FILTERED: Final = "the mapping's filter does not take it"
+CAME_ROUND: Final = "it has come round"
+LINK_LOST: Final = "the link was lost, and it is sent once at most"
+
+
+class MappingObserver:
+    """Observer of one mapping, called on the mapping's thread after each commit. This base class ignores everything."""
+
+    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
+        """Process the messages of a committed unit of work.
+
+        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
+        """
 
 
 E = TypeVar("E", bound=Event)

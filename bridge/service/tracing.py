@@ -10,14 +10,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bridge.archive.events import Fate
 from bridge.archive.schema import Outcome
 from bridge.config.operations import TracesConfig
 from bridge.extras import install
 from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
-from bridge.service.events import Acknowledged, DeadLettered, EventBus, Finished
+from bridge.service.events import Acknowledged, DeadLettered, EventBus, Fate, Finished
 from bridge.service.spans import (
     TEXT_LENGTH,
     Attribute,

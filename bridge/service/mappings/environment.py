@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 
 from bridge.administration.mapping_status import Status
-from bridge.archive.events import Fate, MappingObserver, now_us
+from bridge.archive.events import now_us
 from bridge.config import LinkConfig
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.state import LinkSessions, MappingState
+from bridge.service.events import Fate, MappingObserver
 from bridge.service.tracing import MappingTraces
 from bridge.wire import cmqc
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from bridge.administration.mapping_status import State, Status
-from bridge.archive.events import FILTERED, LINK_LOST
 from bridge.archive.schema import Outcome
 from bridge.config import LinkConfig
 from bridge.config.link import DEFAULT_CLIENT_ID, client_id_of
@@ -22,6 +21,7 @@ from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
 from bridge.mqtt.flow import Arrival, Receiver
+from bridge.service.events import FILTERED, LINK_LOST
 from bridge.service.mappings.environment import MappingEnvironment, Tally
 from bridge.service.mappings.runner import (
     FIRST_RETRY,

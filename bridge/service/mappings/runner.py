@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import BlockedQueue, State, Status
-from bridge.archive.events import CAME_ROUND, FILTERED, now_us
+from bridge.archive.events import now_us
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
@@ -22,6 +22,7 @@ from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, Message
 from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import LOST, Worker, WorkerEvents
+from bridge.service.events import CAME_ROUND, FILTERED
 from bridge.service.mappings.environment import LOOK_AHEAD, MappingEnvironment, Tally
 from bridge.telemetry.conversion import message_of, publication_of
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable

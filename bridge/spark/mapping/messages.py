@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from bridge.mapping.attributes import UsedFields, document_of, in_ccsid, used_fields_of
+from bridge.mapping.attributes import UsedFields, used_fields_of
+from bridge.mapping.message_view import document_of, in_ccsid
 from bridge.mapping.rendered import queue_name
 from bridge.mapping.rule import ToMqRule
 from bridge.spark.columns import TEXT_MAP

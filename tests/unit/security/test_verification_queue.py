@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bridge.security.authenticator import AuthenticatorUnavailable, Presented, VerificationQueue
+from bridge.security.authenticator import AuthenticatorUnavailable, Presented
 from bridge.security.failed_connects import FailedConnects
+from bridge.security.verification_queue import VerificationQueue
 from tests.helpers.patience import PATIENCE
 
 ATTACKER, FLEET = "192.0.2.1", "198.51.100.1"
