@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.service.recorder import MappingRecorder
 from bridge.archive.events import Mapped, events_of, together
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
 from bridge.mapping.loops import LoopGuard
 from bridge.service.events import CAME_ROUND, FILTERED
+from bridge.service.recorder import MappingRecorder
 from bridge.wire import cmqc
 from tests.helpers.mapping_scene import Fault, Scene, mapping_config
 
