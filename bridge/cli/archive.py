@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bridge.archive.reading import Selection
     from bridge.archive.replay import Replay
     from bridge.archive.report_page import Report
-    from bridge.config import Configuration
+    from bridge.config.models import Configuration
 
 Archives = Annotated[
     list[Path] | None,

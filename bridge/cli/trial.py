@@ -216,7 +216,7 @@ def _print_publication(link: str, publication: Publication) -> None:
 
 
 def _publication_text(link: str, publication: Publication, view: dict[str, Any]) -> str:
-    from bridge.config import LOCAL
+    from bridge.config.link import LOCAL
     from bridge.mapping.message_view import body_text
 
     where = "" if link == LOCAL else f" of link {link}"

@@ -2,7 +2,7 @@
 
 `Configuration()` is the configuration of an empty file. The models only hold values: they open no file, resolve no name and
 bind no port. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
-`bridge.config.load` raises `ConfigurationError` instead, with the position in the file.
+`bridge.config.document.load` raises `ConfigurationError` instead, with the position in the file.
 """
 
 from collections.abc import Collection, Iterator, Mapping

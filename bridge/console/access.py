@@ -21,7 +21,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bridge.config import AdminConfig, Configuration
+from bridge.config.models import Configuration
+from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import Problem
 from bridge.console.tokens import Right, Token, TokenFile

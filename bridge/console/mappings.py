@@ -12,8 +12,9 @@ import msgspec
 from bridge.administration.answers import LinkStatus
 from bridge.administration.mapping_status import Status
 from bridge.administration.requests import ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
-from bridge.config import Configuration, ToMqMapping
 from bridge.config.description import describe_mapping
+from bridge.config.mapping import ToMqMapping
+from bridge.config.models import Configuration
 from bridge.console.console import Done, Nothing, Routes, Visit
 from bridge.console.forms import Problem
 from bridge.extras import install

@@ -22,7 +22,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bridge.administration.answers import BridgeState
-from bridge.config import Configuration, EmbeddedQueueManagerConfig
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.console.bridge_access import BridgeAccess
 from bridge.security.tls import Certificates
 from bridge.service.lifecycle import Bridge

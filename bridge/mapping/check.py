@@ -1,14 +1,16 @@
 """Semantic checks of mappings: templates, filters, loops, QoS.
 
-`bridge.config.load` takes `problems` as a parameter and reports its results with file, line and column.
+`bridge.config.document.load` takes `problems` as a parameter and reports its results with file, line and column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from bridge.config import LOCAL, AnyMapping, Clash, Configuration, LinkConfig, ToMqMapping, ToMqttMapping
-from bridge.config.mapping import FilterConfig, templates_of
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttMapping, templates_of
+from bridge.config.models import Configuration
+from bridge.config.problems import Clash
 from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located
 from bridge.mapping.filter import Filter

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-from bridge.config import LOCAL, Configuration, LinkConfig, ToMqMapping
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.mapping import ToMqMapping
+from bridge.config.models import Configuration
 from bridge.mapping.message_view import MessageView
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of

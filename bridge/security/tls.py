@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.config import Configuration, EmbeddedQueueManagerConfig
-from bridge.config.queue_manager import NoPassword, read_password
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, NoPassword, read_password
 from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS, ClientTlsConfig, ListenerTlsConfig
 from bridge.security.authenticator import Certificate
 

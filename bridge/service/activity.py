@@ -20,7 +20,7 @@ import msgspec
 from bridge.administration.answers import ClientEvent, ClientMessage, ClientTraffic, History
 from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, MQError

@@ -8,7 +8,8 @@ import logging
 import resource
 from collections.abc import Iterator, Sequence
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mqtt.reason_codes import ReasonCode

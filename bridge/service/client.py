@@ -9,7 +9,7 @@ import time
 from functools import cache
 from typing import Final
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import Connect, Will
 from bridge.mqtt.reason_codes import ReasonCode

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fnmatch import translate
 from typing import Any
 
-from bridge.config import LogLevel
+from bridge.config.operations import LogLevel
 from bridge.mqtt.packets import LEVEL_MQTT_5
 from bridge.service.events import (
     Acknowledged,

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, State
 from bridge.mqtt.flow import MAX_IDENTIFIER

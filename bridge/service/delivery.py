@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from bridge.config import LimitsConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed

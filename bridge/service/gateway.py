@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from bridge.archive.events import now_us
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import Answer, Reason, ServerProtocol, State
 from bridge.mqtt.packets import (

@@ -29,7 +29,7 @@ from bridge import __version__
 from bridge.administration.answers import BridgeState, Problem
 from bridge.administration.control_server import ControlServer, answers
 from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowStatus
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator

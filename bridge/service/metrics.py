@@ -19,9 +19,9 @@ from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State
 from bridge.archive.events import now_us
 from bridge.compilation import PURE
-from bridge.config import Configuration
 from bridge.config.channel import Reason
 from bridge.config.mapping import ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark

@@ -16,8 +16,8 @@ import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind
 from bridge.administration.mapping_status import State
-from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.security.tls import Certificates

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
 
-from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mq.dead_letter import dead_letters_made
 from bridge.mq.host import Host, QueueManagerStatus

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from bridge.archive.events import now_us
-from bridge.config import LimitsConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.mqtt.reason_codes import ReasonCode

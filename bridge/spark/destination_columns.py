@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
-from bridge.config import Destination
+from bridge.config.pipeline import Destination
 from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.errors import OptionError

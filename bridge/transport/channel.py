@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import State
 from bridge.mqtt.reason_codes import ReasonCode

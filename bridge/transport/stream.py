@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import BYTES_AT_A_TURN, ServerProtocol, State
 from bridge.mqtt.packets import ConnackCode, Event

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from bridge.config import LimitsConfig
+from bridge.config.models import LimitsConfig
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Connect, ConnectProperties, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reader import Decoder

@@ -9,7 +9,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, Recovered, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import TypeAdapter
 
 from bridge.administration.mapping_status import Status
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.embedded.connection import EmbeddedConnection

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode

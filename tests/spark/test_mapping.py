@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.config import ToMqMapping, ToMqttMapping
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.rendered import user_identifier
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of

@@ -50,7 +50,8 @@ from bridge.administration.requests import (
     StopChannel,
     TestLink,
 )
-from bridge.config import Configuration, LinkConfig
+from bridge.config.link import LinkConfig
+from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQError

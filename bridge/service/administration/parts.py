@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bridge.administration.answers import BridgeState, Problem
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.mq.host import Host
 from bridge.service.activity import ClientJournal, HistoryRecorder, Watch
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection

@@ -12,7 +12,7 @@ import msgspec
 
 from bridge.administration.mapping_status import Status
 from bridge.archive.events import now_us
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription

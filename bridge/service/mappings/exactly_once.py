@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bridge.administration.mapping_status import State, Status
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import Refusal
 from bridge.mq.mqi import Connection, Got, MQError

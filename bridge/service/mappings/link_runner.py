@@ -11,8 +11,7 @@ import msgspec
 
 from bridge.administration.mapping_status import State, Status
 from bridge.archive.schema import Outcome
-from bridge.config import LinkConfig
-from bridge.config.link import DEFAULT_CLIENT_ID, client_id_of
+from bridge.config.link import DEFAULT_CLIENT_ID, LinkConfig, client_id_of
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.link.connection import LinkConnection, end_session, link_connection
 from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal

@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment

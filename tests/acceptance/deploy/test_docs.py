@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
 from bridge.cli.program import program
-from bridge.config import Configuration, load
 from bridge.config.channel import ChannelConfig
+from bridge.config.document import load
 from bridge.config.json_schema import json_schema
+from bridge.config.models import Configuration
 from bridge.config.tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
 from bridge.mapping.template import WORDS, Template, TemplateError

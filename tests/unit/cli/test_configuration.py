@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Publish
 from bridge.mqtt.writer import encode

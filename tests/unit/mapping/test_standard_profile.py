@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import StandardProfile, ToMqMapping, ToMqttMapping
-from bridge.config.document import Source
+from bridge.config.document import Source, StandardProfile
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq

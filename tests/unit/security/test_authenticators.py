@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.config import AdminConfig, ChannelConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.operations import AdminConfig
 from bridge.security.authenticator import (
     Authenticated,
     AuthenticationFailed,

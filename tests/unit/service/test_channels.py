@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.mqtt.packets import Connack, Connect, Disconnect
 from bridge.mqtt.reader import Decoder

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from bridge.config import LogConfig
+from bridge.config.operations import LogConfig
 from bridge.service import log as log_module
 from bridge.service.log import (
     EQUAL_LINES,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mqtt.packets import (
     Connack,
     Connect,

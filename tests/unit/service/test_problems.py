@@ -18,8 +18,8 @@ import pytest
 
 from bridge.administration.answers import BridgeState, BridgeStatus, Problem
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
-from bridge.config import Configuration
 from bridge.config.document import load
+from bridge.config.models import Configuration
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mqtt.packets import (
     Connack,
     Connect,

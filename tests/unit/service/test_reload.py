@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration, load
+from bridge.config.document import load
+from bridge.config.models import Configuration
 from bridge.mapping.check import problems
 from bridge.service.reload import ConfigurationSource, Reload, ReloadRefused
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import Configuration, MqDestination, load
-from bridge.config.mapping import TemplateText, ToMqMapping, ToMqttMapping, attributes_of, templates_of
+from bridge.config.document import load
+from bridge.config.mapping import MqDestination, TemplateText, ToMqMapping, ToMqttMapping, attributes_of, templates_of
+from bridge.config.models import Configuration
 from bridge.mapping import template
 from bridge.mapping.attributes import PUBLICATION_NAMES
 from bridge.mapping.check import loops_of, problems, warnings_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.security.tls import Certificates
 from tests.helpers import certificates
 
