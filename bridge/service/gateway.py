@@ -40,7 +40,7 @@ from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.session import ReceiveEffects, Session
-from bridge.transport.stream import Rate, StreamConnection
+from bridge.transport.stream import MakesOwner, Rate, StreamConnection
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -52,16 +52,9 @@ DELIVERY_WEIGHT: Final = 256
 DELIVERIES_AT_A_TURN: Final = 20_000
 
 
-class Gateway:
-    """Implements `bridge.transport.stream.Gateway` for the telemetry service."""
-
-    def __init__(self, service: TelemetryService) -> None:
-        self._service = service
-        self._sequences = Sequences()
-
-    def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> ClientHandler:
-        """Return the handler of a new connection's events."""
-        return ClientHandler(self._service, self._sequences, transport, protocol, channel)
+def handlers_of(service: TelemetryService) -> MakesOwner:
+    """Return the function that creates the handlers of new connections."""
+    return partial(ClientHandler, service, Sequences())
 
 
 class ClientHandler:

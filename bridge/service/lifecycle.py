@@ -46,7 +46,7 @@ from bridge.service.administration.handlers import Administration, standby_statu
 from bridge.service.administration.parts import Parts
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
-from bridge.service.gateway import Gateway
+from bridge.service.gateway import handlers_of
 from bridge.service.log import LogTail, configure, is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
@@ -300,7 +300,7 @@ class Bridge:
             file = self.configuration.audit_log.file
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.channels = Channels(Gateway(self.service), self.configuration.limits, self.host.telemetry_channels)
+        self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
         self._watch = Watch(self.service, self.host)
         parts = Parts(
             configuration=self._configuration,

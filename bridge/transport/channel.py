@@ -19,7 +19,7 @@ from bridge.security.failed_connects import network_of
 from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
 from bridge.transport.layers import Layer, LayerError, ProxyHeader, ProxyLayer, Stack, TlsLayer, WebSocketLayer
-from bridge.transport.stream import STOPPING, Gateway, Rate, StreamConnection
+from bridge.transport.stream import STOPPING, MakesOwner, Rate, StreamConnection
 
 #: Seconds between checks of the keep-alive, connect and retry timeouts.
 SWEEP_INTERVAL = 0.5
@@ -46,11 +46,11 @@ class Channel:
     """A telemetry channel: a listener and its connection rules."""
 
     def __init__(
-        self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, room: Room | None = None
+        self, config: ChannelConfig, make_owner: MakesOwner, *, pending_bytes: int, room: Room | None = None
     ) -> None:
         self.config = config
         self.room = room or Room(config.max_clients)
-        self.gateway = gateway
+        self.make_owner = make_owner
         self.pending_bytes = pending_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[StreamConnection] = set()

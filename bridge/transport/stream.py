@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from bridge.config.channel import ChannelConfig
@@ -93,18 +93,15 @@ class Owner(Protocol):
         """Handle the loss of the connection."""
 
 
-class Gateway(Protocol):
-    """Creates the owners of new connections."""
-
-    def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> Owner:
-        """Return the owner of a new connection."""
+#: Creates the owner of a new connection.
+MakesOwner = Callable[["StreamConnection", ServerProtocol, ChannelConfig], Owner]
 
 
 class Listener(Protocol):
     """The part of a channel that its connections use."""
 
     config: ChannelConfig
-    gateway: Gateway
+    make_owner: MakesOwner
     loop: asyncio.AbstractEventLoop
     #: maximum number of bytes of pending output per client
     pending_bytes: int
@@ -159,7 +156,7 @@ class StreamConnection:
             max_connect_size=config.max_connect_size,
             byte_order=config.byte_order,
         )
-        self.owner: Owner = listener.gateway.client(self, self.protocol, config)
+        self.owner: Owner = listener.make_owner(self, self.protocol, config)
         self.peer = Peer("?")
         #: IP address of the client, if known; "" on a Unix socket
         self.address = ""

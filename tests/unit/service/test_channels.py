@@ -44,11 +44,11 @@ class Client:
 class Site:
     """Channels of a file, and of commands, on a telemetry service whose queue manager does what it is asked."""
 
-    def __init__(self, gateway: Any) -> None:
+    def __init__(self, make_owner: Any) -> None:
         self.register = TelemetryChannelRegister()
         self.limits = LimitsConfig()
         self.clients: list[Client] = []
-        self.channels = Channels(gateway, self.limits, self.register)
+        self.channels = Channels(make_owner, self.limits, self.register)
 
     async def begin(self, *configs: ChannelConfig) -> list[str]:
         self.register.use_file(configs)
@@ -78,7 +78,7 @@ class Site:
 @pytest.fixture
 async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
     async with bridge() as started:
-        made = Site(started.gateway)
+        made = Site(started.make_owner)
         yield made
         made.channels.stop_listening()
         made.channels.abort()

@@ -154,7 +154,7 @@ async def test_claimed_users_have_no_quota(bridge: Any) -> None:
 async def test_clients_of_a_unix_socket_do_not_count_for_a_network(bridge: Any, tmp_path: Path) -> None:
     async with bridge({"sessions_per_network": 1}) as running:
         config = ChannelConfig(name="LOCAL", socket=tmp_path / "mqtt.sock")
-        channel = Channel(config, running.gateway, pending_bytes=running.limits.pending_bytes)
+        channel = Channel(config, running.make_owner, pending_bytes=running.limits.pending_bytes)
         await channel.listen()
         for number in range(3):
             client = await running.open()
