@@ -397,8 +397,7 @@ def audit(
     with opened(directories, since, memory=memory) as database:
         history = _history(database)
         ((count, last),) = database.rows(
-            "SELECT count(*), coalesce(max(epoch_us(settled)), 0) FROM archive"
-            f" WHERE {near} AND direction IN ('in', 'out')"
+            f"SELECT count(*), coalesce(max(epoch_us(settled)), 0) FROM archive WHERE {near} AND direction IN ('in', 'out')"
         )
         archive_end = max(last, history.last)
         found = findings(database, history, near=near, start=low, end=high, archive_end=archive_end, late=limit)

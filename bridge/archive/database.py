@@ -94,9 +94,7 @@ def opened(
             connection.execute(f"CREATE TABLE no_rows ({columns})")
             names = ", ".join(_quoted(file) for file in files)
             parquet = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
-            connection.execute(
-                f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}"
-            )
+            connection.execute(f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}")
             yield Database(connection)
 
 

@@ -76,9 +76,7 @@ class Child:
     GIL costs more than the work done with it.
     """
 
-    def __init__(
-        self, config: ArchiveConfig, progress: Callable[[int, int, int], None], ended: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: ArchiveConfig, progress: Callable[[int, int, int], None], ended: Callable[[], None]) -> None:
         """Start the process, and a thread that reads its reports.
 
         `progress` is called with the number of batches no longer held in memory, the number in finished files, and the number

@@ -338,8 +338,7 @@ class OpenSessions:
             for topic_filter in event.filters:
                 session.subscriptions.pop(topic_filter, None)
         return [
-            self._row(Outcome.UNSUBSCRIBED, event.client_id, event.received, event.now, topic=one)
-            for one in event.filters
+            self._row(Outcome.UNSUBSCRIBED, event.client_id, event.received, event.now, topic=one) for one in event.filters
         ]
 
     def _ended(self, event: Ended) -> list[Row]:
@@ -353,8 +352,6 @@ class OpenSessions:
             rows += [self._subscription(client_id, session, topic_filter) for topic_filter in session.subscriptions]
             if session.connected is not None:
                 rows.append(
-                    self._row(
-                        Outcome.CONNECTED, client_id, *session.connected, user=session.user, durable=session.durable
-                    )
+                    self._row(Outcome.CONNECTED, client_id, *session.connected, user=session.user, durable=session.durable)
                 )
         return rows

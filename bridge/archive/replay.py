@@ -85,11 +85,7 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
     topic, qos = row["topic"], row["qos"]
     said = properties_of(row["properties"]) or NO_PROPERTIES
     marked = msgspec.structs.replace(said, user_property=_marked(said.user_property, run, row["received"]))
-    md = MQMD(
-        Format=cmqc.MQFMT_RF_HEADER_2,
-        Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
-        Persistence=PERSISTENCE_FROM_QOS[qos],
-    )
+    md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=PERSISTENCE_FROM_QOS[qos])
     md = descriptor_with(md, said, row["publisher"])
     header = rfh2_of(
         row["publisher"] or None,  # None if a mapping took the message from an MQ application

@@ -45,10 +45,12 @@ sums AS (
     FROM counts
 )
 SELECT qos, total,
-    {", ".join(
+    {
+    ", ".join(
         f"least(min(rounded) FILTER (up_to_here >= {part} * total - 1e-6), max(longest)) / 1000 AS p{part * 1000:g}"
         for part in PERCENTILES
-    )},
+    )
+},
     max(longest) / 1000 AS longest
 FROM sums GROUP BY qos, total ORDER BY qos
 """
@@ -65,12 +67,7 @@ GROUP BY client_id, outcome, reason ORDER BY count DESC, client_id, outcome, coa
 
 
 def report(
-    directories: Sequence[Path],
-    *,
-    start: datetime | None = None,
-    end: datetime | None = None,
-    levels: int = 2,
-    top: int = 20,
+    directories: Sequence[Path], *, start: datetime | None = None, end: datetime | None = None, levels: int = 2, top: int = 20
 ) -> Report:
     """Return the figures of all messages settled from `start` up to, but not including, `end` (None: no limit).
 

@@ -21,6 +21,7 @@ from bridge.mqtt.packets import PublishProperties
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 class Direction(StrEnum):
     """The subject of a row."""
 

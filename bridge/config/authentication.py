@@ -403,9 +403,7 @@ UserSource = Literal["MAP", "CHANNEL", "NOACCESS"]
 
 _PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one with * behind it")
 _ADDRESS = values.read_by(
-    address_pattern,
-    r"[0-9A-Fa-f.:*-]{1,64}",
-    "an IP address, in which a part may be * or a range such as 1-5 (no host name)",
+    address_pattern, r"[0-9A-Fa-f.:*-]{1,64}", "an IP address, in which a part may be * or a range such as 1-5 (no host name)"
 )
 _DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
 

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
@@ -156,9 +147,7 @@ class PublicationAttributes(Section):
 
     qos: Annotated[
         Annotated[
-            int,
-            values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"),
-            Tag("one"),
+            int, values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"), Tag("one")
         ]
         | Annotated[
             dict[
@@ -294,9 +283,7 @@ class MqttDestination(Section):
 class TextPayload(Section):
     """`payload` in its long form: the type of the body, and its character set in MQ."""
 
-    type: Annotated[
-        PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")
-    ] = "bytes"
+    type: Annotated[PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")] = "bytes"
     """`bytes`: no conversion. `text`: converted between UTF-8 (MQTT) and a CCSID (MQ). `json`: text that must be valid
     JSON."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
@@ -351,9 +338,7 @@ def _filter_value() -> values.Kind:
         return value
 
     one = {"type": ["string", "number", "boolean"]}
-    return values.Kind(
-        check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]}
-    )
+    return values.Kind(check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]})
 
 
 class FilterConfig(Section):
@@ -369,9 +354,9 @@ class FilterConfig(Section):
     """Maximum size of the payload in bytes."""
     properties: dict[str, Annotated[FilterValue, _filter_value()]] = Field(default_factory=dict)
     """Name of a property or MQMD field -> its required value, a list of allowed values, or null if it must be absent."""
-    json_path: Annotated[
-        str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")
-    ] | None = Field(default=None, alias="json")
+    json_path: (
+        Annotated[str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")] | None
+    ) = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
     others: Annotated[Others, values.choice(Others)] = "dead-letter"
     """What happens to messages of a queue that the filter rejects. Rejected messages of a topic or broker are always

@@ -18,14 +18,7 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, LinkName, broker_host
 from bridge.config.mapping import AnyMapping, FilterConfig, Name, ToMqMapping, ToMqttMapping
 from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
-from bridge.config.pipeline import (
-    DeadLetterConfig,
-    Destination,
-    PipelineConfig,
-    PipelineName,
-    PipelineSource,
-    SparkConfig,
-)
+from bridge.config.pipeline import DeadLetterConfig, Destination, PipelineConfig, PipelineName, PipelineSource, SparkConfig
 from bridge.config.problems import Clash, Location, suggestion
 from bridge.config.queue_manager import (
     DEFAULT_TRANSMISSION_QUEUE,
@@ -311,9 +304,7 @@ def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> 
     """Yield a clash for each requirement of a mapping that its link does not meet."""
     place: Location = ("mappings", name)
     if mapping.guarantee == "exactly-once" and link.session != "durable":
-        yield Clash(
-            (*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session"
-        )
+        yield Clash((*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session")
     if isinstance(mapping, ToMqMapping):
         return
     qos, place = mapping.attributes.qos, (*place, "attributes")
@@ -350,9 +341,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
         taken = mapping.source.queue
         if taken is not None and taken not in own and takers.setdefault(taken, name) != name:
             again = f"{taken!r} again, from which mapping {takers[taken]} takes"
-            yield Clash(
-                ("mappings", name, "from", "queue"), "a queue that no other enabled mapping takes from", again
-            )
+            yield Clash(("mappings", name, "from", "queue"), "a queue that no other enabled mapping takes from", again)
 
 
 def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
@@ -397,8 +386,7 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
                 yield from _unknown_link(place, end.link, links, wrong)
             elif MAPPING_PLACE not in links[end.link].client_id:
                 yield Clash(
-                    place,
-                    f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself",
+                    place, f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself"
                 )
         if pipeline.mapping is not None:
             yield from _mapping_clashes(configuration, name, pipeline, pipeline.mapping, wrong)

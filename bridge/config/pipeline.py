@@ -40,9 +40,9 @@ class SparkConfig(Section):
     """Jars for the driver and the executors (spark.jars)."""
     listener: Annotated[str, values.text(r"[^()\s,]{1,255}\([0-9]{1,5}\)", "host(port)")] | None = None
     """Address of the embedded queue manager for workers on other machines. None: the address of `queue_manager.listener`."""
-    user: (
-        Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None
-    ) = None
+    user: Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None = (
+        None
+    )
     """User name of pipelines at a listener with a password file."""
     password_file: FilePath | None = None
     """File whose first line is the password of `user`. Must be at the same path on each worker."""
@@ -289,9 +289,7 @@ class DeadLetterConfig(Destination):
 PipelineName = Name
 AVAILABLE_NOW = "availableNow"
 PipelinePayload = Literal["json", "text", "bytes"]
-FieldType = Literal[
-    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
-]
+FieldType = Literal["string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"]
 """Types of Spark SQL for fields of a JSON payload."""
 
 

@@ -147,7 +147,7 @@ class TlsConfig(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_repository_password": "no password in this file, because too many read it (write it into a file that only the"
-        " bridge may read, and name that file as key_repository_password_file)",
+        " bridge may read, and name that file as key_repository_password_file)"
     }
 
     key_repository: FilePath
@@ -168,9 +168,7 @@ class TlsConfig(Section):
     """Label of the bridge's own certificate. None: `ibmwebspheremq` followed by the user that runs the bridge, in lower case.
     If the key repository has no certificate with that default label, the bridge presents no certificate."""
     peer_name: (
-        Annotated[
-            str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")
-        ]
+        Annotated[str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")]
         | None
     ) = None
     """Distinguished name that the queue manager's certificate must match (SSLPEER). None: any certificate that the key
@@ -248,9 +246,7 @@ class IbmQueueManagerConfig(Section):
     # These two precede the options that depend on them: pydantic validates in the order of definition.
     mode: Annotated[Mode, values.choice(Mode)] = "client"
     """`client`: connect over TCP. `bindings`: connect locally, on the queue manager's machine."""
-    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(
-        default=None, validate_default=True
-    )
+    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(default=None, validate_default=True)
     """URL of a client channel definition table (CCDT), which contains channel, connections and CipherSpec. With `pymqi`, all
     connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)

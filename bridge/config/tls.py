@@ -117,9 +117,10 @@ class ClientTlsConfig(Section):
     """The bridge's client certificate (PEM), presented if the server requests one."""
     key_file: FilePath | None = None
     """Private key of that certificate (PEM)."""
-    key_password_variable: Annotated[
-        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-    ] | None = None
+    key_password_variable: (
+        Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
+        | None
+    ) = None
     """Environment variable that contains the password of the private key."""
     check_host_name: Truth = True
     """Whether the server's certificate must match the host name of the connection."""

@@ -91,8 +91,7 @@ def size(low: int, high: int) -> Kind:
     A size is an integer, or text such as `64 KiB`, `1 MB` or `1.5mib` (case is ignored).
     """
     expected = (
-        f"a size from {size_text(low)} to {size_text(high)}"
-        f" (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
+        f"a size from {size_text(low)} to {size_text(high)} (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
     )
 
     def check(value: object) -> int:

@@ -43,17 +43,7 @@ from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
 from bridge.link.state import Limits, LinkLost, LinkRefused
 from bridge.mqtt.flow import WrongAcknowledgement
-from bridge.mqtt.packets import (
-    LEVEL_MQTT_3_1_1,
-    LEVEL_MQTT_5,
-    OtherPacket,
-    Packet,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-)
+from bridge.mqtt.packets import LEVEL_MQTT_3_1_1, LEVEL_MQTT_5, OtherPacket, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.security.tls import tls_context
@@ -302,9 +292,7 @@ class Sinks(NamedTuple):
 class LinkClient(Client):
     """One connection, used once. One thread calls `loop_read`, `loop_write` and `loop_misc`."""
 
-    def __init__(
-        self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None
-    ) -> None:
+    def __init__(self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None) -> None:
         super().__init__(
             CallbackAPIVersion.VERSION2,
             client_id,

@@ -97,9 +97,7 @@ class LinkConnection:
         #: counters since the start
         self.counters = LinkCounters()
         allowed = Limits(
-            maximum_qos=config.maximum_qos,
-            retain_available=config.retain,
-            maximum_packet_size=config.maximum_packet_size,
+            maximum_qos=config.maximum_qos, retain_available=config.retain, maximum_packet_size=config.maximum_packet_size
         )
         self._inbox = Inbox(config.in_flight)
         self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
@@ -275,11 +273,7 @@ class LinkConnection:
         return self._outbox.publish(publications, mids, dup, False, timeout)
 
     def publish_exactly(
-        self,
-        publications: Sequence[Publication],
-        mids: Sequence[int],
-        dup: bool = False,
-        timeout: float = ANSWERS_TIMEOUT,
+        self, publications: Sequence[Publication], mids: Sequence[int], dup: bool = False, timeout: float = ANSWERS_TIMEOUT
     ) -> dict[int, Refusal]:
         """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL.
 
@@ -406,9 +400,7 @@ class LinkConnection:
             self._outbox.lost(str(error))
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
-            log.warning(
-                "MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error
-            )
+            log.warning("MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error)
             self._change(LinkPhase.CONNECTING, str(error))
         except _Stopped:
             raise
@@ -600,9 +592,7 @@ class Inbox:
                 kept = [received for received in self._queue if not received.qos]
             else:
                 kept = [
-                    Received(received.publication, 0, 0, received.dup, received.generation)
-                    if received.qos
-                    else received
+                    Received(received.publication, 0, 0, received.dup, received.generation) if received.qos else received
                     for received in self._queue
                 ]
             self._queue = deque(kept)
@@ -754,10 +744,7 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:
         log.warning(
-            "MQB5208W the session of mapping %s is left at the broker of link %s: %s",
-            mapping,
-            name,
-            connection.state.error,
+            "MQB5208W the session of mapping %s is left at the broker of link %s: %s", mapping, name, connection.state.error
         )
     connection.stop(END_TIMEOUT)
     return ended

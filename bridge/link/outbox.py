@@ -122,9 +122,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     else:
         packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
     if len(packet) > limits.maximum_packet_size:
-        return _refusal(
-            ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker takes {limits.maximum_packet_size}"
-        )
+        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker takes {limits.maximum_packet_size}")
     return packet
 
 
@@ -315,12 +313,7 @@ class Outbox:
             return self._changed.wait_for(lambda: self._generation != 0, wait)
 
     def publish(
-        self,
-        publications: Sequence[Publication],
-        mids: Sequence[int] | None,
-        dup: bool,
-        held: bool,
-        timeout: float,
+        self, publications: Sequence[Publication], mids: Sequence[int] | None, dup: bool, held: bool, timeout: float
     ) -> dict[int, Refusal]:
         """Implement LinkConnection.publish and, with `held`, LinkConnection.publish_exactly."""
         if mids is not None:

@@ -164,7 +164,6 @@ _OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
 }
 
 
-
 def _property(field: str, text: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return a function that returns a property of a publication or a MessageScope as text."""
 
@@ -200,9 +199,7 @@ AnyMapping = ToMqMapping | ToMqttMapping
 _PAYLOAD_FOLDERS = ("$", "payload")
 
 #: MQMD fields that every rule to MQTT uses.
-_MD_ALWAYS = frozenset(
-    ("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId")
-)
+_MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
 #: A number of bytes beyond the size of any payload.
 _LONGEST = 2**40
 _MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))

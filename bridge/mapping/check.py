@@ -16,15 +16,7 @@ from bridge.mapping.attributes import checked_template, located
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
-from bridge.mapping.template import (
-    WORDS,
-    FilterError,
-    PatternError,
-    Placeholder,
-    RuleError,
-    TemplateError,
-    template_of,
-)
+from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
 

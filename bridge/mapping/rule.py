@@ -18,13 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from bridge.config.mapping import (
-    STANDARD_PERSISTENCE,
-    MessageAttributes,
-    PublicationAttributes,
-    ToMqMapping,
-    ToMqttMapping,
-)
+from bridge.config.mapping import STANDARD_PERSISTENCE, MessageAttributes, PublicationAttributes, ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
 from bridge.mapping.filter import Filter, Routes
 from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
@@ -194,9 +188,7 @@ class MessageRuleCache(_Cache[Publication]):
     def __init__(self, config: ToMqttMapping) -> None:
         super().__init__()
         used = used_fields_of(config)
-        self.possible = (
-            config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
-        )
+        self.possible = config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
         self._fields = sorted(used.md)
 
     def key(self, message: Message, topic: str | None) -> Key | None:
@@ -489,9 +481,7 @@ class ToMqttRule:
         self._expiry_as_published = attributes.expiry == "as-published"
         self._expiry = None if isinstance(attributes.expiry, str) else attributes.expiry
 
-    def map(
-        self, message: Message, *, topic: str | None = None, request: Message | None = None
-    ) -> Publication | None:
+    def map(self, message: Message, *, topic: str | None = None, request: Message | None = None) -> Publication | None:
         """Return the publication, or None if the mapping does not take the message. Raises Unmappable.
 
         `topic` is the topic string of the publication, if known from another source than its RFH2. `request` is the stored

@@ -72,7 +72,6 @@ class Trial(msgspec.Struct, frozen=True):
             publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
         return publication
 
-
     def _filtered(self, takes: Callable[[Rule], bool]) -> str:
         """Describe what happens to a message that the filter of the mapping rejects."""
         for other in self.fallbacks:
@@ -92,9 +91,7 @@ def trial_of(name: str, configuration: Configuration) -> Trial:
     publisher = "mqbridge-try" if link == LOCAL else link
     origin = configuration.queue_manager.name
     fallbacks = tuple(
-        rule_of(other, fallback, origin)
-        for other, fallback in configuration.mappings.items()
-        if name in fallback.otherwise
+        rule_of(other, fallback, origin) for other, fallback in configuration.mappings.items() if name in fallback.otherwise
     )
     return Trial(rule_of(name, config, origin), configuration.links.get(link), publisher, fallbacks)
 

@@ -253,15 +253,7 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
     body.finish()
     clean_session = connect_flags & 0x02 != 0
     return Connect(
-        client_id,
-        known.protocol_name,
-        known.protocol_level,
-        clean_session,
-        keep_alive,
-        will,
-        user_name,
-        password,
-        properties,
+        client_id, known.protocol_name, known.protocol_level, clean_session, keep_alive, will, user_name, password, properties
     )
 
 
@@ -280,8 +272,7 @@ def read_connack(body: Body, flags: int, level: int) -> Connack:
     acknowledge_flags = body.byte("connect acknowledge flags")
     if strict and acknowledge_flags & 0xFE:
         body.fail(
-            f"{'MQTT-3.2.2-1' if mqtt_5 else 'MQTT 3.1.1 section 3.2.2.1'}: "
-            "bits 7-1 of the connect acknowledge flags are 0",
+            f"{'MQTT-3.2.2-1' if mqtt_5 else 'MQTT 3.1.1 section 3.2.2.1'}: bits 7-1 of the connect acknowledge flags are 0",
             back=1,
         )
     return_code = body.byte("return code")
@@ -310,9 +301,7 @@ def read_server_disconnect(body: Body, flags: int, level: int) -> Disconnect:
     return packet
 
 
-def _read_disconnect(
-    body: Body, flags: int, level: int, allowed: dict[PacketType, frozenset[ReasonCode]]
-) -> Disconnect:
+def _read_disconnect(body: Body, flags: int, level: int, allowed: dict[PacketType, frozenset[ReasonCode]]) -> Disconnect:
     body.require_no_flags(flags, level)
     if level != LEVEL_MQTT_5 or not body.remaining:
         body.finish()
@@ -426,9 +415,7 @@ def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
     return Pubcomp(body.message_id(), *_read_reason(body, PacketType.PUBCOMP, level))
 
 
-def _read_reason(
-    body: Body, packet_type: PacketType, level: int
-) -> tuple[int, AcknowledgementProperties | None]:
+def _read_reason(body: Body, packet_type: PacketType, level: int) -> tuple[int, AcknowledgementProperties | None]:
     """Read the reason code and properties of an acknowledgement.
 
     MQTT 5 lets the sender omit both, and older versions have neither. A client must use a reason code that MQTT 5 defines for
@@ -753,9 +740,7 @@ class Decoder:
                         length, start = decoded
                     if no_properties and not buffer[start - 1]:
                         raise MalformedPacket(
-                            self._require_type(first).name,
-                            1,
-                            "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs",
+                            self._require_type(first).name, 1, "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs"
                         )
                 if length > limit:
                     raise MalformedPacket(
@@ -845,10 +830,7 @@ class Decoder:
         if packet_type not in self._readers:
             receiver = "server" if self._server else "client"
             raise MalformedPacket(
-                packet_type.name,
-                0,
-                f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives",
-                ReasonCode.PROTOCOL_ERROR,
+                packet_type.name, 0, f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives", ReasonCode.PROTOCOL_ERROR
             )
         return packet_type
 

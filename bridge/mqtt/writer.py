@@ -305,13 +305,7 @@ def encode_topic(topic: str) -> bytes:
 
 
 def encode_publish(
-    topic_field: bytes,
-    payload: bytes,
-    qos: int,
-    retain: bool,
-    dup: bool,
-    message_id: int,
-    byte_order: ByteOrder = "big",
+    topic_field: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int, byte_order: ByteOrder = "big"
 ) -> bytes:
     """Encode PUBLISH with a topic from ``encode_topic``. The other arguments are the fields of Publish.
 

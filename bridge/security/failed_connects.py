@@ -118,10 +118,7 @@ class FailedConnects:
         but at most `longest` seconds.
         """
         network, now = network_of(address), self._clock()
-        limits = (
-            (self._slate((network, user), now), free),
-            (self._slate((network, None), now), free * USERS_OF_A_NETWORK),
-        )
+        limits = ((self._slate((network, user), now), free), (self._slate((network, None), now), free * USERS_OF_A_NETWORK))
         delay, late_ones = 0.0, []
         for slate, most in limits:
             late = slate.failed + slate.pending - most

@@ -105,9 +105,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
         raise TlsError(str(error)) from error
     except OSError as error:
         key = f" and key_file {config.key_file}" if config.key_file is not None else ""
-        raise TlsError(
-            f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}"
-        ) from error
+        raise TlsError(f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}") from error
     context.verify_mode = _VERIFICATION[config.client_certificates]
     # Python 3.13 enables strict RFC 5280 checks. Trust must not depend on the Python version.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

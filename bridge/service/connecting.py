@@ -352,11 +352,7 @@ class Handshake:
         protocol.accept(service.clock(), session_present=present, properties=properties)
         service.events.publish(ClientConnected(session))
         user = identity.user.decode("utf-8", "replace")
-        facts: dict[str, Any] = {
-            "user": user,
-            "user_name": client.user_name,
-            "authenticated": client.principal.authenticated,
-        }
+        facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
         audit_log.note("connected", client.peer, channel=client.channel.name, **facts)
         log.info(
             "MQB2001I channel %s: client %s connected as user %r: %s session%s",
@@ -413,9 +409,7 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             why = f"the method took longer than {seconds:g} s (connect_timeout)"
             raise NotAuthenticated(ReasonCode.SERVER_BUSY, why) from error
         except Exception as error:
-            log.exception(
-                "MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer
-            )
+            log.exception("MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer)
             raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails") from error
         if client.protocol.state >= State.DISCONNECTING:
             raise Gone
@@ -496,11 +490,7 @@ def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None
 
 
 def refusal_of(
-    packet: Connect,
-    config: ChannelConfig,
-    queue_manager_name: str,
-    methods: Collection[str] = (),
-    names: ClientNames = AS_IS,
+    packet: Connect, config: ChannelConfig, queue_manager_name: str, methods: Collection[str] = (), names: ClientNames = AS_IS
 ) -> Rejected | None:
     """Return the rejection of a client; None if it may be accepted.
 
@@ -514,9 +504,7 @@ def refusal_of(
         return Rejected(ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION, why)
     method = packet.properties.authentication_method if packet.properties is not None else None
     if method is not None and method not in methods:
-        why = (
-            f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
-        )
+        why = f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
         return Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD)
     fault = _identifier_error(packet, queue_manager_name, names)
     return None if fault is None else Rejected(ConnackCode.IDENTIFIER_REJECTED, fault)

@@ -344,9 +344,7 @@ class Bridge:
             from bridge.archive.writer import ArchiveError
             from bridge.service.recorder import Recorder
         except ImportError as error:
-            raise StartError(
-                f"archive: {error}; `{install('archive')}` brings what it needs"
-            ) from error
+            raise StartError(f"archive: {error}; `{install('archive')}` brings what it needs") from error
         try:
             return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
         except ArchiveError as error:
@@ -514,9 +512,7 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            supervisor.ready(
-                f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
-            )
+            supervisor.ready(f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}")
             self._started = True
             self._stands(BridgeState.RUNNING)
             log.info(

@@ -379,9 +379,7 @@ _AWAY: Final = 0
 _PLATFORM: Final = "UNIX"
 
 
-def gather_queue_manager(
-    samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str
-) -> None:
+def gather_queue_manager(samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str) -> None:
     """Add the results of the last inspection of a queue manager."""
     manager = name, _PLATFORM
     samples.add("ibmmq_qmgr_status", _AWAY if found is None else _RUNNING, *manager)

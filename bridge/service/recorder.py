@@ -212,9 +212,7 @@ class Recorder:
         session = event.session
         user = self._user(session)
         self._producer.keep(
-            archived.Subscribed(
-                now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at
-            )
+            archived.Subscribed(now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at)
         )
 
     def _unsubscribed(self, event: Unsubscribed) -> None:

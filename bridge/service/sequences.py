@@ -73,9 +73,7 @@ def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessa
     topics = session.topics
     if topics is None:
         return NONE_FORBIDDEN
-    return frozenset(
-        [index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)]
-    )
+    return frozenset([index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)])
 
 
 #: Seconds that the jobs of one `Turns` may take per turn of the event loop. The job that exceeds the limit is the last one.

@@ -330,9 +330,7 @@ class TelemetryService:
         self.units = Units(backend)
         #: for deliveries, disconnected clients, and the messages of ended sessions
         self.turns = turns or Turns()
-        self.delivery = Delivery(
-            backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits
-        )
+        self.delivery = Delivery(backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits)
         #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
         #: sessions whose subscriptions are being authorized again for a resuming client

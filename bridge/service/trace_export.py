@@ -136,9 +136,7 @@ class _CountingExporter(SpanExporter):
                 self._dropped += len(spans)
                 self._tell(_WORDS.last or "it does not answer")
             elif self._told:
-                log.info(
-                    "MQB9302I the collector at %s takes spans again; %d were dropped", self._collector, self._dropped
-                )
+                log.info("MQB9302I the collector at %s takes spans again; %d were dropped", self._collector, self._dropped)
                 self._told, self._dropped = False, 0
         return result
 

@@ -208,12 +208,7 @@ class DeliveryTraces:
             self._delivered(transmission.client_id, transmission, context, None, cmqc.reason_name(event.reason))
 
     def _delivered(
-        self,
-        client_id: str,
-        transmission: Transmission,
-        parent: TraceContext,
-        outgoing: Outgoing | None,
-        error: str,
+        self, client_id: str, transmission: Transmission, parent: TraceContext, outgoing: Outgoing | None, error: str
     ) -> None:
         end = time.time_ns()
         sent = end

@@ -131,10 +131,7 @@ def _descriptors(user: bytes) -> tuple[MQMD, ...]:
     """Return the MQMDs of a user's messages, by QoS. The clients of one user share them."""
     of_persistence = {
         persistence: MQMD(
-            Format=cmqc.MQFMT_RF_HEADER_2,
-            UserIdentifier=user,
-            Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
-            Persistence=persistence,
+            Format=cmqc.MQFMT_RF_HEADER_2, UserIdentifier=user, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=persistence
         )
         for persistence in set(PERSISTENCE_FROM_QOS)
     }

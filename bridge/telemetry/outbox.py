@@ -23,14 +23,7 @@ from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
-from bridge.telemetry.request import (
-    REQUEST_QUEUE_PREFIX,
-    ReplyAddresses,
-    Request,
-    is_request,
-    request_to_keep,
-    with_request,
-)
+from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ReplyAddresses, Request, is_request, request_to_keep, with_request
 from bridge.telemetry.subscription import (
     DIRECT_MESSAGE_QOS,
     FOREIGN,
@@ -80,11 +73,7 @@ class PublicationCounts:
 
     def sent(self) -> list[tuple[int, int]]:
         """Return how many publications were sent, and their bytes, for each QoS."""
-        return [
-            (self.sent_0, self.sent_size_0),
-            (self.sent_1, self.sent_size_1),
-            (self.sent_2, self.sent_size_2),
-        ]
+        return [(self.sent_0, self.sent_size_0), (self.sent_1, self.sent_size_1), (self.sent_2, self.sent_size_2)]
 
 
 #: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
@@ -149,11 +138,7 @@ class Backlog:
     __slots__ = ("bytes", "limit", "messages", "owner", "refuses", "total", "when_full")
 
     def __init__(
-        self,
-        owner: str,
-        limit: int = sys.maxsize,
-        when_full: str = "dead-letter",
-        total: BacklogTotal | None = None,
+        self, owner: str, limit: int = sys.maxsize, when_full: str = "dead-letter", total: BacklogTotal | None = None
     ) -> None:
         self.owner = owner
         self.limit = limit
@@ -617,9 +602,7 @@ class Outbox:
                 protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
                 effects.finished.append(transmission)
                 return True
-            outgoing = Outgoing(
-                transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties
-            )
+            outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties)
             self._send_reliably(transmission, outgoing, protocol)
             return True
         except Unmappable as error:
@@ -634,11 +617,7 @@ class Outbox:
         return True
 
     def _properties(
-        self,
-        transmission: Transmission,
-        publication: Publication,
-        request: Request | None,
-        subscription: SubscriptionData,
+        self, transmission: Transmission, publication: Publication, request: Request | None, subscription: SubscriptionData
     ) -> PublishProperties | None:
         """Return all properties of a PUBLISH of MQTT 5: the publication's, and those of this delivery. None for none."""
         properties = publication.properties
@@ -649,9 +628,7 @@ class Outbox:
             properties = with_request(properties, md, self.replies.topic(self._requests.client_id, md))
         expiry, identifiers = message_expiry_interval(transmission), subscription.subscription_identifiers
         if expiry is not None or identifiers:
-            return msgspec.structs.replace(
-                properties, message_expiry_interval=expiry, subscription_identifier=identifiers
-            )
+            return msgspec.structs.replace(properties, message_expiry_interval=expiry, subscription_identifier=identifiers)
         return None if properties is NO_PROPERTIES else properties
 
     def _count(self, publication: Publication, now: float) -> None:

@@ -102,9 +102,7 @@ class ReceiveEffects:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (
-            self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
-        )
+        return not (self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered)
 
 
 class Session:
@@ -317,9 +315,7 @@ class Session:
         arrival = self.receiver.arrival(message_id)
         if arrival is Arrival.TOO_MANY:
             limit = self.receiver.limit
-            effects.violation = (
-                f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
-            )
+            effects.violation = f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
             effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
             return False
         if arrival is Arrival.NEW:

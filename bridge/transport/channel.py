@@ -38,6 +38,7 @@ class Room:
         self.connections = connections
         self.taken = 0
 
+
 #: Number of connections that a stopping channel closes per turn of the event loop.
 CLOSED_AT_A_TURN: Final = 200
 
@@ -86,9 +87,7 @@ class Channel:
             self._server = await self.loop.create_unix_server(connection, sock=bound, backlog=config.backlog)
             where = str(config.socket)
         else:
-            self._server = await self.loop.create_server(
-                connection, config.address, config.port, backlog=config.backlog
-            )
+            self._server = await self.loop.create_server(connection, config.address, config.port, backlog=config.backlog)
             listener = self._server.sockets[0]
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.endpoint = listener.getsockname()[:2]

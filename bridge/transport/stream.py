@@ -408,9 +408,7 @@ class StreamConnection:
         if self.closing:
             return
         if why:
-            log.warning(
-                "MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why
-            )
+            log.warning("MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why)
         if not self.end_reason:
             self.end_reason = BY_CLIENT if reason_code is None else _NAMES[reason_code]
         self.protocol.disconnect(reason_code, why)

@@ -135,9 +135,7 @@ class MappingEnvironment:
                 from bridge.link.connection import end_session
 
                 if end_session(session.mapping, session.link, there, session.client_id):
-                    log.warning(
-                        "MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host
-                    )
+                    log.warning("MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host)
                     LinkSessions(connection).remove(session.mapping)
 
         self._with_connection(end)

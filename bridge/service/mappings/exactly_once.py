@@ -148,9 +148,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if sending:
             self._mid = sending[-1][0]
             log.info(
-                "MQB5301I mapping %s: %d messages that may be with the broker are sent again",
-                self.mapping,
-                len(sending),
+                "MQB5301I mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(sending)
             )
         while sending:
             most = self._most(self._link.in_flight_limit)

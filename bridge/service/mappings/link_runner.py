@@ -22,15 +22,7 @@ from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_reco
 from bridge.mqtt.flow import Arrival, Receiver
 from bridge.service.events import FILTERED, LINK_LOST
 from bridge.service.mappings.environment import MappingEnvironment, Tally
-from bridge.service.mappings.runner import (
-    FIRST_RETRY,
-    LONGEST_RETRY,
-    NOT_TAKEN,
-    WAIT,
-    PuttingRunner,
-    Runner,
-    consumer_source,
-)
+from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN, WAIT, PuttingRunner, Runner, consumer_source
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
@@ -192,9 +184,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if self._config.guarantee != "at-most-once" or not self._waiting:
             return
         # The outcome of the commit is unknown: putting the messages again could duplicate them.
-        log.warning(
-            "MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting)
-        )
+        log.warning("MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting))
         self._waiting = []
 
     def opened(self, connection: Connection) -> None:
@@ -263,8 +253,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return
         if self._received.identifiers:
             log.warning(
-                "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send "
-                "again",
+                "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send again",
                 self.mapping,
                 self._link_name,
             )
@@ -564,9 +553,7 @@ class ToLinkRunner(LinkRunner):
             if not self._unretained:
                 self._unretained = True
                 log.warning(
-                    "MQB5305W mapping %s: the broker of link %s keeps no retained publications",
-                    self.mapping,
-                    self._link_name,
+                    "MQB5305W mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name
                 )
 
     def _bury(self, item: Got, tally: Tally, reason: int, why: str, to: str | None = None) -> None:

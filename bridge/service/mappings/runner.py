@@ -188,9 +188,7 @@ class Runner(Worker[Never], WorkerEvents):
         if self._traces is not None:
             self._traces.forget_item(item)
 
-    def cut(
-        self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally
-    ) -> None:
+    def cut(self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally) -> None:
         """Discard a message that has returned in a loop."""
         self.note(tally, item, Outcome.DISCARDED, CAME_ROUND, destination)
         tally.cut += 1
