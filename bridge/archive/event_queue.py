@@ -400,10 +400,9 @@ class EventQueue:
         batch.rows += missed
         batch.since = min(batch.since, since) if batch.since else since
         log.warning(
-            "MQB7001W archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
-            missed,
+            "MQB7001W archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)", missed,
             self.config.memory,
-        )
+        )  # fmt: skip
         return Gap(now_us(), since, missed)
 
     def _died(self, child: Child) -> None:

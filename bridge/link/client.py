@@ -43,7 +43,17 @@ from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
 from bridge.link.state import Limits, LinkLost, LinkRefused
 from bridge.mqtt.flow import WrongAcknowledgement
-from bridge.mqtt.packets import LEVEL_MQTT_3_1_1, LEVEL_MQTT_5, OtherPacket, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import (
+    LEVEL_MQTT_3_1_1,
+    LEVEL_MQTT_5,
+    OtherPacket,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+)
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.security.tls import tls_context

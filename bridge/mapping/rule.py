@@ -18,7 +18,13 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from bridge.config.mapping import STANDARD_PERSISTENCE, MessageAttributes, PublicationAttributes, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import (
+    STANDARD_PERSISTENCE,
+    MessageAttributes,
+    PublicationAttributes,
+    ToMqMapping,
+    ToMqttMapping,
+)
 from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
 from bridge.mapping.filter import Filter, Routes
 from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8

@@ -261,30 +261,10 @@ class ServerProtocol:
     """One connection of a client, from its first byte to its last."""
 
     __slots__ = (
-        "_data",
-        "_decoder",
-        "_exchange",
-        "_heard",
-        "_incoming_aliases",
-        "_last_words",
-        "_now",
-        "_out",
-        "_outgoing_aliases",
-        "_packets",
-        "_partial",
-        "authentication_method",
-        "byte_order",
-        "connect_timeout",
-        "ended",
-        "keep_alive",
-        "level",
-        "max_packet_size",
-        "more",
-        "portion",
-        "problem_information",
-        "recipients",
-        "state",
-    )
+        "_data", "_decoder", "_exchange", "_heard", "_incoming_aliases", "_last_words", "_now", "_out",
+        "_outgoing_aliases", "_packets", "_partial", "authentication_method", "byte_order", "connect_timeout", "ended",
+        "keep_alive", "level", "max_packet_size", "more", "portion", "problem_information", "recipients", "state",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -624,20 +624,9 @@ class Decoder:
     """
 
     __slots__ = (
-        "_control_packets",
-        "_little",
-        "_max_first_size",
-        "_max_packet_size",
-        "_messages_only",
-        "_needed",
-        "_no_properties",
-        "_pending",
-        "_readers",
-        "_server",
-        "error",
-        "protocol_level",
-        "rest",
-    )
+        "_control_packets", "_little", "_max_first_size", "_max_packet_size", "_messages_only", "_needed",
+        "_no_properties", "_pending", "_readers", "_server", "error", "protocol_level", "rest",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -40,10 +40,8 @@ def room_for(clients: int) -> int:
         "MQB0005W the limit of open files is %d: there is room for %d clients, and max_clients asks for %d in all; "
         "raise the hard "
         "limit (LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
-        soft,
-        room,
-        clients,
-    )
+        soft, room, clients,
+    )  # fmt: skip
     return room
 
 

@@ -29,23 +29,9 @@ class Client:
     """One connection of an MQTT client. `session` is None until CONNACK and after the end of the connection."""
 
     __slots__ = (
-        "_held",
-        "_pending",
-        "_pending_bytes",
-        "channel",
-        "committing",
-        "connect",
-        "dead_letters",
-        "expires",
-        "principal",
-        "protocol",
-        "response",
-        "sequence",
-        "session",
-        "transport",
-        "user_name",
-        "will",
-    )
+        "_held", "_pending", "_pending_bytes", "channel", "committing", "connect", "dead_letters", "expires", "principal",
+        "protocol", "response", "sequence", "session", "transport", "user_name", "will",
+    )  # fmt: skip
 
     def __init__(
         self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig, pending_bytes: int
@@ -105,10 +91,8 @@ class Client:
         if dropped:
             log.warning(
                 "MQB2003W channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
-                self.channel.name,
-                self.peer,
-                dropped,
-            )
+                self.channel.name, self.peer, dropped,
+            )  # fmt: skip
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
         """Close the connection after the pending output. `why` is logged; blank if it was logged already.

@@ -163,8 +163,5 @@ class LockedOut:
                 "MQB2102E client %r is locked out: it comes back with a publication to %r, which is refused each "
                 "time: %s (%d); "
                 "mend the cause, or have such publications dead-lettered (refused_to_dead_letters of its channel)",
-                client_id,
-                topic[:200],
-                cmqc.reason_name(reason),
-                reason,
-            )
+                client_id, topic[:200], cmqc.reason_name(reason), reason,
+            )  # fmt: skip

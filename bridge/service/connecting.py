@@ -355,13 +355,9 @@ class Handshake:
         facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
         audit_log.note("connected", client.peer, channel=client.channel.name, **facts)
         log.info(
-            "MQB2001I channel %s: client %s connected as user %r: %s session%s",
-            client.channel.name,
-            client.peer,
-            user,
-            "durable" if session.durable else "clean",
-            ", present" if present else "",
-        )
+            "MQB2001I channel %s: client %s connected as user %r: %s session%s", client.channel.name, client.peer, user,
+            "durable" if session.durable else "clean", ", present" if present else "",
+        )  # fmt: skip
         session.outbox.send_again(protocol, service.clock())
         client.transport.flush()
         service.delivery.pump(session, client)
@@ -384,10 +380,8 @@ async def delay(client: Client, attempt: Attempt) -> None:
     """Delay an attempt to authenticate after failed ones of the same network or user."""
     log.warning(
         "MQB1206W channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
-        client.channel.name,
-        client.peer,
-        attempt.delay,
-    )
+        client.channel.name, client.peer, attempt.delay,
+    )  # fmt: skip
     try:
         await asyncio.sleep(attempt.delay)
     except asyncio.CancelledError:
@@ -459,10 +453,9 @@ async def _authenticate_again(service: TelemetryService, client: Client, packet:
         raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
     except Exception as error:
         log.exception(
-            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails",
-            client.channel.name,
+            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails", client.channel.name,
             client.peer,
-        )
+        )  # fmt: skip
         raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
     if (identity.user, name) != (before.user, client.user_name):
         raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
@@ -648,12 +641,8 @@ def refuse_for_owner(service: TelemetryService, client: Client, session: Session
     log.warning(
         "MQB1212W channel %s: rejected client %s as %s: its client identifier belongs to a session of %s on channel %s; "
         "hint: `mqbridge client purge` ends that session, shared_client_ids of both channels lets users share it",
-        client.channel.name,
-        client.peer,
-        client.principal,
-        session.principal,
-        session.channel,
-    )
+        client.channel.name, client.peer, client.principal, session.principal, session.channel,
+    )  # fmt: skip
     service.events.publish(SessionRejected(client.channel.name))
     answer_refusal(
         service,
@@ -673,19 +662,13 @@ def take_ownership(client: Client, session: Session) -> None:
     if former == client.principal:
         return
     log.info(
-        "MQB2004I client %s: session now belongs to %s, before to %s",
-        client.peer,
-        client.principal,
+        "MQB2004I client %s: session now belongs to %s, before to %s", client.peer, client.principal,
         former or "no recorded user",
-    )
+    )  # fmt: skip
     audit_log.note(
-        "session owner changed",
-        client.peer,
-        channel=client.channel.name,
-        user_name=client.user_name,
-        authenticated=client.principal.authenticated,
-        former=None if former is None else str(former),
-    )
+        "session owner changed", client.peer, channel=client.channel.name, user_name=client.user_name,
+        authenticated=client.principal.authenticated, former=None if former is None else str(former),
+    )  # fmt: skip
 
 
 # Rejections -------------------------------------------------------------------------------------------------------------
@@ -717,11 +700,7 @@ def refuse(
     `reason_code` is an MQTT 5 reason code if it is more specific than `code`.
     """
     log.warning(
-        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
-        client.channel.name,
-        client.peer,
-        code,
-        code.name.replace("_", " ").lower(),
-        why,
-    )
+        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s", client.channel.name, client.peer, code,
+        code.name.replace("_", " ").lower(), why,
+    )  # fmt: skip
     answer_refusal(service, client, code, why, reason_code)

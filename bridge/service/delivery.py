@@ -469,10 +469,9 @@ class Delivery:
                 return
         except Exception:
             log.exception(
-                "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered",
-                transmission.client_id,
+                "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered", transmission.client_id,
                 self._backend.transmission_queue,
-            )
+            )  # fmt: skip
             return
         self._events.publish(DeadLettered(transmission, reason))
 

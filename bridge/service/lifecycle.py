@@ -516,11 +516,10 @@ class Bridge:
             self._started = True
             self._stands(BridgeState.RUNNING)
             log.info(
-                "MQB0012I ready after %s s: queue manager %s, channels %s",
-                round(time.time() - self.started_at, 1),
+                "MQB0012I ready after %s s: queue manager %s, channels %s", round(time.time() - self.started_at, 1),
                 self.configuration.queue_manager.name,
                 ", ".join(f"{name} on {place}" for name, place in self.channels.places()) or "none",
-            )
+            )  # fmt: skip
             self._greet()
             await self._ended.wait()
             self._stands(BridgeState.STOPPING)
@@ -586,13 +585,10 @@ def run(
     """
     configure(configuration.log)
     log.info(
-        "MQB0011I starting mqbridge %s: configuration %s, queue manager %s (%s), process %d",
-        __version__,
-        "defaults" if source is None else source.path,
-        configuration.queue_manager.name,
-        configuration.queue_manager.type,
+        "MQB0011I starting mqbridge %s: configuration %s, queue manager %s (%s), process %d", __version__,
+        "defaults" if source is None else source.path, configuration.queue_manager.name, configuration.queue_manager.type,
         os.getpid(),
-    )
+    )  # fmt: skip
     sys.setswitchinterval(SWITCH_INTERVAL)
     # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run all the time.
     gc.set_threshold(50_000, 20, 100)

@@ -106,16 +106,8 @@ class ClientTraffic:
     """Counters of the clients of one channel and MQTT version; latencies in seconds, by QoS."""
 
     __slots__ = (
-        "acknowledgement",
-        "clients",
-        "connects",
-        "counts",
-        "deliveries_timed",
-        "delivery",
-        "put",
-        "puts_timed",
-        "resent",
-    )
+        "acknowledgement", "clients", "connects", "counts", "deliveries_timed", "delivery", "put", "puts_timed", "resent",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         #: currently connected clients

@@ -126,13 +126,9 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         topic_filter, qos = request.topic_filter, request.data.qos
         if reason:
             log.warning(
-                "MQB2202W client %s: subscription to %r as user %r is refused: %s (%d)",
-                client.peer,
-                topic_filter,
-                user,
-                cmqc.reason_name(reason),
-                reason,
-            )
+                "MQB2202W client %s: subscription to %r as user %r is refused: %s (%d)", client.peer, topic_filter, user,
+                cmqc.reason_name(reason), reason,
+            )  # fmt: skip
             if topic_filter in added:
                 session.filters.pop(topic_filter, None)
             codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE

@@ -160,12 +160,9 @@ class Wills:
             if reason:
                 log.error(
                     "MQB2103E the will of client %r, a publication to %r as user %r, is refused: %s (%d)",
-                    session.client_id,
-                    will.topic,
-                    session.identity.user.decode("utf-8", "replace"),
-                    cmqc.reason_name(reason),
-                    reason,
-                )
+                    session.client_id, will.topic, session.identity.user.decode("utf-8", "replace"),
+                    cmqc.reason_name(reason), reason,
+                )  # fmt: skip
 
         publications = [(message, will.retain)]
         unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))

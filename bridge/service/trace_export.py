@@ -145,9 +145,8 @@ class _CountingExporter(SpanExporter):
             self._told = True
             log.warning(
                 "MQB9301W the collector at %s does not take spans: %s; they are dropped, and it is said again when it does",
-                self._collector,
-                why,
-            )
+                self._collector, why,
+            )  # fmt: skip
 
     def closed(self) -> None:
         """Log how many spans are lost at the end."""

@@ -23,7 +23,14 @@ from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
-from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ReplyAddresses, Request, is_request, request_to_keep, with_request
+from bridge.telemetry.request import (
+    REQUEST_QUEUE_PREFIX,
+    ReplyAddresses,
+    Request,
+    is_request,
+    request_to_keep,
+    with_request,
+)
 from bridge.telemetry.subscription import (
     DIRECT_MESSAGE_QOS,
     FOREIGN,
@@ -43,19 +50,9 @@ class PublicationCounts:
     """
 
     __slots__ = (
-        "received_0",
-        "received_1",
-        "received_2",
-        "received_size_0",
-        "received_size_1",
-        "received_size_2",
-        "sent_0",
-        "sent_1",
-        "sent_2",
-        "sent_size_0",
-        "sent_size_1",
-        "sent_size_2",
-    )
+        "received_0", "received_1", "received_2", "received_size_0", "received_size_1", "received_size_2", "sent_0",
+        "sent_1", "sent_2", "sent_size_0", "sent_size_1", "sent_size_2",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.received_0 = self.received_1 = self.received_2 = 0
@@ -416,26 +413,10 @@ class Outbox:
     """
 
     __slots__ = (
-        "_requests",
-        "_room",
-        "assigned",
-        "backlog",
-        "counts",
-        "direct_qos",
-        "dropped",
-        "durable",
-        "in_flight",
-        "last_sent",
-        "messages_sent",
-        "open",
-        "recording",
-        "replies",
-        "resent",
-        "sent_before",
-        "turn_bytes",
-        "uncertain",
+        "_requests", "_room", "assigned", "backlog", "counts", "direct_qos", "dropped", "durable", "in_flight",
+        "last_sent", "messages_sent", "open", "recording", "replies", "resent", "sent_before", "turn_bytes", "uncertain",
         "unsaved",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

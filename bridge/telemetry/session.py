@@ -33,25 +33,10 @@ class ReceiveEffects:
     """The effects of one batch of packets: what the queue manager has to commit, and the answers that follow the commit."""
 
     __slots__ = (
-        "acknowledged",
-        "answers",
-        "completed",
-        "forgotten",
-        "ordered",
-        "publications",
-        "received_at",
-        "recording",
-        "records",
-        "refused",
-        "released",
-        "removals",
-        "repeated",
-        "resent_later",
-        "unknown",
-        "violation",
-        "violation_code",
-        "weight",
-    )
+        "acknowledged", "answers", "completed", "forgotten", "ordered", "publications", "received_at", "recording",
+        "records", "refused", "released", "removals", "repeated", "resent_later", "unknown", "violation",
+        "violation_code", "weight",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
@@ -109,29 +94,10 @@ class Session:
     """The session of one client identifier, clean or durable."""
 
     __slots__ = (
-        "_unsaved",
-        "begun",
-        "channel",
-        "client_id",
-        "connected",
-        "counts",
-        "durable",
-        "expires_at",
-        "expiry_interval",
-        "filters",
-        "identity",
-        "last_received_at",
-        "level",
-        "messages_received",
-        "network",
-        "outbox",
-        "principal",
-        "receiver",
-        "requests",
-        "shares",
-        "since",
-        "topics",
-    )
+        "_unsaved", "begun", "channel", "client_id", "connected", "counts", "durable", "expires_at", "expiry_interval",
+        "filters", "identity", "last_received_at", "level", "messages_received", "network", "outbox", "principal",
+        "receiver", "requests", "shares", "since", "topics",
+    )  # fmt: skip
 
     def __init__(
         self,

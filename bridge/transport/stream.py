@@ -125,25 +125,9 @@ class StreamConnection:
     """
 
     __slots__ = (
-        "_before_connect",
-        "_bytes",
-        "_held",
-        "_listener",
-        "_scheduled",
-        "_slow_until",
-        "_stack",
-        "_time",
-        "_transport",
-        "_unread",
-        "_wrapped",
-        "address",
-        "certificate",
-        "closing",
-        "end_reason",
-        "owner",
-        "peer",
-        "protocol",
-    )
+        "_before_connect", "_bytes", "_held", "_listener", "_scheduled", "_slow_until", "_stack", "_time", "_transport",
+        "_unread", "_wrapped", "address", "certificate", "closing", "end_reason", "owner", "peer", "protocol",
+    )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         config = listener.config
@@ -319,11 +303,9 @@ class StreamConnection:
         self._transport = None
         if not self.closing and self.protocol.state is State.CONNECTED:
             log.info(
-                "MQB1003I channel %s: client %s is gone without DISCONNECT%s",
-                self._listener.config.name,
-                self.peer,
+                "MQB1003I channel %s: client %s is gone without DISCONNECT%s", self._listener.config.name, self.peer,
                 f": {error}" if error is not None else "",
-            )
+            )  # fmt: skip
         self.closing = True
         self.end_reason = self.end_reason or CONNECTION_LOST
         self.protocol.lose()

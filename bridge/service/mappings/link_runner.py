@@ -22,7 +22,15 @@ from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_reco
 from bridge.mqtt.flow import Arrival, Receiver
 from bridge.service.events import FILTERED, LINK_LOST
 from bridge.service.mappings.environment import MappingEnvironment, Tally
-from bridge.service.mappings.runner import FIRST_RETRY, LONGEST_RETRY, NOT_TAKEN, WAIT, PuttingRunner, Runner, consumer_source
+from bridge.service.mappings.runner import (
+    FIRST_RETRY,
+    LONGEST_RETRY,
+    NOT_TAKEN,
+    WAIT,
+    PuttingRunner,
+    Runner,
+    consumer_source,
+)
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
@@ -254,9 +262,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if self._received.identifiers:
             log.warning(
                 "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send again",
-                self.mapping,
-                self._link_name,
-            )
+                self.mapping, self._link_name,
+            )  # fmt: skip
             # Before recording anything of the new session, which reuses the packet identifiers.
             self._state.save(None)
             connection.commit()

@@ -119,10 +119,8 @@ class Mappings:
             "MQB5209W mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the "
             "link there once "
             "more, and to end the session, remove the mapping while its link still points there",
-            name,
-            old.link.host,
-            old.link.broker_port,
-        )
+            name, old.link.host, old.link.broker_port,
+        )  # fmt: skip
         return lost
 
     def _runner(self, name: str, entry: Entry) -> Runner:

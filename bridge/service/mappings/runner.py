@@ -198,12 +198,8 @@ class Runner(Worker[Never], WorkerEvents):
                 "MQB5003W mapping %s: a message for %s came through mapping %s, which would take it again: the loop "
                 "is cut here "
                 "(%d so far); its marks: %s",
-                self.mapping,
-                destination,
-                through,
-                self._cuts,
-                ", ".join(hops),
-            )
+                self.mapping, destination, through, self._cuts, ", ".join(hops),
+            )  # fmt: skip
 
     def pause(self, seconds: float) -> None:
         """Wait for a number of seconds, or until the mapping is stopped."""
@@ -405,9 +401,8 @@ class BlockedQueues:
             self._full_logged = True
             log.warning(
                 "MQB5009W mapping %s: %d messages wait for blocked queues, the maximum; all later messages wait, too",
-                self._mapping,
-                self._waiting,
-            )
+                self._mapping, self._waiting,
+            )  # fmt: skip
         return True
 
     def block(self, destination: Destination, reason: int) -> None:
