@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from bridge.archive.database import MEMORY, Database, moment, opened
-from bridge.archive.filter_tree import FilterTree
 from bridge.archive.history import NEVER, History
+from bridge.mqtt.topics import FilterTree
 
 
 class MappingCounts(msgspec.Struct):

@@ -293,37 +293,28 @@ class OpenSessions:
 
     def follow(self, event: SessionEvent) -> list[Row]:
         """Apply a change. Returns its rows."""
+        client_id, now = event.client_id, event.now
         match event:
             case Connected():
-                return self._connected(event)
+                session = self._session(client_id, event.user, event.durable)
+                session.durable, session.user, session.connected = event.durable, event.user, (now, now)
+                return [self._row(Outcome.CONNECTED, client_id, now, now, user=event.user, durable=event.durable)]
             case Disconnected():
-                return self._disconnected(event)
+                if (known := self.sessions.get(client_id)) is not None:
+                    known.connected = None
+                return [self._row(Outcome.DISCONNECTED, client_id, now, now)]
             case Subscribed():
-                return self._subscribed(event)
+                session = self._session(client_id, event.user, event.durable)
+                session.subscriptions |= {topic_filter: (qos, event.received, now) for topic_filter, qos in event.granted}
+                return [self._subscription(client_id, session, topic_filter) for topic_filter, _ in event.granted]
             case Unsubscribed():
-                return self._unsubscribed(event)
+                if (known := self.sessions.get(client_id)) is not None:
+                    for topic_filter in event.filters:
+                        known.subscriptions.pop(topic_filter, None)
+                return [self._row(Outcome.UNSUBSCRIBED, client_id, event.received, now, topic=one) for one in event.filters]
             case Ended():
-                return self._ended(event)
-
-    def _connected(self, event: Connected) -> list[Row]:
-        now, user, durable = event.now, event.user, event.durable
-        session = self._session(event.client_id, user, durable)
-        session.durable, session.user, session.connected = durable, user, (now, now)
-        return [self._row(Outcome.CONNECTED, event.client_id, now, now, user=user, durable=durable)]
-
-    def _disconnected(self, event: Disconnected) -> list[Row]:
-        session = self.sessions.get(event.client_id)
-        if session is not None:
-            session.connected = None
-        return [self._row(Outcome.DISCONNECTED, event.client_id, event.now, event.now)]
-
-    def _subscribed(self, event: Subscribed) -> list[Row]:
-        session = self._session(event.client_id, event.user, event.durable)
-        rows = []
-        for topic_filter, qos in event.granted:
-            session.subscriptions[topic_filter] = (qos, event.received, event.now)
-            rows.append(self._subscription(event.client_id, session, topic_filter))
-        return rows
+                self.sessions.pop(client_id, None)
+                return [self._row(Outcome.ENDED, client_id, now, now)]
 
     def _subscription(self, client_id: str, session: OpenSession, topic_filter: str) -> Row:
         qos, received, settled = session.subscriptions[topic_filter]
@@ -331,19 +322,6 @@ class OpenSessions:
             Outcome.SUBSCRIBED, client_id, received, settled,
             user=session.user, durable=session.durable, topic=topic_filter, qos=qos,
         )  # fmt: skip
-
-    def _unsubscribed(self, event: Unsubscribed) -> list[Row]:
-        session = self.sessions.get(event.client_id)
-        if session is not None:
-            for topic_filter in event.filters:
-                session.subscriptions.pop(topic_filter, None)
-        return [
-            self._row(Outcome.UNSUBSCRIBED, event.client_id, event.received, event.now, topic=one) for one in event.filters
-        ]
-
-    def _ended(self, event: Ended) -> list[Row]:
-        self.sessions.pop(event.client_id, None)
-        return [self._row(Outcome.ENDED, event.client_id, event.now, event.now)]
 
     def again(self) -> list[Row]:
         """Return the rows of all open sessions again, with their original times."""

@@ -111,8 +111,6 @@ COLUMNS: Final = (
     Column("msg_id", "binary", True, "mapped: MQMD.MsgId of a message that was taken from MQ"),
     Column("properties", "string", True, "in, out, mapped: its properties of MQTT 5, by their names as JSON; null for none"),
 )
-#: Partition columns, from the path of the file: date=YYYY-MM-DD, hour=HH of `settled`, in UTC.
-PARTITIONS: Final = ("date", "hour")
 
 NAMES: Final = tuple(column.name for column in COLUMNS)
 _PLACES: Final = {name: place for place, name in enumerate(NAMES)}

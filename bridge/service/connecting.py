@@ -112,7 +112,11 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
         await Handshake(service, client, packet).accept()
     except Rejected as rejected:
         if client.protocol.state < State.CONNECTED:  # else the client has left
-            refuse(service, client, rejected.code, str(rejected), rejected.reason_code)
+            log.warning(
+                "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s", client.channel.name, client.peer,
+                rejected.code, rejected.code.name.replace("_", " ").lower(), rejected,
+            )  # fmt: skip
+            answer_refusal(service, client, rejected.code, str(rejected), rejected.reason_code)
     except SessionOfAnother as error:
         refuse_for_owner(service, client, error.session)
     except Gone:
@@ -423,7 +427,34 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
     """
     await asyncio.sleep(0)  # timeouts need a task
     try:
-        await _authenticate_again(service, client, packet)
+        session, method = client.session, client.protocol.authentication_method
+        if session is None:
+            raise Gone
+        assert client.connect is not None and method is not None and packet.properties is not None
+        before = session.identity
+        connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
+        channel = service.authentication.get(client.channel.name, BELIEVED)
+        presented = presented_by(client, connect)
+        result = await authenticate(client, channel.methods[method].begin(presented), packet.properties.authentication_data)
+        try:
+            async with asyncio.timeout(client.channel.connect_timeout):
+                shown = await channel.authenticate(presented, result)
+            identity, name = admitted_identity(service, client, connect, shown)
+        except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
+            why = str(error) or "it takes longer than connect_timeout"
+            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
+        except Exception as error:
+            log.exception(
+                "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails", client.channel.name,
+                client.peer,
+            )  # fmt: skip
+            raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
+        if (identity.user, name) != (before.user, client.user_name):
+            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
+        if client.protocol.state is State.CONNECTED:
+            client.expires = math.inf if shown.expires is None else shown.expires
+            client.protocol.authenticated(result.data)
+            client.transport.flush()
     except NotAuthenticated as error:
         service.events.publish(CredentialsRejected(client.channel.name))
         if client.protocol.state is State.CONNECTED:
@@ -432,37 +463,6 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         pass
     finally:
         client.sequence = None
-
-
-async def _authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
-    session, method = client.session, client.protocol.authentication_method
-    if session is None:
-        raise Gone
-    assert client.connect is not None and method is not None and packet.properties is not None
-    before = session.identity
-    connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
-    channel = service.authentication.get(client.channel.name, BELIEVED)
-    presented = presented_by(client, connect)
-    result = await authenticate(client, channel.methods[method].begin(presented), packet.properties.authentication_data)
-    try:
-        async with asyncio.timeout(client.channel.connect_timeout):
-            shown = await channel.authenticate(presented, result)
-        identity, name = admitted_identity(service, client, connect, shown)
-    except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
-        why = str(error) or "it takes longer than connect_timeout"
-        raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
-    except Exception as error:
-        log.exception(
-            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails", client.channel.name,
-            client.peer,
-        )  # fmt: skip
-        raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
-    if (identity.user, name) != (before.user, client.user_name):
-        raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
-    if client.protocol.state is State.CONNECTED:
-        client.expires = math.inf if shown.expires is None else shown.expires
-        client.protocol.authenticated(result.data)
-        client.transport.flush()
 
 
 # What a CONNECT presents and asks for -----------------------------------------------------------------------------------
@@ -690,17 +690,3 @@ def answer_refusal(
     service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code]))
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()
-
-
-def refuse(
-    service: TelemetryService, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
-) -> None:
-    """Reject with CONNACK, log the rejection, and close the connection.
-
-    `reason_code` is an MQTT 5 reason code if it is more specific than `code`.
-    """
-    log.warning(
-        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s", client.channel.name, client.peer, code,
-        code.name.replace("_", " ").lower(), why,
-    )  # fmt: skip
-    answer_refusal(service, client, code, why, reason_code)

@@ -13,11 +13,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from bridge.archive.events import now_us
-from bridge.archive.filter_tree import FilterTree
 from bridge.mq.backend import SubscriptionRequest, UnitOfWork, resolve
 from bridge.mqtt.packets import LEVEL_MQTT_5, SUBACK_FAILURE, PacketType, Subscribe, SubscriptionOptions, Unsubscribe
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.mqtt.topics import topic_filter_error
+from bridge.mqtt.topics import FilterTree, topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.events import Finished, Subscribed, Unsubscribed

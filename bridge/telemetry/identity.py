@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.mqtt.topics import matches
+from bridge.mqtt.topics import covers, matches
 from bridge.telemetry.request import REPLY_TOPIC_PREFIX, ReplyAddresses
 from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
@@ -174,21 +174,6 @@ class TopicAccess:
     def may_subscribe(self, topic_filter: str) -> bool:
         """Return whether the client may subscribe to all topics that a filter matches."""
         return self._subscribe is None or any(covers(one, topic_filter) for one in self._subscribe)
-
-
-def covers(pattern: str, topic_filter: str) -> bool:
-    """Return whether `pattern` matches all topics that `topic_filter` matches."""
-    if topic_filter.startswith("$") and pattern[:1] in ("+", "#"):
-        return False
-    wide, narrow = pattern.split("/"), topic_filter.split("/")
-    for index, level in enumerate(wide):
-        if level == "#":
-            return True
-        if index == len(narrow):
-            return False
-        if narrow[index] == "#" or (level != "+" and level != narrow[index]):
-            return False
-    return len(wide) == len(narrow)
 
 
 def _filters(patterns: Sequence[str], client_id: str, user: str) -> list[str]:
