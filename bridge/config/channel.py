@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, ChannelName, FilePath, Port, Section, Truth, UserName, without_empty
+from bridge.config.values import Address, ChannelName, FilePath, Port, Section, Truth, UserName
 
 Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, as in MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`: MQTTV5 is MQTT 5 (`MQTT`, level
@@ -125,13 +125,6 @@ class ChannelConfig(Section):
     reconnect."""
     max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
     """Maximum size of a packet from a client: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(
-            data, "protocols", "authentication", "authentication_methods", "proxies", "refused_to_dead_letters"
-        )
 
     @model_validator(mode="before")
     @classmethod

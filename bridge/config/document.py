@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from bridge.config.authentication import ChannelAuthenticationConfig
@@ -32,7 +32,7 @@ from bridge.config.problems import (
 )
 from bridge.config.queue_manager import QueueManagerConfig
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import MIB, ObjectName, Section, size_text, without_empty
+from bridge.config.values import MIB, ObjectName, Section, size_text
 
 # One character of a scalar as written: an escape sequence in double quotes, a doubled single quote, or the character itself.
 _DOUBLE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|.", re.DOTALL)
@@ -723,8 +723,3 @@ class MappingFile(Section):
     """Pipelines by name, as in the configuration file."""
     standard: StandardProfile | None = None
     """The standard profile, as in `mappings/standard.yaml`. It documents the defaults and cannot be changed."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "mappings", "links", "pipelines")

@@ -23,7 +23,7 @@ from pydantic import (
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
-from bridge.config.values import ObjectName, Section, Truth, without_empty
+from bridge.config.values import ObjectName, Section, Truth
 
 Retained = Literal["as-published", "never", "always"]
 PersistenceWord = Literal["not-persistent", "persistent", "as-queue"]
@@ -306,7 +306,7 @@ class TextPayload(Section):
     def _word(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
-        return without_empty(data, "object")
+        return data
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -371,11 +371,6 @@ class FilterConfig(Section):
     """What happens to messages of a queue that the filter rejects. Rejected messages of a topic or broker are always
     ignored."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "properties")
-
     @model_validator(mode="after")
     def _sizes(self) -> Self:
         if self.min_size is not None and self.max_size is not None and self.min_size > self.max_size:
@@ -428,11 +423,6 @@ class MappingConfig(Section):
     def resolve(self, mappings: Mapping[str, Any]) -> None:
         """Look up the mappings that `otherwise` names."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "filter", "payload", "batch", "attributes", "otherwise")
 
 
 class ToMqMapping(MappingConfig):

@@ -7,7 +7,7 @@ bind no port. An invalid value raises `pydantic.ValidationError`, whose message 
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -34,7 +34,7 @@ from bridge.config.queue_manager import (
     EmbeddedQueueManagerConfig,
     QueueManagerConfig,
 )
-from bridge.config.values import FilePath, ObjectName, Section, Truth, without_empty
+from bridge.config.values import FilePath, ObjectName, Section, Truth
 
 PASSWORD_CACHE = "verified-passwords"
 """Name of the password cache in the data directory of an embedded queue manager."""
@@ -187,13 +187,6 @@ class Configuration(Section):
         if self.admin.token_file is None and isinstance(self.queue_manager, EmbeddedQueueManagerConfig):
             return self.queue_manager.data_directory / TOKEN_FILE
         return self.admin.token_file
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
-        sections = ("spark", "limits", "password_cache", "archive", "log", "audit_log", "admin", "traces")
-        return without_empty(data, "queue_manager", *lists, *sections)
 
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:

@@ -13,7 +13,7 @@ from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import Name, PersistenceWord, TemplateText
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import FilePath, ObjectName, Section, Truth, without_empty
+from bridge.config.values import FilePath, ObjectName, Section, Truth
 
 #: Names of settings with secret values.
 _SECRET_SETTING = re.compile(r"password|passwd|secret|token|credential", re.IGNORECASE)
@@ -50,11 +50,6 @@ class SparkConfig(Section):
     shared: list[FilePath] = Field(default_factory=list)
     """Directories that this machine and all workers share at the same path (NFS). On a cluster, archives, reference tables,
     and checkpoints of a stateful SELECT must be below one of them."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_lists(cls, data: Any) -> Any:
-        return without_empty(data, "conf", "packages", "jars", "shared")
 
     @field_validator("conf")
     @classmethod
@@ -197,8 +192,8 @@ class Destination(Section):
     @classmethod
     def _empty(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "mq" in data and data["mq"] is None:
-            data = {**data, "mq": {}}  # a column names the queue or topic
-        return without_empty(data, "mqtt", "archive")
+            return {**data, "mq": {}}  # a column names the queue or topic
+        return data
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
@@ -389,11 +384,6 @@ class PipelineSource(Section):
     `select` reads, which makes the pipeline faster. `clientId` names the session at the broker, independently of the
     pipeline's name. No other pipeline may use it."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty(cls, data: Any) -> Any:
-        return without_empty(data, "mqtt", "mq", "archive", "options")
-
     @model_validator(mode="after")
     def _options_of_the_source(self) -> Self:
         for name in self.options:
@@ -499,7 +489,6 @@ class PipelineConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        data = without_empty(data, "schema", "tables", "dead_letters")
         if isinstance(data, Mapping) and data.get("mapping") is not None and data.keys().isdisjoint(_PAYLOAD_READERS):
             data = {**data, "payload": "bytes"}
         return data

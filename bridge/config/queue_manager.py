@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from bridge.config import values
 from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once, name_pattern
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
+from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth
 
 #: Messages for the bridge's MQTT clients, unless `transmission_queue` names another queue.
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -78,11 +78,6 @@ class ListenerConfig(Section):
     """Number of rejected connections from one IP address (IPv6: one /64) within a minute, after which the bridge delays the
     answers to further connections from there: by 1 s, 2 s, 4 s and so on, up to 30 s."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "authentication")
-
     @field_validator("authentication")
     @classmethod
     def _methods(cls, methods: list[AuthenticationConfig], info: ValidationInfo) -> list[AuthenticationConfig]:
@@ -135,11 +130,6 @@ class EmbeddedQueueManagerConfig(Section):
     overlapping_subscriptions: Annotated[OverlappingSubscriptions, values.choice(OverlappingSubscriptions)] = "each"
     """Delivery to an MQTT client with several matching subscriptions: one message for `each`, like IBM MQ, or one message
     (`once`) with the highest QoS and all Subscription Identifiers."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "scripts")
 
 
 class TlsConfig(Section):
@@ -307,11 +297,6 @@ class IbmQueueManagerConfig(Section):
     def connection_list(self) -> str:
         """The `connections` in MQ's format: `host(port),host(port)`. Empty if there are none."""
         return ",".join(self.connections or ())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_section(cls, data: Any) -> Any:
-        return without_empty(data, "batch")
 
     @field_validator("ccdt_url", "token_file", "tls")
     @classmethod

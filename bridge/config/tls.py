@@ -1,12 +1,12 @@
 """TLS settings of listeners and of outgoing connections."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from bridge.config import values
-from bridge.config.values import FilePath, Section, Truth, without_empty
+from bridge.config.values import FilePath, Section, Truth
 
 ClientCertificates = Literal["never", "optional", "required"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
@@ -65,11 +65,6 @@ class ListenerTlsConfig(Section):
         "ANY_TLS12_OR_HIGHER"
     )
     """A CipherSpec (MQ: SSLCIPH), or an OpenSSL cipher list. The latter does not affect TLS 1.3."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "versions")
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge import durations
@@ -443,12 +444,18 @@ class Section(BaseModel):
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Likely but rejected keys -> what is expected instead."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, data: Any) -> Any:
+        """Remove keys without a value: a heading whose lines are all commented out stands for its defaults."""
+        if not isinstance(data, Mapping) or None not in data.values():
+            return data
+        return {key: value for key, value in data.items() if value is not None or key not in _headings(cls)}
 
-def without_empty(data: Any, *keys: str) -> Any:
-    """Return `data` without those of `keys` whose value is null.
 
-    A heading whose lines are all commented out stands for its defaults.
-    """
-    if not isinstance(data, Mapping):
-        return data
-    return {key: value for key, value in data.items() if value is not None or key not in keys}
+@cache
+def _headings(section: type[Section]) -> set[str]:
+    """Return the keys of a section whose default is a list, a mapping or a section."""
+    fields = section.model_fields.items()
+    defaults = {field.alias or name: field.get_default(call_default_factory=True) for name, field in fields}
+    return {key for key, default in defaults.items() if isinstance(default, list | dict | BaseModel)}
