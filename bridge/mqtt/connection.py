@@ -211,14 +211,10 @@ _DISCONNECTING: Final = State.DISCONNECTING
 #: Reason codes that go with a Reason String: the fault is the client's own. Other reasons may tell about other clients.
 _FAULTS: Final = frozenset(
     (
-        ReasonCode.MALFORMED_PACKET,
-        ReasonCode.PROTOCOL_ERROR,
-        ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-        ReasonCode.TOPIC_ALIAS_INVALID,
-        ReasonCode.PACKET_TOO_LARGE,
-        ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+        ReasonCode.TOPIC_ALIAS_INVALID, ReasonCode.PACKET_TOO_LARGE, ReasonCode.QUOTA_EXCEEDED,
     )
-)
+)  # fmt: skip
 _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcomp]]] = {
     PacketType.PUBACK: Puback,
     PacketType.PUBREC: Pubrec,

@@ -41,28 +41,18 @@ FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
 #: Permanent reasons for rejecting a message: it is dead-lettered at once and delays no other message.
 PERMANENT = frozenset(
     (
-        cmqc.MQRC_MSG_TOO_BIG_FOR_Q,
-        cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR,
-        cmqc.MQRC_OBJECT_NAME_ERROR,
-        cmqc.MQRC_OBJECT_STRING_ERROR,
-        cmqc.MQRC_PROPERTY_NAME_ERROR,
-        cmqc.MQRC_TOPIC_STRING_ERROR,
-        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-        cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR,
-        cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, cmqc.MQRC_OBJECT_NAME_ERROR,
+        cmqc.MQRC_OBJECT_STRING_ERROR, cmqc.MQRC_PROPERTY_NAME_ERROR, cmqc.MQRC_TOPIC_STRING_ERROR,
+        cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
     )
-)
+)  # fmt: skip
 #: Temporary reasons that concern the destination, not the message. The message is retried in order for as long as they last.
 PASSING = frozenset(
     (
-        cmqc.MQRC_PUT_INHIBITED,
-        cmqc.MQRC_PUBSUB_INHIBITED,
-        cmqc.MQRC_Q_FULL,
-        cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
-        cmqc.MQRC_RESOURCE_PROBLEM,
-        cmqc.MQRC_STORAGE_NOT_AVAILABLE,
+        cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_PUBSUB_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
+        cmqc.MQRC_RESOURCE_PROBLEM, cmqc.MQRC_STORAGE_NOT_AVAILABLE,
     )
-)
+)  # fmt: skip
 
 #: Temporary reasons that concern only one queue.
 BLOCKING = frozenset((cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE))
