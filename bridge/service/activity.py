@@ -73,12 +73,6 @@ class Activity:
         self._begun = clock()
         self._length = 0.0
 
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(Published, self._published)
-        events.subscribe(Acknowledged, self._acknowledged)
-        events.subscribe(Finished, self._finished)
-
     def _published(self, event: Published) -> None:
         channel = self._channel(event.session)
         channel.received += len(event.publications)
@@ -178,7 +172,7 @@ class Watch:
         self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
         if self.activity is None:
             self.activity = Activity(self._service.clock)
-            self.activity.listen(self._service.events)
+            self._service.events.attach(self.activity)
         return self.activity
 
     async def depth(self) -> int | None:
@@ -410,10 +404,7 @@ class ClientJournal:
         events.subscribe(ClientConnected, lambda event: self._note(event.session.client_id, _connected(event.session)))
         events.subscribe(ClientDisconnected, lambda event: self._note(event.session.client_id, "disconnected"))
         events.subscribe(SessionEnded, lambda event: self._note(event.session.client_id, "session ended"))
-        events.subscribe(Subscribed, self._subscribed)
-        events.subscribe(Unsubscribed, self._unsubscribed)
-        events.subscribe(PublicationRejected, self._rejected)
-        events.subscribe(DeadLettered, self._dead_lettered)
+        events.attach(self)
 
     def events_of(self, client_id: str) -> list[ClientEvent]:
         """Return the events of a client, the newest first."""
@@ -455,7 +446,7 @@ class ClientJournal:
             watched = self._watched[client_id] = _Watched()
             if self._listener is None:
                 self._listener = _Listener(self._watched)
-                self._listener.listen(self._events)
+                self._events.attach(self._listener)
         watched.asked_at = time.monotonic()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WATCH_SILENCE, self._review)
@@ -486,11 +477,6 @@ class _Listener:
 
     def __init__(self, watched: dict[str, _Watched]) -> None:
         self._watched = watched
-
-    def listen(self, events: EventBus) -> None:
-        events.subscribe(Published, self._published)
-        events.subscribe(Acknowledged, self._acknowledged)
-        events.subscribe(Finished, self._finished)
 
     def _published(self, event: Published) -> None:
         watched = self._watched.get(event.session.client_id)

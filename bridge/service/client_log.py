@@ -50,15 +50,7 @@ class ClientTrace:
         if not patterns:
             return
         self._matches = re.compile("|".join(map(translate, patterns))).match
-        self._events.subscribe(ClientConnected, self._connected)
-        self._events.subscribe(ClientDisconnected, self._disconnected)
-        self._events.subscribe(SessionEnded, self._ended)
-        self._events.subscribe(Subscribed, self._subscribed)
-        self._events.subscribe(Unsubscribed, self._unsubscribed)
-        self._events.subscribe(Published, self._published)
-        self._events.subscribe(Acknowledged, self._acknowledged)
-        self._events.subscribe(Finished, self._finished)
-        self._events.subscribe(DeadLettered, self._dead_lettered)
+        self._events.attach(self)
 
     def _write(self, client_id: str, text: str, *arguments: Any) -> None:
         if self._matches(client_id):
@@ -142,10 +134,6 @@ class LockedOut:
     def __init__(self) -> None:
         #: client identifier -> (topic, reason, number of rejections)
         self._refused: OrderedDict[str, tuple[str, int, int]] = OrderedDict()
-
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(PublicationRejected, self._rejected)
 
     def _rejected(self, event: PublicationRejected) -> None:
         session, message, reason = event.session, event.message, event.reason

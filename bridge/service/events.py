@@ -180,6 +180,14 @@ class EventBus:
         """Call a handler with each event of a type."""
         self._handlers[event] = (*self._handlers.get(event, ()), handler)
 
+    def attach(self, subscriber: object) -> None:
+        """Subscribe the methods of a subscriber that have a parameter `event: TYPE`, each to the events of its type."""
+        types = {event.__name__: event for event in Event.__subclasses__()}
+        for name, method in vars(type(subscriber)).items():
+            event = types.get(getattr(method, "__annotations__", {}).get("event", ""))
+            if event is not None:
+                self.subscribe(event, getattr(subscriber, name))
+
     def unsubscribe(self, subscriber: object) -> None:
         """Remove the handlers that are methods of a subscriber."""
         for event, handlers in self._handlers.items():

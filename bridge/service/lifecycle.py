@@ -273,11 +273,11 @@ class Bridge:
             )
             self.service.trace.use(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
-                self.archive.listen(self.service.events)
+                self.service.events.attach(self.archive)
             if self.metrics is not None:
-                self.metrics.traffic.listen(self.service.events)
+                self.service.events.attach(self.metrics.traffic)
             if self.traces is not None:
-                self.traces.deliveries.listen(self.service.events)
+                self.service.events.attach(self.traces.deliveries)
                 self.service.units.traces = self.traces.publications
             await self.service.start()
             self.queue_manager_watch.begin()

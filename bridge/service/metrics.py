@@ -34,7 +34,6 @@ from bridge.service.events import (
     ConnectRejected,
     CredentialsRejected,
     DeadLettered,
-    EventBus,
     Finished,
     MessagesAbandoned,
     Published,
@@ -157,20 +156,6 @@ class Traffic:
             published += sum(messages for messages, _ in traffic.counts.received())
             delivered += sum(messages for messages, _ in traffic.counts.sent())
         return published, delivered
-
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(ConnectRejected, self._connect_rejected)
-        events.subscribe(CredentialsRejected, self._authentication_failed)
-        events.subscribe(SessionRejected, self._session_rejected)
-        events.subscribe(ClientConnected, self._connected)
-        events.subscribe(ClientDisconnected, self._disconnected)
-        events.subscribe(Published, self.published)
-        events.subscribe(Acknowledged, self.acknowledged)
-        events.subscribe(Finished, self.finished)
-        events.subscribe(MessagesAbandoned, self._abandoned)
-        events.subscribe(Unclaimed, self._unclaimed)
-        events.subscribe(DeadLettered, self._dead_lettered)
 
     def tick(self) -> None:
         """Allow more latency measurements, and correct the offset of the time of day. Called twice a second."""

@@ -18,7 +18,6 @@ from bridge.service.events import (
     ClientConnected,
     ClientDisconnected,
     DeadLettered,
-    EventBus,
     Fate,
     Finished,
     MappingObserver,
@@ -57,21 +56,6 @@ class Recorder:
         self._clock = clock
         # decoded user names: there are few, and each batch needs one
         self._users: dict[bytes, str] = {}
-
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(Recovered, self._recovered)
-        events.subscribe(ClientConnected, self._connected)
-        events.subscribe(ClientDisconnected, self._disconnected)
-        events.subscribe(Subscribed, self._subscribed)
-        events.subscribe(Unsubscribed, self._unsubscribed)
-        events.subscribe(MessagesAbandoned, self._abandoned)
-        events.subscribe(SessionEnded, self._ended)
-        events.subscribe(Published, self.published)
-        events.subscribe(Acknowledged, self.acknowledged)
-        events.subscribe(Finished, self.finished)
-        events.subscribe(Unclaimed, self._unclaimed)
-        events.subscribe(DeadLettered, self._dead_lettered)
 
     def _recovered(self, event: Recovered) -> None:
         """Start the archive with the existing subscriptions."""

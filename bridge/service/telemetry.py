@@ -319,7 +319,7 @@ class TelemetryService:
         self.failed_connects = FailedConnects(clock)
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.events = EventBus()
-        LockedOut().listen(self.events)
+        self.events.attach(LockedOut())
         self.trace = ClientTrace(self.events)
         self.sessions: dict[str, Session] = {}
         #: client identifier -> client whose CONNECT is being committed or was accepted

@@ -16,7 +16,7 @@ from bridge.extras import install
 from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
-from bridge.service.events import Acknowledged, DeadLettered, EventBus, Fate, Finished
+from bridge.service.events import Acknowledged, DeadLettered, Fate, Finished
 from bridge.service.spans import (
     TEXT_LENGTH,
     Attribute,
@@ -172,12 +172,6 @@ class DeliveryTraces:
         self._spans = spans
         self._clock = clock
         self._names = names
-
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(Acknowledged, self._acknowledged)
-        events.subscribe(Finished, self._finished)
-        events.subscribe(DeadLettered, self._dead_lettered)
 
     def _acknowledged(self, event: Acknowledged) -> None:
         session, effects = event.session, event.effects

@@ -190,7 +190,7 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
 def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCaptureFixture) -> None:
     """It gets the reason in its PUBACK, and stays connected."""
     events = EventBus()
-    LockedOut().listen(events)
+    events.attach(LockedOut())
     session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
     for _ in range(6):
         events.publish(PublicationRejected(session, message, cmqc.MQRC_PUT_INHIBITED))  # type: ignore[arg-type]
