@@ -275,7 +275,7 @@ def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path
     generate(tmp_path, rows, lost=3, **scale)
     program = """if True:
         import pathlib, resource, sys
-        from bridge.archive import audit
+        from bridge.archive.audit import audit
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = audit([pathlib.Path(sys.argv[1])], memory="100MB")
         print(found.totals.expected, found.totals.delivered, found.totals.lost)

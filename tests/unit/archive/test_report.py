@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.archive import report
 from bridge.archive.database import NoRows
+from bridge.archive.report import report
 from bridge.archive.report_page import Report, Section, page
 from bridge.archive.schema import Outcome
 from bridge.charts import number
