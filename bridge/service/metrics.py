@@ -25,7 +25,6 @@ from bridge.config.models import Configuration
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
-from bridge.mqtt.reason_codes import ReasonCode
 from bridge.service.administration.parts import Parts
 from bridge.service.events import (
     Acknowledged,
@@ -64,7 +63,7 @@ REASONS: Final = frozenset(
         "MQRC_UNKNOWN_REMOTE_Q_MGR",
     )
 )
-#: Versions of MQTT by protocol level.
+#: Versions of MQTT by protocol level, which is 0 for a session whose client has not connected yet.
 _VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 
@@ -73,16 +72,6 @@ def reason_label(reason: int) -> str:
     """Return the name of an MQRC, or `other`."""
     name = cmqc.reason_name(reason)
     return name if name in REASONS else OTHER
-
-
-def connack_label(reason: ReasonCode) -> str:
-    """Return the MQTT 5 name of a CONNACK reason code in lower case."""
-    return reason.name.lower()
-
-
-def version_label(level: int) -> str:
-    """Return the MQTT version of a protocol level; `unknown` for a session whose client has not connected yet."""
-    return _VERSIONS.get(level, "unknown")
 
 
 #: Maximum number of batches per channel, version and direction whose latency is measured between two ticks.
@@ -243,7 +232,7 @@ class Traffic:
     # Clients ---------------------------------------------------------------------------------------------------------
 
     def _connect_rejected(self, event: ConnectRejected) -> None:
-        self._connects_refused[event.channel, connack_label(event.reason)] += 1
+        self._connects_refused[event.channel, event.reason.name.lower()] += 1
 
     def _authentication_failed(self, event: CredentialsRejected) -> None:
         self._unauthenticated[event.channel] += 1
@@ -268,7 +257,7 @@ class Traffic:
     def gather(self, samples: Samples) -> None:
         """Add the counts to the samples of a scrape."""
         for (channel, level), traffic in self.clients.items():
-            _gather_clients(samples, traffic, (channel, version_label(level)))
+            _gather_clients(samples, traffic, (channel, _VERSIONS.get(level, "unknown")))
         for name, reasons in (
             ("mqbridge_publications_refused_total", self.refused),
             ("mqbridge_units_of_work_failed_total", self.failed),

@@ -20,18 +20,16 @@ from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection, Got
 from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
 from bridge.mqtt.flow import Arrival, Receiver
-from bridge.service.events import FILTERED, LINK_LOST
+from bridge.service.events import LINK_LOST
 from bridge.service.mappings.environment import MappingEnvironment, Tally
 from bridge.service.mappings.runner import (
     FIRST_RETRY,
     LONGEST_RETRY,
-    NOT_TAKEN,
     WAIT,
     PuttingRunner,
     Runner,
     consumer_source,
 )
-from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 
@@ -212,9 +210,6 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
 
     def map(self, item: Received) -> MappedMessage | None:
         return self._rule.map(self.traced(item, item.publication))
-
-    def original(self, item: Received) -> Message:
-        return received_message(item.publication)
 
     def unit(self, connection: Connection, messages: int) -> None:
         if self._unsure and self._link.subscribed:
@@ -458,7 +453,9 @@ class ToLinkRunner(LinkRunner):
             for (item, publication), refusal in refused:
                 given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
                 if refusal.reason in PERMANENT_REASONS or given_up:
-                    self.bury_refused(item, publication, refusal, tally)
+                    what = f"the publication to {publication.topic!r}: {refusal.text}"
+                    why = f"the broker of link {self._link_name} refuses {what}"
+                    self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
                 else:
                     left.append((item, publication))
             taken = left
@@ -507,16 +504,6 @@ class ToLinkRunner(LinkRunner):
                 return self._link.limits.maximum_qos >= self._qos
         return False
 
-    def bury_refused(self, item: Got, publication: Publication, refusal: Refusal, tally: Tally) -> None:
-        """Dead-letter a message that the broker rejects, within the unit of work."""
-        self._bury(
-            item,
-            tally,
-            cmqc.MQRC_PUBLICATION_FAILURE,
-            f"the broker of link {self._link_name} refuses the publication to {publication.topic!r}: {refusal.text}",
-            publication.topic,
-        )
-
     def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
         """Return the publications for messages.
 
@@ -530,14 +517,10 @@ class ToLinkRunner(LinkRunner):
                 request = self._consumer.request_of(item.md)
                 publication = self._rule.map(Message(item.md, item.data), request=request)
             except Unmappable as error:
-                self._bury(item, tally, error.reason, str(error))
+                self.dead_letter(item, tally, error.reason, str(error))
                 continue
             if publication is None:
-                if self._only_taker:
-                    self._bury(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
-                else:
-                    tally.filtered += 1
-                    self.note(tally, item, Outcome.DISCARDED, FILTERED)
+                self.pass_by(item, tally)
             elif (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
                 self.cut(item, publication.topic, through, publication.hops, tally)
             elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
@@ -545,7 +528,7 @@ class ToLinkRunner(LinkRunner):
                     f"the broker of link {self._link_name} closes the connection each time at the publication to "
                     f"{publication.topic!r}"
                 )
-                self._bury(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, publication.topic)
+                self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
             else:
                 self._fit(publication)
                 taken.append((item, self.traced(item, publication)))
@@ -562,9 +545,3 @@ class ToLinkRunner(LinkRunner):
                 log.warning(
                     "MQB5305W mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name
                 )
-
-    def _bury(self, item: Got, tally: Tally, reason: int, why: str, to: str | None = None) -> None:
-        self._dead_letters.put(item.md, item.data, reason, why)
-        tally.dead_lettered += 1
-        self.note(tally, item, Outcome.DEAD_LETTERED, f"{cmqc.reason_name(reason)} ({reason})", to)
-        self.status.wrong(why)

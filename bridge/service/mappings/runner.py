@@ -24,7 +24,7 @@ from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import LOST, Worker, WorkerEvents
 from bridge.service.events import CAME_ROUND, FILTERED
 from bridge.service.mappings.environment import LOOK_AHEAD, MappingEnvironment, Tally
-from bridge.telemetry.conversion import message_of, publication_of
+from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 
@@ -191,6 +191,26 @@ class Runner(Worker[Never], WorkerEvents):
                 self.mapping, destination, through, self._cuts, ", ".join(hops),
             )  # fmt: skip
 
+    def dead_letter(
+        self, item: Got | Received, tally: Tally, reason: int, why: str, destination: Destination | None = None,
+        to: str | None = None,
+    ) -> None:  # fmt: skip
+        """Dead-letter a message within the unit of work. `to` is its destination at a broker."""
+        message = received_message(item.publication) if isinstance(item, Received) else item
+        self._dead_letters.put(message.md, message.data, reason, why, destination)
+        tally.dead_lettered += 1
+        to = to if destination is None else destination.name
+        self.note(tally, item, Outcome.DEAD_LETTERED, _in_words(reason), to)
+        self.status.wrong(why)
+
+    def pass_by(self, item: Got | Received, tally: Tally) -> None:
+        """Skip a message that the mapping does not match. Messages from a queue have no other consumer."""
+        if self._only_taker:
+            self.dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
+        else:
+            tally.filtered += 1
+            self.note(tally, item, Outcome.DISCARDED, FILTERED)
+
     def pause(self, seconds: float) -> None:
         """Wait for a number of seconds, or until the mapping is stopped."""
         with self._changed:
@@ -220,10 +240,6 @@ class PuttingRunner(Runner, Generic[Item]):
     @abstractmethod
     def map(self, item: Item) -> MappedMessage | None:
         """Return the message to put; None if the mapping does not match it. Raises Unmappable."""
-
-    @abstractmethod
-    def original(self, item: Item) -> Message:
-        """Return the complete message for the dead-letter queue."""
 
     @abstractmethod
     def unit(self, connection: Connection, messages: int) -> None:
@@ -273,7 +289,7 @@ class PuttingRunner(Runner, Generic[Item]):
         try:
             mapped = self.map(item)
         except Unmappable as error:
-            self._dead_letter(item, tally, error.reason, str(error), None)
+            self.dead_letter(item, tally, error.reason, str(error))
             return None
         if mapped is None:
             self.pass_by(item, tally)
@@ -299,18 +315,10 @@ class PuttingRunner(Runner, Generic[Item]):
                 if error.reason in PASSING or refusals <= self._config.backouts:
                     raise MessageRefused(self.key(item), tally.taken, error, mapped.destination) from error
                 why = f"{error}, after {self._config.backouts} backouts"
-            self._dead_letter(item, tally, error.reason, why, mapped.destination)
+            self.dead_letter(item, tally, error.reason, why, mapped.destination)
             return
         tally.moved += 1
         self.note(tally, item, Outcome.PUT, None, mapped.destination.name)
-
-    def pass_by(self, item: Item, tally: Tally) -> None:
-        """Skip a message that the mapping does not match. Messages from a queue have no other consumer."""
-        if self._only_taker:
-            self._dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN, None)
-        else:
-            tally.filtered += 1
-            self.note(tally, item, Outcome.DISCARDED, FILTERED)
 
     def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
@@ -322,16 +330,6 @@ class PuttingRunner(Runner, Generic[Item]):
             return False
         self.cut(item, destination.name, through, mapped.hops, tally)
         return True
-
-    def _dead_letter(self, item: Item, tally: Tally, reason: int, why: str, destination: Destination | None) -> None:
-        message = self.original(item)
-        self._dead_letters.put(message.md, message.data, reason, why, destination)
-        tally.dead_lettered += 1
-        self.note(
-            tally, item, Outcome.DEAD_LETTERED, f"{cmqc.reason_name(reason)} ({reason})",
-            destination.name if destination is not None else None,
-        )  # fmt: skip
-        self.status.wrong(why)
 
     def settled(self, tally: Tally) -> None:
         """Update the state after the commit of a unit of work."""
@@ -510,9 +508,6 @@ class TransferRunner(PuttingRunner[Got]):
             return self._rule.map(self.traced(item, publication_of(message)))
         publication = self._rule.map(message, request=self._consumer.request_of(item.md))
         return None if publication is None else message_of(self.traced(item, publication))
-
-    def original(self, item: Got) -> Message:
-        return Message(item.md, item.data)
 
     def unit(self, connection: Connection, messages: int) -> None:
         if self._blocked:
