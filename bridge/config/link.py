@@ -64,7 +64,7 @@ class LinkConfig(Section):
     """Path, and optional query, of the WebSocket URL. None: /mqtt."""
     port: Annotated[int, values.integer(1, 65535)] | None = None
     """TCP port of the broker. None: 1883, or 8883 with TLS. For a WebSocket: 80, or 443 with TLS."""
-    failover: list[Annotated[str, values.host_and_port()]] = Field(default=[])
+    failover: list[Annotated[str, values.host_and_port]] = Field(default=[])
     """Further addresses of the same broker, `host:port`, tried in turn if `host` is unreachable or rejects the connection.
     They must share sessions, as the nodes of a cluster do. Otherwise, messages stored in a session on one node are not
     delivered by another."""

@@ -31,7 +31,7 @@ class SparkConfig(Section):
 
     master: Annotated[str, values.text(MASTER, "local, local[N], spark://host:port, yarn or k8s://...")] | None = None
     """Master URL of Spark. None: a local process that uses all cores. `--master` takes precedence."""
-    conf: dict[SettingName, Annotated[str, values.setting()]] = Field(default_factory=dict)
+    conf: dict[SettingName, Annotated[str, values.setting]] = Field(default_factory=dict)
     """Spark settings by name, such as `spark.executor.memory: 2g`. `--conf` takes precedence."""
     packages: list[Annotated[str, values.text(PACKAGE, "group:artifact:version")]] = Field(default_factory=list)
     """Maven packages that Spark downloads (spark.jars.packages)."""
@@ -102,7 +102,7 @@ KINDS = ("mq", "mqtt", "archive", "format")
 
 def _local_path() -> values.Kind:
     """Accept a local path, but no URI, which pathlib would turn into a directory `s3a:`."""
-    path = values.path()
+    path = values.path
 
     def check(value: object, info: ValidationInfo) -> object:
         if isinstance(value, str) and (scheme := _SCHEME.match(value)):
@@ -117,7 +117,7 @@ PipelinePath = Annotated[Path, _local_path()]
 
 def _path_or_uri() -> values.Kind:
     """Accept a local path, or a URI of one of Spark's file systems, which remains text."""
-    path = values.path()
+    path = values.path
 
     def check(value: object, info: ValidationInfo) -> object:
         return value if isinstance(value, str) and _URI.match(value) else path.func(value, info)  # type: ignore[call-arg]
@@ -378,7 +378,7 @@ class PipelineSource(Section):
     """A queue or a topic of the queue manager. Messages of a queue are removed when their batch is complete."""
     archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or the output of another pipeline."""
-    options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
+    options: dict[OptionName, Annotated[str, values.setting]] = Field(default_factory=dict)
     """Further options of the source `mq` or `mqtt`, as in Spark programs: columns, partitions, maxBytesPerTrigger,
     minMessages, maxDelay, spoolLimit, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
     `select` reads, which makes the pipeline faster. `clientId` names the session at the broker, independently of the
