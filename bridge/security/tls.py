@@ -9,6 +9,7 @@ import os
 import ssl
 import stat
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,27 +56,18 @@ class ListenerTls:
         self._seen = self._files()
         self.context = context_of(config, protocols)
 
-    def look_again(self, config: ListenerTlsConfig | None = None) -> bool:
-        """Reload changed files, or use another configuration. Return whether there was a change.
-
-        Errors are logged, and the previous context stays in use.
-        """
-        if config is not None and config != self.config:
-            before, self.config, self._seen = self.config, config, ()
-        else:
-            before = self.config
+    def look_again(self) -> None:
+        """Reload changed files. Errors are logged, and the previous context stays in use."""
         seen = self._files()
         if seen == self._seen:
-            return False
+            return
         self._seen = seen
         try:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
-            self.config = before
             log.error("MQB1101E %s: TLS goes on with the files as they were: %s", self._name, error)
         else:
             log.info("MQB1102I %s: TLS uses the files as they are now", self._name)
-        return True
 
     def _files(self) -> tuple[object, ...]:
         return tuple(map(_state, files_of(self.config).values()))
@@ -327,36 +319,22 @@ def _is_for(name: str, host: str) -> bool:
     return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])
 
 
-class Certificates:
-    """Caches the expiry dates of certificate files."""
-
-    def __init__(self) -> None:
-        #: file -> modification time and expiry date
-        self._known: dict[Path, tuple[int, float | None]] = {}
-
-    def expiries(self, configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
-        """Yield the listener, channel name, file and expiry date of each certificate. Reads files."""
-        for listener, channel, tls in _listeners(configuration):
-            expiry = self._expiry(tls.certificate_file)
-            if expiry is not None:
-                yield listener, channel, tls.certificate_file, expiry
-
-    def _expiry(self, file: Path) -> float | None:
-        """Return the expiry date of a file's first certificate in seconds since the epoch; None if the file is invalid."""
-        from cryptography import x509
-
+def expiries(configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
+    """Yield the listener, channel name, file and expiry date (in seconds since the epoch) of each certificate. Reads files."""
+    for listener, channel, tls in _listeners(configuration):
+        file = tls.certificate_file
         try:
-            changed = file.stat().st_mtime_ns
-            known = self._known.get(file)
-            if known is not None and known[0] == changed:
-                return known[1]
-            expiry = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
+            yield listener, channel, file, _expiry(file, file.stat().st_mtime_ns)
         except (OSError, ValueError) as error:
             log.debug("certificate file %s: %s", file, error)
-            self._known.pop(file, None)
-            return None
-        self._known[file] = changed, expiry
-        return expiry
+
+
+@lru_cache(1_000)
+def _expiry(file: Path, changed: int) -> float:
+    """Return the expiry date of the first certificate of a file that was changed at a time. Raises OSError, ValueError."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
 
 
 def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, ListenerTlsConfig]]:
