@@ -320,7 +320,7 @@ def _is_for(name: str, host: str) -> bool:
 
 
 def expiries(configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
-    """Yield the listener, channel name, file and expiry date (in seconds since the epoch) of each certificate. Reads files."""
+    """Yield the listener, channel name, file and expiry date (seconds since the epoch) of each certificate. Reads files."""
     for listener, channel, tls in _listeners(configuration):
         file = tls.certificate_file
         try:
