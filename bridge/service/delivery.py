@@ -15,9 +15,8 @@ import msgspec
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
-from bridge.service.client import Client
+from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
-from bridge.service.sequences import Turns, Units
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session

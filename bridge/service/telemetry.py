@@ -25,7 +25,7 @@ from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
-from bridge.service.client import Client
+from bridge.service.client import Client, Turns, Units, forbidden_of
 from bridge.service.client_log import ClientTrace, LockedOut
 from bridge.service.delivery import Delivery, Share
 from bridge.service.events import (
@@ -37,7 +37,6 @@ from bridge.service.events import (
     SessionEnded,
     Unclaimed,
 )
-from bridge.service.sequences import Turns, Units, forbidden_of
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.identity import ClientIdentity, Principal

@@ -13,7 +13,7 @@ from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, Recovered, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
-from bridge.service.sequences import Turns
+from bridge.service.client import Turns
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage

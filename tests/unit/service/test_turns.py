@@ -25,9 +25,9 @@ from bridge.mqtt.packets import (
     Subscribe,
 )
 from bridge.mqtt.writer import encode
+from bridge.service import client as turns_module
 from bridge.service import delivery as delivery_module
 from bridge.service import gateway as gateway_module
-from bridge.service import sequences as turns_module
 from bridge.service import telemetry as telemetry_module
 from bridge.service.client_log import LockedOut
 from bridge.service.events import EventBus, PublicationRejected
