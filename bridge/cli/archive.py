@@ -19,8 +19,7 @@ from bridge.cli.queue_manager import configuration, connected
 
 if TYPE_CHECKING:
     from bridge.archive.audit import Audit
-    from bridge.archive.reading import Selection
-    from bridge.archive.replay import Replay
+    from bridge.archive.replay import Replay, Selection
     from bridge.archive.report_page import Report
     from bridge.config.models import Configuration
 
@@ -182,8 +181,7 @@ def replay(
     directories = archives(archive, found)
     if len(directories) > 1:
         raise Failure("--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE)
-    from bridge.archive.reading import Selection
-    from bridge.archive.replay import Replay, ReplayDestination
+    from bridge.archive.replay import Replay, ReplayDestination, Selection
     from bridge.mqtt.topics import topic_filter_error
 
     if why := topic_filter_error(topic_filter):

@@ -27,9 +27,15 @@ from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import Problem
 from bridge.console.tokens import Right, Token, TokenFile
 from bridge.security import audit_log
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.authenticator import (
+    Attempt,
+    Authenticated,
+    AuthenticationFailed,
+    AuthenticatorUnavailable,
+    FailedConnects,
+    Presented,
+)
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.security.failed_connects import Attempt, FailedConnects
 
 log = logging.getLogger(__name__)
 

@@ -25,16 +25,17 @@ from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, ConnackCode, ConnackProperti
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import (
+    Attempt,
     Authenticated,
     AuthenticationFailed,
     AuthenticatorUnavailable,
     Certificate,
     Exchange,
     Presented,
+    network_of,
 )
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
-from bridge.security.failed_connects import Attempt, network_of
 from bridge.service.client import Client, granted_expiry
 from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
 from bridge.service.subscriptions import Failure, authorize_again

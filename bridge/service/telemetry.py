@@ -21,9 +21,9 @@ from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWor
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
+from bridge.security.authenticator import FailedConnects
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
-from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client, Turns, Units, forbidden_of
 from bridge.service.client_log import ClientTrace, LockedOut

@@ -14,8 +14,7 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import State
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.security.authenticator import Certificate
-from bridge.security.failed_connects import network_of
+from bridge.security.authenticator import Certificate, network_of
 from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
 from bridge.transport.layers import Layer, LayerError, ProxyHeader, ProxyLayer, Stack, TlsLayer, WebSocketLayer
