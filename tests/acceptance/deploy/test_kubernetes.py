@@ -176,7 +176,7 @@ def test_clients_and_probes_of_a_bridge_that_is_configured_so(
 @pytest.fixture(scope="module")
 def render() -> Callable[..., str]:
     """The function that renders the chart. The package with Helm's engine is installed by `make test-slow` only."""
-    return runpy.run_path(str(DEPLOY / "helm" / "render.py"))["render"]  # type: ignore[no-any-return]
+    return runpy.run_path(str(DEPLOY / "helm" / "render.py"))["render"]
 
 
 @pytest.mark.slow
