@@ -109,7 +109,7 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
 
     if not writer.take_over(give_up):
         log.error(
-            "MQB7005E archive: what was handed over is lost: another process still writes to %s", config.directory
+            "MQB7005E archive: discarded the last rows, because another process still writes to %s", config.directory
         )
         return 1
     while True:

@@ -273,7 +273,7 @@ def describe_link(name: str, link: LinkConfig) -> str:
 
 def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     """Describe what a mapping moves, and list the settings that differ from the defaults."""
-    state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
+    state = "" if mapping.enabled else " (not enabled: its messages wait)"
     to = _side(mapping.destination).removesuffix(",")
     lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
     conditions = _conditions(mapping.filter)

@@ -286,7 +286,7 @@ class Handshake:
                     raise LinkRefused(str(error)) from error
             client.connect(*self._address, math.ceil(config.keep_alive), **options)
         except ssl.SSLCertVerificationError as error:
-            raise LinkRefused(f"the broker's certificate is refused: {error.verify_message}") from error
+            raise LinkRefused(f"the broker's certificate was rejected: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:
             # UnicodeError: the host name cannot be encoded with IDNA.
             raise LinkLost(f"cannot connect: {error}") from error

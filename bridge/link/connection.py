@@ -335,7 +335,7 @@ class LinkConnection:
         except _Stopped:
             pass
         except Exception as crash:
-            log.exception("MQB6006E link %s (%s) ended by an error of the bridge", self.name, self.address)
+            log.exception("MQB6006E link %s (%s) ended because of an internal error", self.name, self.address)
             error = f"ended by {type(crash).__name__}: {crash}"
         finally:
             self._ear.close()
@@ -363,7 +363,7 @@ class LinkConnection:
         # Count the attempts of each address.
         number = (attempt.attempt_number - 1) // len(self._addresses) + 1
         if number in (1, 5) or number % 30 == 0:
-            log.warning("MQB6002W link %s: not connected to %s (attempt %d): %s", self.name, self.address, number, error)
+            log.warning("MQB6002W link %s: connecting to %s failed (attempt %d): %s", self.name, self.address, number, error)
         self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
 
     def _pause(self, seconds: float) -> None:
@@ -405,7 +405,7 @@ class LinkConnection:
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
             log.warning(
-                "MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error
+                "MQB6003W link %s: lost the connection to %s: %s; reconnecting", self.name, self.address, error
             )
             self._change(LinkPhase.CONNECTING, str(error))
         except _Stopped:
@@ -413,7 +413,7 @@ class LinkConnection:
         except Exception as crash:
             # The broker's data caused an error in the bridge: close this connection, not the link.
             why = f"{type(crash).__name__}: {crash}"
-            log.exception("MQB6007E link %s (%s): the connection is given up", self.name, self.address)
+            log.exception("MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address)
             self._outbox.lost(why)
             raise LinkRefused(why) from crash
         finally:
@@ -466,7 +466,7 @@ class LinkConnection:
         granted = handshake.granted_qos(topic_filter)
         if granted < qos and granted != self.granted_qos:
             log.warning(
-                "MQB6005W link %s: %s grants the subscription to %s QoS %d only, not %d",
+                "MQB6005W link %s: %s granted the subscription to %s only QoS %d instead of %d",
                 self.name, self.address, topic_filter, granted, qos,
             )  # fmt: skip
         self.granted_qos = granted

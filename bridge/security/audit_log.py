@@ -38,7 +38,7 @@ class _AuditFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Log that an entry could not be written, for example because the disk is full. The audited operation continues."""
-        log.error("MQB0201E the audit log %s cannot be written: %s", self.baseFilename, sys.exception())
+        log.error("MQB0201E writing to audit log %s failed: %s", self.baseFilename, sys.exception())
 
 
 def begin(config: AuditLogConfig) -> None:

@@ -118,7 +118,7 @@ class JwtAuthenticator:
                 options={"require": ["exp", *(["iss"] if config.issuer else [])]},
             )
         except (jwt.PyJWTError, ValueError) as error:
-            raise AuthenticationFailed(f"its token is refused: {error}") from None
+            raise AuthenticationFailed(f"token rejected: {error}") from None
         user = claims.get(config.user_claim)
         if not isinstance(user, str) or not user:
             raise AuthenticationFailed(f"its token names no user in {config.user_claim!r}")

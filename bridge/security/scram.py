@@ -94,7 +94,7 @@ class Scram:
                 continue
             if (one := _read(entry.scram)) is None:
                 log.error(
-                    "MQB1208E the SCRAM verifier of user %r in %s is malformed: nobody can log in as this user by SCRAM",
+                    "MQB1208E the SCRAM verifier of user %r in %s is malformed: this user cannot log in with SCRAM",
                     user[:40],
                     self._file.path,
                 )

@@ -71,9 +71,9 @@ class ListenerTls:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
             self.config = before
-            log.error("MQB1101E %s: TLS goes on with the files as they were: %s", self._name, error)
+            log.error("MQB1101E %s: loading changed TLS files failed, keeping the previous ones: %s", self._name, error)
         else:
-            log.info("MQB1102I %s: TLS uses the files as they are now", self._name)
+            log.info("MQB1102I %s: loaded changed TLS files", self._name)
         return True
 
     def _files(self) -> tuple[object, ...]:
@@ -141,7 +141,7 @@ def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
 def reason_of(error: OSError) -> str:
     """Return a description of an OpenSSL or system error."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is refused: {error.verify_message}"
+        return f"the certificate was rejected: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return _REASONS.get(error.reason) or error.reason.replace("_", " ").lower()
     if isinstance(error, ssl.SSLError) and "PEM lib" in str(error):

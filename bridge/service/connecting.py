@@ -222,7 +222,7 @@ class Handshake:
         except TimeoutError:
             why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
         except Exception:
-            log.exception("MQB1203E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+            log.exception("MQB1203E channel %s: client %s: authenticator failed", client.channel.name, client.peer)
             why = "an authenticator fails"
         else:
             self._still_waiting()
@@ -386,7 +386,8 @@ class Handshake:
 async def delay(client: Client, attempt: Attempt) -> None:
     """Delay an attempt to authenticate after failed ones of the same network or user."""
     log.warning(
-        "MQB1206W channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
+        "MQB1206W channel %s: delayed authentication of client %s by %g s after failed attempts from its address "
+        "(failed_connects)",
         client.channel.name,
         client.peer,
         attempt.delay,
@@ -413,7 +414,7 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             raise NotAuthenticated(ReasonCode.SERVER_BUSY, why) from error
         except Exception as error:
             log.exception(
-                "MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer
+                "MQB1202E channel %s: client %s: authentication method failed", client.channel.name, client.peer
             )
             raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails") from error
         if client.protocol.state >= State.DISCONNECTING:
@@ -464,7 +465,7 @@ async def _authenticate_again(service: TelemetryService, client: Client, packet:
         raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
     except Exception as error:
         log.exception(
-            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails",
+            "MQB1205E channel %s: re-authentication of client %s: authenticator failed",
             client.channel.name,
             client.peer,
         )
@@ -728,7 +729,7 @@ def refuse(
     `reason_code` is an MQTT 5 reason code if it is more specific than `code`.
     """
     log.warning(
-        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
+        "MQB1201W channel %s: rejected client %s with CONNACK %d (%s): %s",
         client.channel.name,
         client.peer,
         code,

@@ -163,7 +163,7 @@ class Delivery:
                     recording.append((session, session.take_records(records)))
             except Exception:
                 # Don't affect other clients. The messages stay on the transmission queue.
-                log.exception("MQB2406E messages for client %r cannot be sent; it is disconnected", session.client_id)
+                log.exception("MQB2406E sending messages to client %r failed; disconnecting it", session.client_id)
                 if client is not None:
                     client.transport.abort()
         if removals or records:
@@ -284,7 +284,7 @@ class Delivery:
     def reject(self, recipient: str, refusal: Refusal) -> None:
         """Dead-letter a message that its client cannot take."""
         topic = refusal.transmission.topic or refusal.transmission.remote_queue
-        log.warning("MQB2402W a message for client %r, topic %r, cannot be delivered: %s", recipient, topic, refusal.why)
+        log.warning("MQB2402W a message for client %r, topic %r, could not be delivered: %s", recipient, topic, refusal.why)
         self.dead_letter(refusal.transmission, refusal.reason)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
@@ -294,7 +294,7 @@ class Delivery:
                 return
         except Exception:
             log.exception(
-                "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered",
+                "MQB2405E dead-lettering a message for client %r failed; it stays on %s",
                 transmission.client_id,
                 self._backend.transmission_queue,
             )

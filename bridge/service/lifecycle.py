@@ -86,7 +86,7 @@ class Supervisor:
                 notifier.connect(self._address)
                 notifier.send(state.encode())
         except OSError as error:
-            log.warning("MQB0006W systemd cannot be told %r: %s", state.split("\n")[0], error)
+            log.warning("MQB0006W notifying systemd of %r failed: %s", state.split("\n")[0], error)
 
     def ready(self, status: str) -> None:
         """Report that the channels listen and the queue manager is available."""
@@ -398,7 +398,7 @@ class Bridge:
     def _fenced(self, why: str) -> None:
         """Disconnect everything and become standby: another bridge has taken over."""
         if not self._ended.is_set():
-            log.critical("MQB0002S %s; this bridge lets go of its clients and stands by", why)
+            log.critical("MQB0002S %s; disconnecting all clients and standing by", why)
             self.status = STAND_BY
             self._ended.set()
 
@@ -451,7 +451,7 @@ class Bridge:
                 await self.channels.close()
         except TimeoutError:
             left = self.channels.abort()
-            log.warning("MQB0003W %d clients did not read what was sent to them within shutdown_timeout", left)
+            log.warning("MQB0003W %d clients did not read all data within shutdown_timeout", left)
             # The event loop processes their wills and sessions after it has noticed the closed connections.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -482,7 +482,7 @@ class Bridge:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await ended
         except TimeoutError:
-            log.warning("MQB0004W units of work are still under way after shutdown_timeout; they are not acknowledged")
+            log.warning("MQB0004W units of work were not completed within shutdown_timeout and are not acknowledged")
 
     async def run(self, supervisor: Supervisor) -> int:
         """Start, run until SIGTERM or SIGINT, stop, and return the exit status. Raises StartError.

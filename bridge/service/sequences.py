@@ -62,7 +62,7 @@ class Turns:
                 try:
                     job()
                 except Exception:
-                    log.exception("MQB0010E a job of the event loop failed; others go on")
+                    log.exception("MQB0010E a job of the event loop failed; other jobs continue")
                 self._spent += time.perf_counter() - began
         finally:
             self._running = False
@@ -110,7 +110,7 @@ async def _guarded(client: Client, sequence: Sequence) -> None:
     try:
         await sequence
     except Exception:
-        log.exception("MQB2105E client %s: a packet cannot be answered; the client is disconnected", client.peer)
+        log.exception("MQB2105E client %s: answering a packet failed; disconnecting the client", client.peer)
         client.close("", ReasonCode.UNSPECIFIED_ERROR)
 
 

@@ -222,7 +222,7 @@ class TelemetryService:
             if client.will is not None:
                 self.wills.leave(client, session)
         except Exception:
-            log.exception("MQB2104E client %s: its will fails", client.peer)
+            log.exception("MQB2104E client %s: publishing the will failed", client.peer)
         self.leave(session)
 
     def leave(self, session: Session) -> None:

@@ -56,7 +56,7 @@ class Units:
                 ended(completion)
             except Exception:
                 # Don't affect other clients.
-                log.exception("MQB2303E a unit of work ended, but what follows it failed")
+                log.exception("MQB2303E the completion of a unit of work failed")
 
 
 def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:

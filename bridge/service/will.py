@@ -129,7 +129,7 @@ class Wills:
             reason = completion.failure or completion.refusals.get(0, 0)
             if reason:
                 log.error(
-                    "MQB2103E the will of client %r, a publication to %r as user %r, is refused: %s (%d)",
+                    "MQB2103E the will of client %r to %r as user %r was rejected: %s (%d)",
                     session.client_id,
                     will.topic,
                     session.identity.user.decode("utf-8", "replace"),

@@ -627,7 +627,7 @@ class Outbox:
         except MalformedPacket as error:
             refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
         except Exception as error:
-            log.exception("MQB2407E a message for client %r cannot be converted or sent", self._requests.client_id)
+            log.exception("MQB2407E a message for client %r could not be converted or sent", self._requests.client_id)
             refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
         self._forget(transmission)
         effects.refusals.append(refusal)

@@ -205,7 +205,7 @@ class StreamConnection:
         self._transport.set_write_buffer_limits(high=listener.pending_bytes)
         no_room = listener.admit(self)
         if no_room:
-            log.warning("MQB1001W channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
+            log.warning("MQB1001W channel %s: rejected a connection %s: %s", listener.config.name, self.peer, no_room)
             self._note_refusal(no_room)
             self._refuse()
             return
@@ -289,7 +289,7 @@ class StreamConnection:
             transport.write(answers)
         if why:
             name = self._listener.config.name
-            log.warning("MQB1002W channel %s: the connection of client %s ends: %s", name, self.peer, why)
+            log.warning("MQB1002W channel %s: closed the connection of client %s: %s", name, self.peer, why)
             if self.protocol.state is State.WAITING_FOR_CONNECT:
                 self._listener.handshakes_failed += 1
                 self._note_refusal(why)
@@ -324,7 +324,7 @@ class StreamConnection:
         self._transport = None
         if not self.closing and self.protocol.state is State.CONNECTED:
             log.info(
-                "MQB1003I channel %s: client %s is gone without DISCONNECT%s",
+                "MQB1003I channel %s: client %s left without DISCONNECT%s",
                 self._listener.config.name,
                 self.peer,
                 f": {error}" if error is not None else "",
@@ -414,7 +414,7 @@ class StreamConnection:
             return
         if why:
             log.warning(
-                "MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why
+                "MQB1004W channel %s: disconnected client %s: %s", self._listener.config.name, self.peer, why
             )
         if not self.end_reason:
             self.end_reason = BY_CLIENT if reason_code is None else _NAMES[reason_code]

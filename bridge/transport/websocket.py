@@ -73,7 +73,7 @@ class WebSocketLayer:
             elif isinstance(event, Request):
                 self._shake_hands(event)
         if not self._open and protocol.handshake_exc is not None:
-            raise LayerError(f"its WebSocket handshake is refused: {protocol.handshake_exc}")
+            raise LayerError(f"WebSocket handshake rejected: {protocol.handshake_exc}")
         if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
             raise LayerError(f"its WebSocket is malformed: {protocol.parser_exc}")
         return payloads[0] if len(payloads) == 1 else b"".join(payloads)
@@ -87,7 +87,7 @@ class WebSocketLayer:
         try:
             response = protocol.accept(request)
         except UnicodeError:  # raised while building the error message for an invalid header
-            raise LayerError("its WebSocket handshake is refused: a header has bytes in it that are no ASCII") from None
+            raise LayerError("WebSocket handshake rejected: a header has bytes in it that are no ASCII") from None
         protocol.send_response(response)
         self._open = protocol.handshake_exc is None
 

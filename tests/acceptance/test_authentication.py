@@ -252,7 +252,7 @@ def test_the_will_of_a_client_is_no_way_round(bridge: BridgeProcess) -> None:
     client = RawClient(bridge.ports["PASSWORD"], "c3", user_name="dev", password=SECRET.encode(), will=will)
     assert client.connect().return_code == 0
     client.vanish()
-    told = "the will of client 'c3', a publication to 'own/c1/will' as user 'dev', is refused"
+    told = "the will of client 'c3' to 'own/c1/will' as user 'dev' was rejected"
     eventually(lambda: told in bridge.log, True)
 
 

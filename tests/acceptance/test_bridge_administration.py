@@ -73,7 +73,7 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("taken/#", 1))
     until(lambda: administrator.json("mapping", "list")[0]["state"] == "running")
-    assert administrator.does("mapping", "pause", "out") == "mapping out paused; what comes for it waits\n"
+    assert administrator.does("mapping", "pause", "out") == "mapping out paused; its messages wait\n"
     watcher.publish("out/1", b"waits", 1)
     (paused,) = administrator.json("mapping", "list")
     assert (paused["state"], paused["taken"]) == ("paused", 0)

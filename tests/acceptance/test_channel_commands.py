@@ -195,7 +195,7 @@ def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> No
     bridge.config.write_text("channels: [{name: FILE, port: 0}, {name: PLANT, port: 0, protocols: [MQTTV3]}]\n")
     assert reload(bridge) == 0
     client.ping()
-    assert "channel PLANT is in the configuration file, and defined by a command, too: the file's holds" in bridge.log
+    assert "channel PLANT is defined in the configuration file and by a command; using the definition in the" in bridge.log
     assert channels(bridge)["PLANT"]["defined_by"] == "file"
     assert RawClient(port, "pump-2", level=4).connect().return_code == 1
     bridge.config.write_text("channels: [{name: FILE, port: 0}]\n")

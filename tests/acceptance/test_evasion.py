@@ -361,9 +361,9 @@ def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None
             assert client.connect().return_code == 4
     with client_of("dev", OTHER_SECRET) as wrong, client_of("dev", SECRET) as right:
         wrong.send(wrong.packet)
-        eventually(lambda: bridge.log.count("is judged"), 1)
+        eventually(lambda: bridge.log.count("delayed authentication"), 1)
         right.send(right.packet)
-        eventually(lambda: bridge.log.count("is judged"), 2)
+        eventually(lambda: bridge.log.count("delayed authentication"), 2)
         with client_of("other", SECRET) as client:
             assert client.connect().return_code == 0
         assert wrong.expect(Connack).return_code == 4

@@ -294,7 +294,7 @@ MISTAKES = {
     "a link that is not there": ('mappings: {m: {from: {mqtt: "a", link: none}, to: {queue: Q}}}\n', "none"),
     "no certificate": (
         "  - {name: T, port: 0, tls: {certificate_file: /nowhere/server.pem}}\n",
-        "channel T cannot speak TLS: tls.certificate_file /nowhere/server.pem cannot be used: No such file or directory",
+        "channel T cannot use TLS: tls.certificate_file /nowhere/server.pem cannot be used: No such file or directory",
     ),
     "no authenticator": (
         "  - {name: T, port: 0, authentication: [{method: plugin, name: none}]}\n",

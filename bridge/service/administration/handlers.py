@@ -427,7 +427,7 @@ class Administration:
             answer = Answer(ok=False, lines=[str(error)], invalid=isinstance(error, Invalid))
         except Exception:
             # An error of the administration must not affect messages.
-            log.exception("MQB9001E a request of %s fails: %s", user, request)
+            log.exception("MQB9001E a request of %s failed: %s", user, request)
             answer = Answer(ok=False, lines=["the bridge cannot answer that; its log says why"])
         else:
             if isinstance(found, Answer):

@@ -92,9 +92,8 @@ class MappingEnvironment:
                 config = links.get(session.link)
                 if config is None:
                     log.warning(
-                        "MQB5205W mapping %s is no more, nor is its link %s: its session %r at %s:%d goes on there "
-                        "until somebody "
-                        "connects with that client identifier and a clean session",
+                        "MQB5205W mapping %s and its link %s were removed: session %r at %s:%d remains until a client "
+                        "connects with this client identifier and a clean session",
                         session.mapping, session.link, session.client_id, session.host, session.port,
                     )  # fmt: skip
                     continue
@@ -104,7 +103,7 @@ class MappingEnvironment:
 
                 if end_session(session.mapping, session.link, there, session.client_id):
                     log.warning(
-                        "MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host
+                        "MQB5206W mapping %s was removed: ended its session at %s", session.mapping, session.host
                     )
                     LinkSessions(connection).remove(session.mapping)
 
@@ -133,7 +132,7 @@ class MappingEnvironment:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
         except MQError as error:
-            log.warning("MQB5207W subscriptions or records of mappings that are no more may be left: %s", error)
+            log.warning("MQB5207W cleaning up after removed mappings failed: %s", error)
 
 
 def unique_name_of(connection: Connection, queue_manager: str) -> str:

@@ -114,7 +114,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return
         # The outcome of the commit is unknown: putting the messages again could duplicate them.
         log.warning(
-            "MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting)
+            "MQB5104W mapping %s: the outcome of a commit of %d messages is unknown; not repeating them",
+            self.mapping,
+            len(self._waiting),
         )
         self._waiting = []
 
@@ -184,8 +186,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return
         if self._received.identifiers:
             log.warning(
-                "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send "
-                "again",
+                "MQB5304W mapping %s: the broker of link %s lost the session and may send unreleased messages again",
                 self.mapping,
                 self._link_name,
             )

@@ -83,7 +83,7 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:
         log.warning(
-            "MQB5208W the session of mapping %s is left at the broker of link %s: %s",
+            "MQB5208W ending the session of mapping %s at the broker of link %s failed: %s",
             mapping,
             name,
             connection.state.error,

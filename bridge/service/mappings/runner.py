@@ -137,7 +137,7 @@ class Runner(Worker[Never], WorkerEvents):
         """
         self.back_out()
         self.status.wrong(str(error), State.STUCK)
-        log.error("MQB5001E mapping %s cannot go on, and tries again in %g s: %s", self.mapping, LONGEST_RETRY, error)
+        log.error("MQB5001E mapping %s is stuck, retrying in %g s: %s", self.mapping, LONGEST_RETRY, error)
         self.pause(LONGEST_RETRY)
 
     def back_out(self) -> None:
@@ -169,7 +169,7 @@ class Runner(Worker[Never], WorkerEvents):
         try:
             self._observer.settled(fates, tally.began, self._queue)
         except Exception:
-            log.exception("MQB5002E mapping %s: its observer fails; messages go on", self.mapping)
+            log.exception("MQB5002E mapping %s: observer failed; messages are not affected", self.mapping)
         if self._traces is not None:
             self._traces.settled(fates, tally.began)
 
@@ -191,9 +191,8 @@ class Runner(Worker[Never], WorkerEvents):
         self._cuts += 1
         if self._cuts == 1 or self._cuts % 1_000 == 0:
             log.warning(
-                "MQB5003W mapping %s: a message for %s came through mapping %s, which would take it again: the loop "
-                "is cut here "
-                "(%d so far); its marks: %s",
+                "MQB5003W mapping %s: discarded a message for %s that came through mapping %s, which would get it again "
+                "(loop, %d so far); its marks: %s",
                 self.mapping,
                 destination,
                 through,
@@ -208,7 +207,7 @@ class Runner(Worker[Never], WorkerEvents):
 
     def crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)
-        log.critical("MQB5004S mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
+        log.critical("MQB5004S mapping %s ended because of an internal error; other mappings continue: %s", self.mapping, why)
 
 
 class PuttingRunner(Runner, Generic[Item]):
@@ -260,7 +259,7 @@ class PuttingRunner(Runner, Generic[Item]):
                 return  # it may succeed in its own unit of work
             if count == 2:
                 self._retry_logged = True
-                log.warning("MQB5005W mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
+                log.warning("MQB5005W mapping %s: backed out a message, retrying: %s", self.mapping, refusal)
             self.pause(min(FIRST_RETRY * 4 ** min(count - 1, 10), LONGEST_RETRY))
 
     def goes_on_past(self, refusal: MessageRefused) -> bool:

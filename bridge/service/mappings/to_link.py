@@ -163,7 +163,7 @@ class ToLinkRunner(LinkRunner):
             raise
         self.status.moved += len(taken) - len(refusals)
         for refusal in refusals.values():
-            log.warning("MQB5103W mapping %s: a message is given up: %s", self.mapping, refusal.text)
+            log.warning("MQB5103W mapping %s: lost a message: %s", self.mapping, refusal.text)
         for index, (item, publication) in enumerate(taken):
             outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
             self.note(tally, item, outcome, why, publication.topic)
@@ -309,7 +309,7 @@ class ToLinkRunner(LinkRunner):
             if not self._unretained:
                 self._unretained = True
                 log.warning(
-                    "MQB5305W mapping %s: the broker of link %s keeps no retained publications",
+                    "MQB5305W mapping %s: the broker of link %s does not support retained publications",
                     self.mapping,
                     self._link_name,
                 )

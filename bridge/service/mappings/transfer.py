@@ -79,7 +79,7 @@ class BlockedQueues:
         if queue is None:
             queue = self._queues[destination] = _Blocked(destination, reason, time.time(), deque())
             log.warning(
-                "MQB5007W mapping %s: %s accepts no messages: %s; messages for other destinations go on",
+                "MQB5007W mapping %s: %s accepts no messages: %s; messages for other destinations continue",
                 self._mapping, name_of(destination), _in_words(reason),
             )  # fmt: skip
         queue.reason = reason

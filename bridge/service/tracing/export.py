@@ -138,7 +138,7 @@ class _CountingExporter(SpanExporter):
                 self._tell(_WORDS.last or "it does not answer")
             elif self._told:
                 log.info(
-                    "MQB9302I the collector at %s takes spans again; %d were dropped", self._collector, self._dropped
+                    "MQB9302I the collector at %s accepts spans again; %d were dropped", self._collector, self._dropped
                 )
                 self._told, self._dropped = False, 0
         return result
@@ -147,7 +147,7 @@ class _CountingExporter(SpanExporter):
         if not self._told:
             self._told = True
             log.warning(
-                "MQB9301W the collector at %s does not take spans: %s; they are dropped, and it is said again when it does",
+                "MQB9301W sending spans to the collector at %s failed: %s; dropping spans until it succeeds",
                 self._collector,
                 why,
             )
@@ -156,7 +156,7 @@ class _CountingExporter(SpanExporter):
         """Log how many spans are lost at the end."""
         with self._lock:
             if lost := self._dropped + self._waiting:
-                log.warning("MQB9303W the collector at %s has not taken %d spans", self._collector, lost)
+                log.warning("MQB9303W the collector at %s did not accept %d spans before the stop", self._collector, lost)
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
