@@ -1,7 +1,7 @@
 """The identifier at the beginning of a log line, such as `MQB2301W`.
 
-The letter is the severity: I for information, W for a warning, E for an error, S for a severe error that stops the bridge or a
-part of it. The first digit is the area:
+The letter is the severity: I for information, W for a warning, E for an error, S for a severe error that stops the
+bridge or a part of it. The first digit is the area:
 
     MQB0  life cycle, configuration, reload, the log, systemd
     MQB1  channels, transports, TLS, authentication
