@@ -90,7 +90,7 @@ class ListenerConfig(Section):
             if one.method in ("scram", "queue-manager"):
                 raise values.refusal(f"another method than {one.method}, which is for MQTT clients", index, "method")
             if one.method in OF_PASSWORDS and info.data.get("password_file") is not None:
-                raise values.refusal("no method of passwords beside password_file", index, "method")
+                raise values.refusal("no password method together with password_file", index, "method")
         return each_kind_once(methods)
 
     @field_validator("address")
@@ -335,7 +335,7 @@ class IbmQueueManagerConfig(Section):
     @classmethod
     def _token(cls, file: Path | None, info: ValidationInfo) -> Path | None:
         if file is not None and (info.data.get("user") is not None or info.data.get("password_file") is not None):
-            raise values.refusal("no value beside user and password_file, because a token replaces both")
+            raise values.refusal("no token_file together with user and password_file, because a token replaces both")
         if file is not None and info.data.get("library") == "pymqi":
             raise values.refusal("no value with library: pymqi, which cannot send a token (use ibmmq)")
         return file
@@ -362,7 +362,7 @@ class IbmQueueManagerConfig(Section):
         if value is not None and info.data["mode"] == "bindings":
             raise values.refusal("no value, because mode bindings connects without a channel")
         if value is not None and info.data["ccdt_url"] is not None:
-            raise values.refusal("no value, because the CCDT that ccdt_url names says it")
+            raise values.refusal("no value, because the CCDT of ccdt_url contains it")
         if value is None and info.data["mode"] == "client" and info.data["ccdt_url"] is None:
             what = "the name of a server-connection channel" if info.field_name == "channel" else "host(port)"
             raise values.refusal(f"{what}, because mode client needs channel and connections (or ccdt_url)")
@@ -405,11 +405,11 @@ def read_password(whose: str, file: Path | None, variable: str | None, environme
             raise NoPassword(f"no password for {whose}: password_file {file}: {error.strerror or error}") from error
         except UnicodeDecodeError:
             # The text of this exception contains the bytes of the file.
-            raise NoPassword(f"no password for {whose}: password_file {file} is no text in UTF-8") from None
+            raise NoPassword(f"no password for {whose}: password_file {file} is not UTF-8") from None
         place = f"the first line of password_file {file} is empty"
     elif variable is not None:
         password = environment.get(variable, "")
-        place = f"there is no password_file, and the environment variable {variable} is not set"
+        place = f"password_file is not set, and the environment variable {variable} is not set"
     else:
         password, place = "", "neither password_file nor password_variable is given"
     if not password:

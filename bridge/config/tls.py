@@ -77,11 +77,12 @@ class ListenerTlsConfig(Section):
             raise values.refusal("a list of TLSv1.2 or TLSv1.3 or both, each at most once", "versions")
         if self.client_certificates != "never" and self.ca_file is None:
             raise values.refusal(
-                f"a ca_file, whose certificates clients may have, beside client_certificates: {self.client_certificates}",
+                f"a ca_file, which contains the CAs of clients, together with client_certificates: "
+                f"{self.client_certificates}",
                 "client_certificates",
             )
         if self.crl_file is not None and self.client_certificates == "never":
-            raise values.refusal("no crl_file where clients are asked for no certificate (client_certificates)", "crl_file")
+            raise values.refusal("no crl_file if clients are not asked for a certificate (client_certificates)", "crl_file")
         named = [name for name in _PASSWORDS if getattr(self, name) is not None]
         if len(named) > 1:
             raise values.refusal(f"one of {values.listing(list(_PASSWORDS), 'and')}", named[1])

@@ -105,7 +105,7 @@ class LinkClient(Client):
             reconnect_on_failure=False,
         )
         self._sinks = sinks
-        #: the path of the WebSocket; None without WebSocket
+        #: the path of the WebSocket, or None without WebSocket
         self._path = websocket_path
         self._stream: Stream | None = None
         self._decoder = Decoder(
@@ -255,7 +255,7 @@ class Handshake:
         self.accepted = False
         self.session_present = False
         self.limits = Limits()
-        #: the reason codes of SUBACK; None before SUBACK
+        #: the reason codes of SUBACK, or None before SUBACK
         self.granted: list[ReasonCode] | None = None
         #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
         self.unsubscribed = True
@@ -307,7 +307,7 @@ class Handshake:
             else:
                 self._client.subscribe(topic_filter, qos)
         except ValueError as error:
-            raise LinkRefused(f"{topic_filter!r} is no topic filter: {error}") from error
+            raise LinkRefused(f"{topic_filter!r} is not a valid topic filter: {error}") from error
 
     def unsubscribe(self, topic_filters: Sequence[str]) -> None:
         """Queue UNSUBSCRIBE. Called after `subscribe`, so that both are sent in one write."""

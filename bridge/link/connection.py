@@ -72,11 +72,11 @@ class LinkConnection:
             name: name of the link, for the log, and the origin of publications without an origin property.
             config: the link's section of the configuration.
             client_id: client identifier, with `{mapping}` already replaced.
-            topic_filter: topic filter of the subscription; None for a link that only sends.
+            topic_filter: topic filter of the subscription, or None for a link that only sends.
             qos: QoS of the subscription.
             password: the password, or a function that reads it for each connection and raises OSError if it cannot. The
                 password appears nowhere else.
-            clean: whether the broker discards the session when the connection ends; None uses `config.session`. A link that
+            clean: whether the broker discards the session when the connection ends. None uses `config.session`. A link that
                 only sends, and not exactly once, needs no session. With a session, the broker could take a new publication
                 for a duplicate if a killed bridge left its packet identifier in use at QoS 2.
             on_state: called on the network thread when the state changes. Must neither block nor raise.
@@ -109,11 +109,11 @@ class LinkConnection:
         self._shortest_pause = 0.0
         #: the current state
         self.state = LinkState(LinkPhase.STOPPED, address=self.address)
-        #: time of the last connect or disconnect, in seconds since the epoch; 0.0 if never connected
+        #: time of the last connect or disconnect, in seconds since the epoch, or 0.0 if never connected
         self.since = 0.0
-        #: the last error and its time in seconds since the epoch; "" and 0.0 if there was none
+        #: the last error and its time in seconds since the epoch, or "" and 0.0 if there was none
         self.last_error: tuple[str, float] = ("", 0.0)
-        #: QoS granted to the subscription; None before the first SUBACK
+        #: QoS granted to the subscription, or None before the first SUBACK
         self.granted_qos: int | None = None
         #: whether the session, if the broker still has it, contains exactly the configured subscription
         self.subscribed = False
@@ -174,12 +174,12 @@ class LinkConnection:
 
     @property
     def session_present(self) -> bool | None:
-        """Whether the broker still had the session at the last CONNACK; None before the first."""
+        """Whether the broker still had the session at the last CONNACK, or None before the first."""
         return self._inbox.session_present
 
     @property
     def generation(self) -> int:
-        """The number of the last accepted connection; 0 before the first."""
+        """The number of the last accepted connection, or 0 before the first."""
         return self._inbox.generation
 
     @property
@@ -263,7 +263,7 @@ class LinkConnection:
 
         A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP (PUBREL is sent at
         PUBREC). The number of publications is not limited: the in-flight limit controls the sending. `mids` are packet
-        identifiers from 1 to 65533 (ignored for QoS 0); None assigns new ones. `dup` sets DUP.
+        identifiers from 1 to 65533 (ignored for QoS 0). None assigns new ones. `dup` sets DUP.
 
         Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost if there is no
         connection, if it breaks, or if the broker needs more than `timeout` seconds (the connection is then closed). LinkLost

@@ -10,7 +10,7 @@ from bridge.mqtt.packets import PacketType
 from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Received
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
 
 QUEUED_BYTES = 16 << 20

@@ -17,7 +17,7 @@ from bridge.mqtt.reason_codes import FAILURE
 from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Publication
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBREL = PacketType.PUBREL
 _RELEASING, _COMPLETED = Phase.RELEASING, Phase.COMPLETED
 

@@ -23,7 +23,7 @@ HOPS = "mqbridge-hops"
 #: User Property: client identifier of the original publisher
 CLIENT_ID = "mqbridge-clientId"
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBLISH = PacketType.PUBLISH
 
 _NEVER = 0xFFFFFFFF

@@ -48,7 +48,7 @@ def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise TrialFailed(f"{host} is no address, and no name that is known here: {error}") from error
+        raise TrialFailed(f"{host} is not an address or a known host name: {error}") from error
     yield f"resolved: {host} is {', '.join(dict.fromkeys(str(one[4][0]) for one in found))}"
     try:
         connection = socket.create_connection((host, port), PATIENCE)

@@ -76,7 +76,7 @@ class _Gathering:
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def left_out(self, event: str, who: str, now: float) -> int | None:
-        """Return the number of entries omitted before this one; None if this one must be omitted too."""
+        """Return the number of entries omitted before this one, or None if this one must be omitted too."""
         begun, count = self._kinds.get((event, who), (now, 0))
         left_out = 0
         if now - begun >= INTERVAL:

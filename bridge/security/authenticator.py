@@ -40,10 +40,10 @@ class Presented(msgspec.Struct, frozen=True):
     password: bytes | None = msgspec.field(default=None)
     #: None without a certificate
     certificate: Certificate | None = None
-    #: IP address, without port; "" on a Unix socket
+    #: IP address, without port, or "" on a Unix socket
     address: str = ""
     channel: str = ""
-    #: counts failures; None if failures are not counted
+    #: counts failures, or None if failures are not counted
     attempt: Attempt | None = None
 
     def __repr__(self) -> str:

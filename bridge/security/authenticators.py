@@ -106,7 +106,7 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
                 first = first or found
                 expires = min(expires, math.inf if found.expires is None else found.expires)
         if first is None and not self.anonymous:
-            raise AuthenticationFailed("it presents nothing by which it could show who it is")
+            raise AuthenticationFailed("it presents no credentials")
         first = first or Authenticated("", verified=False)
         if why := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
             raise AuthenticationFailed(why)
@@ -238,7 +238,7 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 yield f"{config.file}: {error.strerror or error}; {remedy}"
                 return
             if config.method == "scram" and not any(one.scram for one in entries.values()):
-                yield f"{config.file}: no user in it has what verifies SCRAM; `mqbridge passwd` adds it"
+                yield f"{config.file}: no user in it has a SCRAM verifier; add one with `mqbridge passwd`"
             yield from readable_by_others(config.file)
         case JwtAuthenticationConfig():
             from bridge.security.json_web_token import KeyFileError, VerificationKeys
@@ -266,11 +266,11 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
 def readable_by_others(path: Path) -> Iterator[str]:
     """Yield a warning if a file with secrets is accessible to users who are neither its owner nor in its group."""
     if path.stat().st_mode & 0o007:
-        yield f"{path} can be read by every user of this machine; `chmod o= {path}` mends that"
+        yield f"{path} can be read by every user of this machine; run `chmod o= {path}`"
 
 
 def _in_plain(config: LdapAuthenticationConfig) -> str:
-    return f"passwords would travel to {config.url} without TLS; write start_tls: true, or allow_plain: true"
+    return f"passwords would be sent to {config.url} without TLS; write start_tls: true, or allow_plain: true"
 
 
 def _plugin(config: PluginAuthenticationConfig) -> Authenticator:

@@ -67,7 +67,7 @@ class Attempt:
             self._count(1)
 
     def start(self) -> bool:
-        """Note that the check begins; return whether it is allowed.
+        """Note that the check begins and return whether it is allowed.
 
         It is not allowed if too many other attempts have failed since the attempt began, unless it was delayed for such
         failures. Otherwise many passwords could be tried concurrently before the first failure counts.
@@ -112,7 +112,7 @@ class FailedConnects:
         self._slates: dict[tuple[str, str | None], _Slate] = {}
 
     def begin(self, address: str, user: str, free: int, longest: float) -> Attempt | None:
-        """Start an attempt; None if too many attempts are delayed already, so that it must be rejected without a check.
+        """Start an attempt. Return None if too many attempts are delayed already, so that it must be rejected.
 
         `user` is the claimed user. After `free` failures of a user, further attempts are delayed by 1 s, 2 s, 4 s and so on,
         but at most `longest` seconds.

@@ -133,7 +133,7 @@ def _algorithms(key: Any) -> list[str]:
 
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < 2048:
-            raise KeyFileError(f"an RSA key of {key.key_size} bits is too short; 2048 are the least")
+            raise KeyFileError(f"an RSA key of {key.key_size} bits is too short; the minimum is 2048")
         return _ALGORITHMS["RSA"]
     if isinstance(key, ec.EllipticCurvePublicKey):
         kind = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}.get(key.curve.name, "")

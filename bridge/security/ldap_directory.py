@@ -43,7 +43,7 @@ class LdapAuthenticator:
         try:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
-            raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
+            raise AuthenticationFailed("its password is not UTF-8, which a directory wants") from None
         bound = await self._queue.run(presented, self._bind, user, text)
         found = user_of(bound, self._config.bind_dn)
         if found is None and user != plainest(user):
@@ -89,7 +89,7 @@ class LdapAuthenticator:
 
 
 def user_of(authorization_identity: str, bind_dn: str) -> str | None:
-    """Return the part of a bound name that corresponds to {user} in `bind_dn`; None if the name does not match."""
+    """Return the part of a bound name that corresponds to {user} in `bind_dn`, or None if the name does not match."""
     from ldap3.core.exceptions import LDAPInvalidDnError
     from ldap3.utils.dn import parse_dn
 

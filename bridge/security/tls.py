@@ -127,7 +127,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
 
 
 def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
-    """Return the peer's verified certificate; None if it sent none."""
+    """Return the peer's verified certificate, or None if it sent none."""
     shown: dict[str, Any] | None = stream.getpeercert()
     if not shown:
         return None
@@ -257,7 +257,7 @@ def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterato
         secrets.append(config.certificate_file)
     for path in secrets:
         if path.stat().st_mode & stat.S_IROTH:
-            yield f"{path}, which is secret, can be read by every user of this machine; `chmod o= {path}` mends that"
+            yield f"{path} contains a secret and can be read by every user of this machine; run `chmod o= {path}`"
 
 
 def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
@@ -270,7 +270,7 @@ def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
     for text in config.crl_file.read_bytes().split(mark)[1:]:
         end = load_pem_x509_crl(mark + text).next_update_utc
         if end is not None and end <= datetime.datetime.now(datetime.UTC):
-            yield f"tls.crl_file {config.crl_file}: a list in it is out of date since {end:%Y-%m-%d}; get a new one"
+            yield f"tls.crl_file {config.crl_file}: a list in it expired on {end:%Y-%m-%d}; get a new one"
 
 
 def expiring(config: ListenerTlsConfig) -> Iterator[str]:

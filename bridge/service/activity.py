@@ -162,7 +162,7 @@ class Watch:
         return self.activity
 
     async def depth(self) -> int | None:
-        """Return the depth of the transmission queue; None if the queue manager does not answer in time."""
+        """Return the depth of the transmission queue, or None if the queue manager does not answer in time."""
         if self._depth is None:
             self._depth = _Depth(self._host, self._service.backend.transmission_queue)
         return await self._depth.ask()

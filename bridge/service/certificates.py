@@ -27,7 +27,7 @@ class Certificates:
                 yield listener, channel, tls.certificate_file, expiry
 
     def _expiry(self, file: Path) -> float | None:
-        """Return the expiry date of a file's first certificate in seconds since the epoch; None if the file is invalid."""
+        """Return the expiry date of a file's first certificate in seconds since the epoch, or None if the file is invalid."""
         from cryptography import x509
 
         try:

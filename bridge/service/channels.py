@@ -83,7 +83,7 @@ class Channels:
         return len(self._channels)
 
     def get(self, name: str) -> Channel | None:
-        """Return a running channel; None if no channel with this name is running."""
+        """Return a running channel, or None if no channel with this name is running."""
         return self._channels.get(name)
 
     @property

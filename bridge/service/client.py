@@ -111,7 +111,7 @@ class Client:
             )
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
-        """Close the connection after the pending output. `why` is logged; blank if it was logged already.
+        """Close the connection after the pending output. `why` is logged unless it is blank.
 
         `reason_code` is sent to MQTT 5 clients in DISCONNECT.
         """

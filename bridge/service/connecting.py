@@ -315,7 +315,7 @@ class Handshake:
             raise Gone
 
     async def _record(self, session: Session, *, present: bool) -> Outgoing | None:
-        """Commit the session of the client; return the message recorded with it, if any. Raises Failure."""
+        """Commit the session of the client and return the message recorded with it, if any. Raises Failure."""
         recording: Outgoing | None = None
         unit = UnitOfWork()
         if session.durable:
@@ -371,7 +371,7 @@ class Handshake:
         client.transport.take_turn()
 
     async def _purged(self, client_id: str) -> bool:
-        """Wait until the messages of an ended session are removed; return False if there are none.
+        """Wait until the messages of an ended session are removed and return False if there are none.
 
         Otherwise they would be taken for messages of the new session.
         """
@@ -502,7 +502,7 @@ def refusal_of(
     methods: Collection[str] = (),
     names: ClientNames = AS_IS,
 ) -> Rejected | None:
-    """Return the rejection of a client; None if it may be accepted.
+    """Return the rejection of a client, or None if it may be accepted.
 
     `methods` are the channel's enhanced authentication methods, `names` the queue manager names of clients. The rejection
     contains an MQTT 5 reason code if that is more specific than the CONNACK code.
@@ -546,7 +546,7 @@ def identity_of(
 ) -> ClientIdentity:
     """Return the MQ identity of a client. A blank client identifier is replaced (MQTT-3.1.3-6).
 
-    `user_name` is the authenticated user name; None uses the one in CONNECT.
+    `user_name` is the authenticated user name. None uses the one in CONNECT.
     """
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
     user_name = packet.user_name if user_name is None else user_name
@@ -557,7 +557,7 @@ def identity_of(
 def admitted_identity(
     service: TelemetryService, client: Client, packet: Connect, shown: Authenticated
 ) -> tuple[ClientIdentity, str]:
-    """Apply the channel's rules and channel authentication records; return the MQ identity and the user name.
+    """Apply the channel's rules and channel authentication records and return the MQ identity and the user name.
 
     The user name is authenticated or merely claimed. Raises Barred.
     """
@@ -632,7 +632,7 @@ def connack_properties(
 
 
 def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
-    """Return the topic rules of a client's channel; None if there are none."""
+    """Return the topic rules of a client's channel, or None if there are none."""
     config = client.channel
     if config.publish_topics is None and config.subscribe_topics is None:
         return None

@@ -61,7 +61,7 @@ class Delivery:
         self.use_limits(limits)
 
     def attached(self, session: Session) -> Client | None:
-        """Return the client connected to a session; None if it is disconnected."""
+        """Return the client connected to a session, or None if it is disconnected."""
         client = self._clients.get(session.client_id)
         return client if client is not None and client.session is session else None
 
@@ -202,7 +202,7 @@ class Delivery:
         self.save(session, self.send_waiting(session, client))
 
     def send_waiting(self, session: Session, client: Client) -> list[Transmission]:
-        """Send from the backlog as far as the window allows; return messages that need no acknowledgement."""
+        """Send from the backlog as far as the window allows and return messages that need no acknowledgement."""
         outbox = session.outbox
         finished: list[Transmission] = []
         if outbox.backlog.messages and outbox.open:

@@ -19,7 +19,7 @@ class DivertedMessages:
     """Counts messages on the dead-letter queue that this bridge did not put, by comparing inspections of the queue."""
 
     def __init__(self) -> None:
-        #: messages put by others; 0 again after a minute without growth
+        #: messages put by others, or 0 again after a minute without growth
         self.number = 0
         self._grown_at = 0.0
         self._depth: int | None = None

@@ -69,7 +69,7 @@ class ClientHandler:
         self._service = service
         self._sequences = sequences
         self._client = Client(transport, protocol, channel, service.limits.pending_publication_bytes)
-        #: approximate number of deliveries caused by this turn's publications; 0 if they are few
+        #: approximate number of deliveries caused by this turn's publications, or 0 if they are few
         self._deliveries = 0
         protocol.recipients, protocol.portion = service.subscriptions, self._portion
         #: rate limit in publications per second; None: unlimited

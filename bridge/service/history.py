@@ -35,7 +35,7 @@ class Sample(msgspec.Struct, frozen=True):
     delivered: int
     clients: int
     sessions: int
-    #: messages on the transmission queue and the dead-letter queue; None if the queue manager does not answer
+    #: messages on the transmission queue and the dead-letter queue, or None if the queue manager does not answer
     backlog: int | None
     dead_letters: int | None
 
@@ -115,7 +115,7 @@ class HistoryRecorder:
 
 
 def _rates(samples: Sequence[Sample], totals: Sequence[int]) -> list[float | None]:
-    """Return the increase per second before each sample; None for the first one."""
+    """Return the increase per second before each sample, or None for the first one."""
     rates: list[float | None] = [None] if samples else []
     for (before, first), (after, second) in pairwise(zip(samples, totals, strict=True)):
         seconds = after.time - before.time

@@ -75,7 +75,7 @@ class Supervisor:
         pid = os.environ.get("WATCHDOG_PID", "")
         meant = not pid or pid == str(os.getpid())
         self._is_ready = False
-        #: seconds between watchdog notifications: half of systemd's timeout; 0.0 without a watchdog
+        #: seconds between watchdog notifications: half of systemd's timeout, or 0.0 without a watchdog
         self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
 
     def _tell(self, state: str) -> None:
@@ -180,7 +180,7 @@ class Bridge:
         source: ConfigurationSource | None = None,
         admin_port: Callable[[Bridge], AdminPort] | None = None,
     ) -> None:
-        """Create a bridge. `admin_port` creates the admin port; None for a bridge without it."""
+        """Create a bridge. `admin_port` creates the admin port. None creates a bridge without it."""
         self._configuration = configuration
         self.state = BridgeState.STARTING
         self.started_at = time.time()

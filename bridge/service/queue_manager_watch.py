@@ -37,7 +37,7 @@ class QueueManagerWatch:
         self._configuration = configuration
         self._inquiry = host.inquiry()
         self._loop = asyncio.get_running_loop()
-        #: queues to inspect; None stops the thread
+        #: queues to inspect. None stops the thread
         self._asked: SimpleQueue[Sequence[str] | None] = SimpleQueue()
         # A daemon thread, so that a queue manager that does not answer cannot keep the bridge from ending.
         self._thread = threading.Thread(target=self._run, name="queue manager watch", daemon=True)
@@ -63,11 +63,11 @@ class QueueManagerWatch:
 
     @property
     def latest(self) -> QueueManagerStatus | None:
-        """The result of the last inspection; None if it failed or is too old."""
+        """The result of the last inspection, or None if it failed or is too old."""
         return self._found if time.monotonic() - self._found_at <= _STALE else None
 
     async def status(self) -> QueueManagerStatus | None:
-        """Return the latest result, after a new inspection if the interval has passed; None if the result is too old."""
+        """Return the latest result, after a new inspection if the interval has passed, or None if the result is too old."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
                 # A running inspection may have begun before the state that the caller wants to see.

@@ -107,7 +107,7 @@ class Share:
         return True
 
     def _next(self, transmission: Transmission, grouped: Mapping[Session, Sequence[Transmission]]) -> Member | None:
-        """Return the member that gets a message; None if the message must wait.
+        """Return the member that gets a message, or None if the message must wait.
 
         QoS 0 messages need no room in a window. If all connected members are too slow, one of them is chosen and the message
         is dropped.
@@ -180,7 +180,7 @@ class Shares(dict[str, Share]):
         return [self[name] for name in taken]
 
     def drop(self, share: Share) -> bool:
-        """Remove a share without members; return whether it was removed."""
+        """Remove a share without members and return whether it was removed."""
         if share.members or share.joining:
             return False
         return self.pop(share.subscription.remote_queue_manager, None) is not None

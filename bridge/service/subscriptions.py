@@ -212,7 +212,7 @@ class Joining:
 
 
 async def _put_on_record(service: TelemetryService, session: Session) -> int:
-    """Commit the memberships of a durable session; return the reason of a failure, or MQRC_NONE."""
+    """Commit the memberships of a durable session and return the reason of a failure, or MQRC_NONE."""
     if not session.durable or service.sessions.get(session.client_id) is not session:
         return cmqc.MQRC_NONE
     unit = UnitOfWork()

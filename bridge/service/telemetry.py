@@ -135,7 +135,7 @@ class TelemetryService:
             self._expire_later(session)
 
     def _rejoined(self) -> list[ClientSubscription]:
-        """Restore the memberships of durable sessions in shares; return the corresponding subscriptions."""
+        """Restore the memberships of durable sessions in shares and return the corresponding subscriptions."""
         shares, found = self.delivery.shares, []
         for session in self.sessions.values():
             for name, (topic_filter, user_data) in list(session.shares.items()):
@@ -286,7 +286,7 @@ class TelemetryService:
             resolve(waiting, None)
 
     def purging(self, client_id: str) -> asyncio.Future[None] | None:
-        """Return a future of the removal of an ended session's messages; None if there are none."""
+        """Return a future of the removal of an ended session's messages, or None if there are none."""
         waiting = self._purging.get(client_id)
         if waiting is None:
             return None
@@ -312,7 +312,7 @@ class TelemetryService:
         session.shares.clear()
 
     def end_share(self, share: Share) -> asyncio.Future[list[int]] | None:
-        """Remove the subscription of a share without members, and its messages; None if it has members."""
+        """Remove the subscription of a share without members, and its messages. Return None if it has members."""
         if not self.delivery.shares.drop(share):
             return None
         name, written = share.subscription.remote_queue_manager, share.subscription.written

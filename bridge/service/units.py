@@ -29,7 +29,7 @@ class Units:
         self._under_way: dict[int, Ended] = {}
 
     def submit(self, unit: UnitOfWork, ended: Ended | None = None) -> Mapping[int, int]:
-        """Submit a unit to the backend; return publications known to be rejected, as index -> reason."""
+        """Submit a unit to the backend and return publications known to be rejected, as index -> reason."""
         self._number = unit.number = self._number + 1
         if ended is not None:
             self._under_way[unit.number] = ended

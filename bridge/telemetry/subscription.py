@@ -150,7 +150,7 @@ SHARED = SubscriptionData(1, retain_as_published=True)
 
 
 def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, str] | None:
-    """Return client identifier and filter for a subscription's name, topic string and user data; None if not a client's.
+    """Return client identifier and filter for a subscription's name, topic string and user data, or None if not a client's.
 
     For a shared subscription, return its remote queue manager and the filter with `$share/`.
     """

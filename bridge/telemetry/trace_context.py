@@ -37,7 +37,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     span_id: int
     #: the supported trace-flags
     flags: int = _SAMPLED
-    #: tracestate, for the collector; "" if absent
+    #: tracestate, for the collector, or "" if absent
     state: str = ""
 
     @property

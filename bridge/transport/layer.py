@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class LayerError(Exception):
-    """The peer violated the protocol of a layer; the connection must be closed. The message is for the log."""
+    """A violation of a layer's protocol by the peer. The connection must be closed. The message is for the log."""
 
 
 class Layer(Protocol):

@@ -37,17 +37,17 @@ class ProxyHeaderError(ValueError):
 class ProxyHeader(msgspec.Struct, frozen=True):
     """The client of a proxied connection."""
 
-    #: IP address and port of the client; None if the proxy speaks for itself (LOCAL) or does not know the client (UNKNOWN)
+    #: IP address and port of the client, or None if the proxy speaks for itself (LOCAL) or does not know the client (UNKNOWN)
     address: str | None = None
     port: int = 0
     #: the client uses TLS to the proxy
     tls: bool = False
-    #: Common Name of the client's certificate, verified by the proxy; None without a valid certificate
+    #: Common Name of the client's certificate, verified by the proxy, or None without a valid certificate
     common_name: str | None = None
 
 
 def read_proxy_header(data: bytes) -> tuple[ProxyHeader, int] | None:
-    """Return the header at the beginning of `data` and its length; None while it is incomplete.
+    """Return the header at the beginning of `data` and its length, or None while it is incomplete.
 
     Raises ProxyHeaderError.
     """

@@ -117,7 +117,7 @@ class Listener(Protocol):
         """Register a new connection. Return why it is refused, or ""."""
 
     def stack(self, connection: StreamConnection) -> Stack | None:
-        """Return the layers of a new connection; None if the connection carries plain MQTT."""
+        """Return the layers of a new connection, or None if the connection carries plain MQTT."""
 
     def discard(self, connection: StreamConnection) -> None:
         """Forget a closed connection."""
@@ -163,7 +163,7 @@ class StreamConnection:
         )
         self.owner: Owner = listener.gateway.client(self, self.protocol, config)
         self.peer = Peer("?")
-        #: IP address of the client, if known; "" on a Unix socket
+        #: IP address of the client, if known, or "" on a Unix socket
         self.address = ""
         #: the client's certificate, verified by TLS or a proxy
         self.certificate: Certificate | None = None
@@ -173,7 +173,7 @@ class StreamConnection:
         #: rate limit in bytes per second; None: unlimited
         self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
-        #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below; "" while it is open
+        #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below, or "" while it is open
         self.end_reason = ""
         #: bytes that may still arrive before CONNECT is complete
         self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
@@ -356,7 +356,7 @@ class StreamConnection:
         self._listener.loop.call_soon(self.take_turn)
 
     def slow_down(self, seconds: float) -> None:
-        """Stop reading for a number of seconds; 0.0 does nothing."""
+        """Stop reading for a number of seconds. 0.0 does nothing."""
         if not seconds:
             return
         self._slow_until = self._time() + seconds
@@ -406,9 +406,9 @@ class StreamConnection:
         self._listener.loop.call_soon(self.owner.send_more)
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
-        """Close the connection after the pending output. `why` is logged; blank if it was logged already.
+        """Close the connection after the pending output. `why` is logged unless it is blank.
 
-        `reason_code` is sent to MQTT 5 clients in DISCONNECT; None sends no DISCONNECT.
+        `reason_code` is sent to MQTT 5 clients in DISCONNECT. None sends no DISCONNECT.
         """
         if self.closing:
             return

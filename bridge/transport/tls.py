@@ -44,7 +44,7 @@ class TlsLayer:
                 stream.do_handshake()
                 self._shaken = True
                 self._established(certificate_of(stream))
-            # OpenSSL consumes incomplete records entirely; then both values are 0.
+            # OpenSSL consumes incomplete records entirely. Then both values are 0.
             while incoming.pending or stream.pending():
                 plain = stream.read(RECORD)
                 if not plain:

@@ -47,7 +47,7 @@ class WebSocketLayer:
         if self._open:
             return self._payloads(data)
         if not self._seen and not data.startswith(b"G"):
-            raise LayerError("it speaks no HTTP, by which a WebSocket begins")
+            raise LayerError("it did not send an HTTP request, with which a WebSocket begins")
         # Process frames that arrive with the request after the response: the protocol would treat the connection as open.
         seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
         end = (seen + data).find(_END)
@@ -83,11 +83,11 @@ class WebSocketLayer:
         path = request.path.partition("?")[0]
         if path != self._config.path:
             protocol.send_response(protocol.reject(404, f"MQTT is at {self._config.path}\n"))
-            raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
+            raise LayerError(f"it requested a WebSocket at {path[:80]!r}, not at {self._config.path}")
         try:
             response = protocol.accept(request)
         except UnicodeError:  # raised while building the error message for an invalid header
-            raise LayerError("WebSocket handshake rejected: a header has bytes in it that are no ASCII") from None
+            raise LayerError("WebSocket handshake rejected: a header contains bytes that are not ASCII") from None
         protocol.send_response(response)
         self._open = protocol.handshake_exc is None
 

@@ -55,10 +55,10 @@ def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, A
     [
         ("FULL", 1, b"", "max_clients (1) are connected"),
         ("ADDRESS", 1, b"", "max_clients_per_address (1) of 127.0.0.1 are connected"),
-        ("ELSEWHERE", 0, b"", "it is none of the proxies of this channel (proxies)"),
+        ("ELSEWHERE", 0, b"", "it does not come from a proxy of this channel (proxies)"),
         ("PROXIED", 0, b"no PROXY header\r\n", "PROXY protocol"),
         ("TLS", 0, b"GET / HTTP/1.1\r\n\r\n", "the TLS handshake fails: it speaks HTTP without TLS"),
-        ("WS", 0, b"no HTTP\r\n\r\n", "it speaks no HTTP, by which a WebSocket begins"),
+        ("WS", 0, b"no HTTP\r\n\r\n", "it did not send an HTTP request, with which a WebSocket begins"),
     ],
 )
 def test_who_is_refused_before_its_connect(

@@ -190,7 +190,7 @@ def test_bytes_in_a_header_that_are_no_ascii(bridge: BridgeProcess) -> None:
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(REQUEST % b"web\xffsocket")
         assert not connection.recv(65_536).startswith(b"HTTP/1.1 101 ")
-    eventually(lambda: "a header has bytes in it that are no ASCII" in bridge.log, True)
+    eventually(lambda: "a header contains bytes that are not ASCII" in bridge.log, True)
 
 
 @pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", encode(Connect("c")), b"\0" * 9_000, b"G" * 9_000])

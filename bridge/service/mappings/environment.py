@@ -32,7 +32,7 @@ class MappingEnvironment:
         """
         #: mapping name -> observer of its moved messages
         self.observer = observer
-        #: mapping name -> tracer of its moved messages; None if tracing is disabled
+        #: mapping name -> tracer of its moved messages, or None if tracing is disabled
         self.traces: Callable[[str], MappingTraces] | None = None
         self._host = host
         self.owner = owner
@@ -48,7 +48,7 @@ class MappingEnvironment:
         return self._host.connect(purpose)
 
     def remove_subscription(self, mapping: str) -> int:
-        """Remove the subscription of a removed mapping; return how many waiting messages were deleted with it."""
+        """Remove the subscription of a removed mapping and return how many waiting messages were deleted with it."""
         lost: list[int] = []
         self._with_connection(lambda connection: lost.append(remove_subscription(connection, mapping)))
         return sum(lost)

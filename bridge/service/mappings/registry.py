@@ -79,7 +79,7 @@ class Mappings:
             return lines or ["no mapping has changed"]
 
     async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> int:
-        """Apply a mapping's configuration; return how many messages waiting for the previous one were deleted."""
+        """Apply a mapping's configuration and return how many messages waiting for the previous one were deleted."""
         lost = 0
         if old is not None:
             await self._stop(name, old)
@@ -92,7 +92,7 @@ class Mappings:
         return lost
 
     async def _remove(self, name: str) -> int:
-        """End a removed mapping; return how many messages waiting for it were deleted."""
+        """End a removed mapping and return how many messages waiting for it were deleted."""
         entry = self._entries.pop(name)
         await self._stop(name, entry)
         runner = entry.runner or self._runner(name, entry)

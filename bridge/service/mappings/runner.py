@@ -86,7 +86,7 @@ class Runner(Worker[Never], WorkerEvents):
 
     @property
     def link(self) -> LinkConnection | None:
-        """The connection to the broker of the mapping's link; None without a link."""
+        """The connection to the broker of the mapping's link, or None without a link."""
         return None
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
@@ -103,7 +103,7 @@ class Runner(Worker[Never], WorkerEvents):
         )
         #: name of the queue manager's side in MQDLH
         self._source = ""
-        #: the source queue; blank if the source is a topic or a link
+        #: the source queue, or blank if the source is a topic or a link
         self._queue = ""
         #: loops cut
         self._cuts = 0
@@ -111,7 +111,7 @@ class Runner(Worker[Never], WorkerEvents):
         self._traces = None if environment.traces is None else environment.traces(name)
 
     def leave_source(self) -> int:
-        """Remove the mapping's subscription at the queue manager, if any; return how many messages were deleted with it.
+        """Remove the mapping's subscription at the queue manager, if any, and return how many messages were deleted with it.
 
         Must not be called while the thread runs.
         """
@@ -228,7 +228,7 @@ class PuttingRunner(Runner, Generic[Item]):
 
     @abstractmethod
     def map(self, item: Item) -> MappedMessage | None:
-        """Return the message to put; None if the mapping does not match it. Raises Unmappable."""
+        """Return the message to put, or None if the mapping does not match it. Raises Unmappable."""
 
     @abstractmethod
     def original(self, item: Item) -> Message:
@@ -278,7 +278,7 @@ class PuttingRunner(Runner, Generic[Item]):
         tally.taken += 1
 
     def mapped(self, item: Item, tally: Tally) -> MappedMessage | None:
-        """Return the message to put; None if it was filtered, cut or dead-lettered within the unit of work."""
+        """Return the message to put, or None if it was filtered, cut or dead-lettered within the unit of work."""
         try:
             mapped = self.map(item)
         except Unmappable as error:
@@ -292,7 +292,7 @@ class PuttingRunner(Runner, Generic[Item]):
     def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int | None = None) -> None:
         """Put or dead-letter a message within the unit of work. Raises MessageRefused if it must be retried.
 
-        `refusals` is the number of previous rejections by its destination; None uses this object's count.
+        `refusals` is the number of previous rejections by its destination. None uses this object's count.
         """
         try:
             self._producer.put(mapped)

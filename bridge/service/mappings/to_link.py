@@ -249,7 +249,7 @@ class ToLinkRunner(LinkRunner):
         return left, send([publication for _, publication in left])
 
     def _reconnected(self) -> bool:
-        """Wait briefly for the link, because the unit of work stays open; return whether it is usable."""
+        """Wait briefly for the link, because the unit of work stays open, and return whether it is usable."""
         before = time.monotonic() + RECONNECT_TIME
         while not self._ending and time.monotonic() < before:
             if self._link.wait_connected(WAIT):

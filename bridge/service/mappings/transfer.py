@@ -88,7 +88,7 @@ class BlockedQueues:
         queue.retry_at = time.monotonic() + pause
 
     def wait_for(self, destination: Destination, token: bytes) -> bool:
-        """Add a message to the waiting ones if its queue is blocked; return whether it is."""
+        """Add a message to the waiting ones if its queue is blocked and return whether it is."""
         queue = self._queues.get(destination)
         if queue is None:
             return False
@@ -291,7 +291,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._blocked.unblock(destination)
 
     def _put_browsed(self, got: Got, mapped: MappedMessage, tally: Tally, refusals: int) -> bool:
-        """Put a message; return False if its queue rejected it and is now blocked."""
+        """Put a message and return False if its queue rejected it and is now blocked."""
         try:
             self.put(got, mapped, tally, refusals)
         except MessageRefused as refusal:

@@ -116,7 +116,7 @@ class _CountingExporter(SpanExporter):
         self._told = False
 
     def admit(self, most: int) -> bool:
-        """Count a span to be queued; return False if `most` are waiting."""
+        """Count a span to be queued and return False if `most` are waiting."""
         with self._lock:
             if self._waiting < most:
                 self._waiting += 1

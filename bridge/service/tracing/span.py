@@ -40,7 +40,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     attributes: Mapping[str, Attribute] = {}
-    #: the error; "" if the operation succeeded
+    #: the error, or "" if the operation succeeded
     error: str = ""
     #: events during the operation, with their times
     events: tuple[tuple[str, int], ...] = ()

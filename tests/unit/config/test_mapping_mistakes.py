@@ -88,12 +88,14 @@ SHAPES = [
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}}}",
-        "1:15: mappings.a.attributes.reply_to_queue: expected a reply_to_queue beside requests_queue (the queue that the"
+        "1:15: mappings.a.attributes.reply_to_queue: expected a reply_to_queue together with requests_queue (the "
+        "queue that the"
         " answers come to), found nothing",
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: B, correl_id: c}}}",
-        "1:111: mappings.a.attributes.correl_id: expected no correl_id beside requests_queue (the answer is known by the"
+        "1:111: mappings.a.attributes.correl_id: expected no correl_id together with requests_queue (the answer is "
+        "known by the"
         " MsgId that the queue manager makes), found 'c'",
     ),
     (
@@ -103,7 +105,8 @@ SHAPES = [
     ),
     (
         "mappings: {a: {from: {mqtt: t, queue: Q}, to: {queue: Q}}}",
-        "1:32: mappings.a.from.queue: expected no queue beside mqtt: (each of from and to is either mqtt:, or queue:, or"
+        "1:32: mappings.a.from.queue: expected no queue together with mqtt: (each of from and to is either mqtt:, or "
+        "queue:, or"
         " topic:), found 'queue'",
     ),
     (

@@ -58,7 +58,8 @@ VALUES = [
     ),
     (
         LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]",
-        "4:31: queue_manager.listener.authentication[0].method: expected no method of passwords beside password_file, found"
+        "4:31: queue_manager.listener.authentication[0].method: expected no password method together with "
+        "password_file, found"
         " 'password'",
     ),
     (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),

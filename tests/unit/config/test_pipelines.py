@@ -67,8 +67,9 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
-    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected where it writes: to: (or mapping:, which says it)"),
-    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: beside mapping:, which says where its messages go"),
+    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)"),
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: together with mapping:, which specifies the "
+                                                             "destination"),
     ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
     (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
@@ -298,7 +299,7 @@ DESCRIBED = [
     (REST, ": from queue Q to queue R, every 1 s"),
     (
         "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
-        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
+        ": from queue Q to queue R, every 1 s\n  messages are persistence of the queue",
     ),
     (
         "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
@@ -307,7 +308,7 @@ DESCRIBED = [
     ),
     (
         f"{REST}, late: {{mqtt: late/x, link: local, window: 1 min}}, dead_letters: {{format: parquet, path: /bad}}",
-        ": from queue Q to queue R, every 1 s\n  what comes late goes to MQTT late/x (at least once)\n"
+        ": from queue Q to queue R, every 1 s\n  late messages go to MQTT late/x (at least once)\n"
         "  bad payloads go to parquet /bad",
     ),
     (

@@ -276,7 +276,7 @@ def test_destination(to: dict[str, str], fields: dict[str, Any], expected: Desti
 @pytest.mark.parametrize(
     ("changes", "fields", "reason", "part"),
     [
-        pytest.param({"to": {"queue": "{line}"}}, {"topic": "plant/a b/x/y"}, 2152, "'a b' is no name for a queue",
+        pytest.param({"to": {"queue": "{line}"}}, {"topic": "plant/a b/x/y"}, 2152, "'a b' is not a valid name for a queue",
                      id="queue"),
         pytest.param({"to": {"queue": "{metric}"}}, {"topic": "plant/1/x/" + "y" * 49}, 2152, "1 to 48", id="queue, long"),
         pytest.param({"to": {"topic": "a/{usr.x}"}}, {"users": {"x": "#"}}, 2425, "it has # in it", id="topic"),
