@@ -46,7 +46,7 @@ from bridge.wire import cmqc
 class PublicationCounts:
     """Number and payload bytes of publications by QoS, shared by the sessions of one channel and version.
 
-        Separate attributes instead of a list make additions cheap in compiled code.
+    Separate attributes instead of a list make additions cheap in compiled code.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ _NO_NUMBERS: Final[frozenset[int]] = frozenset()
 class Backlog:
     """Waiting messages in order.
 
-    `owner` is the remote queue manager that they are addressed to: a client identifier, or the name of a share. `limit` is in
+    `owner` is the remote queue manager of the messages: a client identifier, or the name of a share. `limit` is in
     bytes. `when_full` is `refuse`, `drop-oldest` or `dead-letter`, as in `limits.waiting_full`.
     """
 
@@ -270,7 +270,7 @@ class Backlog:
 
 
 class Requests:
-        """Requests by their generated queue names, the latest one at the end.
+    """Requests by their generated queue names, the latest one at the end.
 
     A request may have several answers. It is kept until later requests need its space, or the session ends.
     """
@@ -706,9 +706,9 @@ class Outbox:
         self.withdraw_sent(lambda sent: sent is transmission)
 
     def _qos(self, transmission: Transmission) -> int:
-        """Return the QoS that a waiting message would go with.
+        """Return the QoS with which a waiting message will be sent.
 
-        A message of which it cannot be told is treated as reliable.
+        Unreadable messages count as reliable.
         """
         requested = subscription_qos(transmission.user_data)
         if requested is None:
@@ -846,7 +846,7 @@ class Outbox:
 
 
 def _as_published(transmission: Transmission) -> bool:
-    """Return whether RETAIN stays; the subscription of a share keeps it for those of its members that ask for it."""
+    """Return whether RETAIN is kept. A shared subscription keeps it for members that request it."""
     if not is_remote_queue_manager(transmission.client_id):
         return True
     return transmission.user_data is not None and subscription_data(transmission.user_data).retain_as_published
