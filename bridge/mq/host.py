@@ -162,7 +162,7 @@ class QueueManagerAuthenticator:
         self._check = check
         self._queue = VerificationQueue(executor, THREADS)
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:

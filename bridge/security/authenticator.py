@@ -75,7 +75,7 @@ class AuthenticatorUnavailable(Exception):
 class Authenticator(Protocol):
     """Authenticates clients with credentials of one kind."""
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         """Return whether the client presented credentials of this kind, valid or not."""
 
     async def authenticate(self, presented: Presented) -> Authenticated:

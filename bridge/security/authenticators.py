@@ -47,7 +47,7 @@ class CertificateAuthenticator:
     def __init__(self, template: str) -> None:
         self._template = template
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.certificate is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
@@ -101,7 +101,7 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         expires = math.inf if shown is None or shown.expires is None else shown.expires
         first = shown
         for authenticator in self.authenticators:
-            if authenticator.judges(presented):
+            if authenticator.applies_to(presented):
                 found = await authenticator.authenticate(presented)
                 first = first or found
                 expires = min(expires, math.inf if found.expires is None else found.expires)

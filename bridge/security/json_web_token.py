@@ -97,7 +97,7 @@ class JwtAuthenticator:
         self._config = config
         self._keys = keys
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:

@@ -32,7 +32,7 @@ class LdapAuthenticator:
         self._config = config
         self._queue = VerificationQueue(ThreadPoolExecutor(_THREADS, "ldap"), _THREADS)
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:

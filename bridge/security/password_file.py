@@ -392,7 +392,7 @@ class PasswordAuthenticator:
         self._file = file
         self._hashes = hashes
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:

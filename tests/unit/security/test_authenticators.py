@@ -39,7 +39,7 @@ class Badges:
     def __init__(self, expires: float | None = None) -> None:
         self.expires = expires
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
@@ -118,7 +118,7 @@ async def test_user_names(name: str, taken: bool, by: str) -> None:
     """Whoever vouches for it, no user has a name that MQ, or a reader of the log, takes for another."""
 
     class Names:
-        def judges(self, presented: Presented) -> bool:
+        def applies_to(self, presented: Presented) -> bool:
             return True
 
         async def authenticate(self, presented: Presented) -> Authenticated:
