@@ -232,7 +232,7 @@ def _type(key: str) -> str:
     return _NAMES.get(key, key)
 
 
-_FILED = "no password in this file, because too many read it (name a file that the bridge alone may read)"
+_FILED = "no password in this file, because this file is not secret (name a file that only the bridge may read)"
 _TEXT = values.text(r"[^\x00-\x1f]{1,1024}", "text of 1 to 1024 characters")
 
 
@@ -392,7 +392,7 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
     for index, one in enumerate(methods):
         kind = "password" if one.method in OF_PASSWORDS else one.method
         if kind in seen and kind != "plugin":
-            expected = f"no method beside {seen[kind]} that judges the same, because what is wrong for one is wrong"
+            expected = f"only one of {seen[kind]} and other methods that check the same credentials"
             raise values.refusal(expected, index, "method")
         seen[kind] = one.method
     return methods

@@ -132,8 +132,8 @@ def _traces(traces: TracesConfig) -> list[str]:
     names = "with" if traces.names else "without"
     share = "all" if traces.sample == 1 else f"{traces.sample:.4g}"
     return [
-        f"{share} of the messages begin a trace, {names} the names of topics, queues and clients, and all that"
-        f" come with one are traced as it says; spans go to {values.without_password(traces.endpoint)}"
+        f"{share} of the messages without a trace context start a trace, {names} the names of topics, queues and clients;"
+        f" spans go to {values.without_password(traces.endpoint)}"
     ]
 
 
@@ -144,7 +144,7 @@ def _archive(archive: ArchiveConfig) -> list[str]:
     payloads = "with" if archive.payloads else "without"
     return [
         f"messages are archived in {archive.directory}, {payloads} payloads, kept {kept};"
-        f" if the archive process is killed, rows of the last {durations.shown(archive.roll.time)} of it"
+        f" killing the archive process loses the last {durations.shown(archive.roll.time)}"
     ]
 
 

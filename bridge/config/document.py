@@ -293,7 +293,7 @@ class Collection:
             place: Location = (section, name)
             if place in self._places:
                 other, way = self._places[place]
-                again = f"{quoted(name)} again, which stands at {other.key_place(way)}"
+                again = f"{quoted(name)} again, which is also at {other.key_place(way)}"
                 expected = f"a name that no other {section.removesuffix('s')} has"
                 self.problems.append(source.key_problem((*location, name), expected, again))
                 continue

@@ -102,8 +102,8 @@ class ListenerConfig(Section):
             return address
         if not any(info.data[name] for name in names):
             raise values.refusal(
-                "a loopback address (127.0.0.1, ::1 or localhost), because this listener lets applications in without a"
-                " password (to let other machines in, write 'password_file: ...' or 'authentication: ...', or"
+                "a loopback address (127.0.0.1, ::1 or localhost), because this listener accepts applications without a"
+                " password (to accept other machines, write 'password_file: ...' or 'authentication: ...', or"
                 " 'allow_anonymous_remote: true', in this listener)"
             )
         return address
@@ -146,7 +146,8 @@ class TlsConfig(Section):
     """TLS of the connection to the queue manager."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_repository_password": "no password in this file, because too many read it (write it into a file that only the"
+        "key_repository_password": "no password in this file, because this file is not secret (write it to a file "
+                                   "that only the"
         " bridge may read, and name that file as key_repository_password_file)",
     }
 
@@ -226,9 +227,10 @@ class IbmQueueManagerConfig(Section):
     """A queue manager of IBM MQ, accessed through `pymqi` or `ibmmq`."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
+        "password": "no password in this file, because this file is not secret (write it to a file that only the bridge may"
         f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
-        "token": "no token in this file, because too many read it (write it into a file that only the bridge may read, and"
+        "token": "no token in this file, because this file is not secret (write it to a file that only the bridge may "
+                 "read, and"
         " name that file as token_file)",
     }
 

@@ -86,7 +86,7 @@ _SYNTAX = [
     (r"sequence entries are not allowed here", "'- ' at the beginning of a line only", "it after other text"),
     (r"expected the node content, but found '(?P<c>.*)'", "a value", "{c}"),
     (r"expected ',' or '(?P<c>.)', but got .*", "',' or a closing '{c}'", "neither"),
-    (r"found undefined alias '(?P<c>.*)'", "an alias whose anchor stands before it", "*{c}"),
+    (r"found undefined alias '(?P<c>.*)'", "an alias whose anchor precedes it", "*{c}"),
     (r"found unknown escape character '(?P<c>.*)'", "an escape that YAML knows (or single quotes)", "\\{c}"),
     (r"found duplicate anchor '(?P<c>[^']*)'.*", "each anchor once", "another &{c}"),
     (r"second occurrence", "each anchor once", "it again"),

@@ -167,7 +167,7 @@ class LinkClient(Client):
             self.fault = f"the broker sent a malformed packet: {error}"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
         except WrongAcknowledgement as error:
-            self.fault = f"the broker broke MQTT: {error}"
+            self.fault = f"the broker violated MQTT: {error}"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
         if stream.ended and not self._packets and self.socket() is not None:
             self.fault = "the broker closed the connection"
@@ -318,7 +318,7 @@ class Handshake:
         """Return the granted QoS. Raises LinkRefused if SUBACK contains a failure."""
         reason = self.granted[0] if self.granted else None
         if reason is None or reason.is_failure:
-            raise LinkRefused(f"the broker refused the subscription to {topic_filter}: {reason}")
+            raise LinkRefused(f"the broker rejected the subscription to {topic_filter}: {reason}")
         return reason.value
 
     def lost(self) -> LinkLost:
@@ -332,7 +332,7 @@ class Handshake:
         self, client: Any, userdata: Any, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
     ) -> None:
         if reason.is_failure:
-            text = f"the broker refused CONNECT: {_explained(reason, properties)}"
+            text = f"the broker rejected CONNECT: {_explained(reason, properties)}"
             self._refused = (LinkLost if reason.value in _PASSING else LinkRefused)(text)
             return
         self.limits = Limits(
@@ -358,7 +358,7 @@ class Handshake:
             self._last_words = f"the broker disconnected: {_explained(reason, properties)}"
         elif not self.accepted and not self._version_5:
             # paho calls no callback for this refusal of MQTT 3.1.1.
-            self._last_words = "the broker refused CONNECT: Unsupported protocol version, or no MQTT broker"
+            self._last_words = "the broker rejected CONNECT: Unsupported protocol version, or no MQTT broker"
         else:
             self._last_words = str(reason)
 

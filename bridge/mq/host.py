@@ -168,7 +168,7 @@ class QueueManagerAuthenticator:
     async def authenticate(self, presented: Presented) -> Authenticated:
         user, password = presented.user_name, presented.password
         if not user or not password:
-            raise AuthenticationFailed("it gives no user name, or no password")
+            raise AuthenticationFailed("it contains no user name or no password")
         try:
             await self._queue.run(presented, self._check, user, password)
         except MQError as error:

@@ -218,7 +218,7 @@ def refusal_of_name(user: str) -> str:
     if user != user.strip():
         return f"its user name, {user[:40]!r}, begins or ends with a blank"
     if any(category(character) in _UNSEEN for character in user):
-        return f"its user name, {user[:40]!r}, has a character that cannot be seen"
+        return f"its user name, {user[:40]!r}, contains an invisible character"
     return ""
 
 
@@ -234,7 +234,7 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
             except OSError as error:
                 remedy = "`mqbridge passwd` makes it"
                 if isinstance(error, PermissionError):
-                    remedy = "give it to a group of the user that the bridge runs as (chgrp), with mode 640"
+                    remedy = "let a group of the bridge's user own it (chgrp), with mode 640"
                 yield f"{config.file}: {error.strerror or error}; {remedy}"
                 return
             if config.method == "scram" and not any(one.scram for one in entries.values()):
@@ -283,5 +283,5 @@ def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
         made: Authenticator = installed[config.name].load()(config.options)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise UnknownAuthenticator(f"authenticator {config.name!r} cannot be made: {what}") from error
+        raise UnknownAuthenticator(f"authenticator {config.name!r} could not be created: {what}") from error
     return made

@@ -66,7 +66,7 @@ class VerificationKeys:
                 raise KeyFileError(f"{self._path}: two keys have the identifier (kid) {identifier!r}")
             found[identifier] = one.key, _algorithms(one.key)
         if not found:
-            raise KeyFileError(f"{self._path}: none of its keys is to verify with")
+            raise KeyFileError(f"{self._path}: it contains no key for verifying tokens")
         return found
 
     def key(self, identifier: str) -> tuple[Any, list[str]]:
@@ -105,7 +105,7 @@ class JwtAuthenticator:
 
         token, config = presented.password, self._config
         if not token or len(token) > LONGEST:
-            raise AuthenticationFailed("it gives no token" if not token else f"its token is longer than {LONGEST} bytes")
+            raise AuthenticationFailed("it contains no token" if not token else f"its token is longer than {LONGEST} bytes")
         try:
             key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
             claims = jwt.decode(
@@ -121,9 +121,10 @@ class JwtAuthenticator:
             raise AuthenticationFailed(f"token rejected: {error}") from None
         user = claims.get(config.user_claim)
         if not isinstance(user, str) or not user:
-            raise AuthenticationFailed(f"its token names no user in {config.user_claim!r}")
+            raise AuthenticationFailed(f"its token contains no user in {config.user_claim!r}")
         if presented.user_name not in (None, "", user):
-            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, is not that of its token, {user[:40]!r}")
+            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, differs from the user of its token, "
+                                       f"{user[:40]!r}")
         return Authenticated(user, expires=float(claims["exp"]) + config.leeway)
 
 

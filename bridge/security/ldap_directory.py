@@ -39,7 +39,7 @@ class LdapAuthenticator:
         user, password = presented.user_name, presented.password
         # A bind with an empty password is anonymous and succeeds (RFC 4513 section 5.1.2).
         if not user or not password:
-            raise AuthenticationFailed("it gives no user name, or no password")
+            raise AuthenticationFailed("it contains no user name or no password")
         try:
             text = password.decode("utf-8")
         except UnicodeDecodeError:

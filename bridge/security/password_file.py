@@ -402,7 +402,7 @@ class PasswordAuthenticator:
         # Compute a hash for unknown users, too, so that the response time does not reveal which users exist.
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
         if right is None or presented.password is None:
-            raise AuthenticationFailed("the user is not in the file" if right is None else "it gives no password")
+            raise AuthenticationFailed("the user is not in the file" if right is None else "it contains no password")
         fits = await self._hashes.fits_soon(right.hash, presented)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")

@@ -29,7 +29,7 @@ _NO_FILTER = FilterConfig()
 _ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
 
 
-_NO_MARKS = "a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
+_NO_MARKS = "a link with MQTT 3.1.1, or without `trusted`, transfers no hop mark"
 
 
 class Loop(msgspec.Struct, frozen=True):
@@ -44,13 +44,13 @@ class Loop(msgspec.Struct, frozen=True):
     late: bool = False
 
     def __str__(self) -> str:
-        comes = "comes" if self.certain else "may come"
-        end = "the loop is cut when it does"
+        comes = "go" if self.certain else "may go"
+        end = "the bridge then discards them"
         if self.uncut:
-            end = f"nothing cuts the loop, for {_NO_MARKS}"
+            end = f"the bridge cannot detect it, because {_NO_MARKS}"
         elif self.late:
-            end = f"the loop is cut after the first time, for {_NO_MARKS}"
-        return f"what goes through {' → '.join((*self.names, self.names[0]))} {comes} round; {end}"
+            end = f"the bridge discards them after the first round, because {_NO_MARKS}"
+        return f"messages through {' → '.join((*self.names, self.names[0]))} {comes} in a loop; {end}"
 
 
 class _Node:

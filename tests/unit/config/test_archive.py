@@ -40,13 +40,13 @@ def test_all_of_it(tmp_path: Path) -> None:
         (ArchiveConfig(), []),
         (
             ArchiveConfig(directory=Path("/kept")),
-            ["messages are archived in /kept, with payloads, kept without limit; if the archive process is killed, "
-             "rows of the last 10 s of it"],
+            ["messages are archived in /kept, with payloads, kept without limit; killing the archive "
+             "process loses the last 10 s"],
         ),
         (
             ArchiveConfig(directory=Path("/kept"), payloads=False, retention_days=30, roll=RollConfig(time=60)),
-            ["messages are archived in /kept, without payloads, kept 30 days; if the archive process is killed, rows "
-             "of the last 1 min of it"],
+            ["messages are archived in /kept, without payloads, kept 30 days; killing the archive "
+             "process loses the last 1 min"],
         ),
     ],
 )

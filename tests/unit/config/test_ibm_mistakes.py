@@ -12,7 +12,7 @@ NEEDED = "because mode client needs channel and connections (or ccdt_url)"
 IN_BINDINGS = "no value, because mode bindings connects without a channel"
 IN_THE_CCDT = "no value, because the CCDT of ccdt_url contains it"
 NO_PASSWORD = (
-    "no password in this file, because too many read it (write it into a file that the bridge alone may read, and name"
+    "no password in this file, because this file is not secret (write it to a file that only the bridge may read, and name"
     " that as password_file; or into the environment variable MQBRIDGE_PASSWORD)"
 )
 IBM_KEYS = (
@@ -115,7 +115,8 @@ MISTAKES = [
     ),
     (
         CLIENT + "tls: {key_repository: k, cipher_spec: ANY, key_repository_password: hunter2}",
-        "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because too many read it (write"
+        "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because this file is not "
+        "secret (write"
         " it into a file that only the bridge may read, and name that file as key_repository_password_file), found"
         " 'key_repository_password'",
     ),

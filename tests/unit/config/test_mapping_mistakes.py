@@ -25,7 +25,7 @@ VARIABLE = "the name of an environment variable (not the password)"
 TO_MQ_SECTION = "mappings:\n  a:\n    from: {mqtt: t}\n    to: {queue: Q}\n    "
 TO_MQTT_SECTION = "mappings:\n  a:\n    from: {queue: Q}\n    to: {mqtt: t}\n    "
 NO_PASSWORD = (
-    "no password in this file, because too many read it (write it into a file that the bridge alone may read, and name"
+    "no password in this file, because this file is not secret (write it to a file that only the bridge may read, and name"
     " that as password_file; or name an environment variable as password_variable)"
 )
 
